@@ -1,0 +1,39 @@
+// The command line.
+
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <span>
+#include <string>
+
+namespace ckptfs {
+
+struct Options {
+  std::string source;
+  std::string mountpoint;
+  bool help = false;
+  bool version = false;
+  bool foreground = false;     // -f
+  bool debug = false;          // -d: foreground too, and every request of the kernel is logged.
+  bool is_fake = false;        // mount.ckptfs -f: do all but mount.
+  bool no_fail = false;        // nofail: a source that is not there is no failure.
+  bool allow_other = false;
+  bool auto_unmount = false;
+  bool nonempty = false;       // Mount over a directory with files, or over another mount.
+  bool flat = false;           // Do not split keys at dots.
+  bool xattr = false;          // Extended attributes on tensor files.
+  std::optional<uid_t> uid;    // Owner of all files; else the user who mounts.
+  std::optional<gid_t> gid;
+  mode_t umask = 0;            // Taken away from r-xr-xr-x and r--r--r--.
+};
+
+// `program` is the name we were called by: "mount.ckptfs" takes the options of a mount helper, see
+// mount(8). `arguments` are those after it. Throws Error(EINVAL).
+Options ParseOptions(const std::string& program, std::span<const char* const> arguments);
+
+// The text of --help. Made from the table that ParseOptions reads.
+std::string Usage();
+
+}  // namespace ckptfs

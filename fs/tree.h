@@ -1,0 +1,107 @@
+// The directory tree that the kernel sees. Knows no tensors, no layout and no FUSE.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <ctime>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "parser/byte_source.h"
+
+namespace ckptfs {
+
+// A name in a directory.
+struct Entry {
+  std::string_view name;  // Points into the tree.
+  uint32_t inode = 0;
+};
+
+using Attributes = std::vector<std::pair<std::string, std::string>>;  // Extended: name and value.
+
+// A file or a directory.
+struct Inode {
+  ByteSourcePtr source;      // Of a file: where its bytes are; null for a directory.
+  uint64_t offset = 0;       // Of a file: in the source. Of a directory: its first entry.
+  uint64_t length = 0;       // Of a file: in bytes. Of a directory: its number of entries.
+  uint32_t links = 0;        // Number of entries with this inode; of a directory as on ext4.
+  uint32_t parent = 0;       // Of a directory.
+
+  bool is_directory() const { return source == nullptr; }
+};
+
+// The inodes and entries of a mount. Built once by a TreeBuilder and then const, so any thread may
+// read it. Inode numbers are indices, given in the order of building: the same checkpoint has the
+// same numbers at every mount.
+class Tree {
+ public:
+  static constexpr uint64_t kRoot = 1;      // As FUSE wants.
+  static constexpr size_t kMaxName = 1024;  // Bytes; FUSE_NAME_MAX of most kernels.
+
+  // Returns null if there is no such inode.
+  const Inode* Find(uint64_t number) const;
+
+  // Returns the inode of the entry `name` of the directory `number`, or 0. A file is also found
+  // under the names of the directories on the way to it, joined by dots: "a.b.memmap" in the
+  // directory that has a/b.memmap, unless there is an entry of that name.
+  uint64_t Lookup(uint64_t number, std::string_view name) const;
+
+  // The entries of a directory in order of their names, without "." and "..".
+  std::span<const Entry> Entries(const Inode& directory) const;
+
+  // The extended attributes of an inode; empty if none were given.
+  const Attributes& AttributesOf(uint64_t number) const;
+
+  size_t inode_count() const { return inodes_.size() - kRoot; }
+
+  // Bytes of all files; those with several names count once.
+  uint64_t size() const { return size_; }
+
+ private:
+  friend class TreeBuilder;
+  Tree() = default;
+
+  std::vector<Inode> inodes_;
+  std::vector<Entry> entries_;                 // Those of one directory are consecutive.
+  std::vector<std::unique_ptr<char[]>> text_;  // What the names point into.
+  std::vector<Attributes> attributes_;         // By inode; empty if no inode has any.
+  uint64_t size_ = 0;
+};
+
+// Makes a Tree: first inodes, then the names of each directory, then Finish. Belongs to one thread.
+class TreeBuilder {
+ public:
+  TreeBuilder();
+
+  // Adds a directory below `parent` (the root exists already) and returns its inode. It is seen only
+  // once SetEntries of `parent` names it.
+  uint32_t AddDirectory(uint32_t parent);
+
+  // Adds a file and returns its inode. Precondition: `data` has a source and lies within it.
+  uint32_t AddFile(Extent data);
+
+  // Gives extended attributes to an inode.
+  void SetAttributes(uint32_t inode, Attributes attributes);
+
+  // Says what is in `directory`; to be called once for each directory. A file may be named more
+  // than once, also in several directories: its names are hard links. A directory is named once.
+  // Names are copied. Preconditions: names differ, have at most Tree::kMaxName bytes, are not empty,
+  // "." or "..", and have neither '/' nor NUL.
+  void SetEntries(uint32_t directory, std::vector<std::pair<std::string_view, uint32_t>> entries);
+
+  // Returns the tree; the builder is then empty. Precondition: each directory has its entries.
+  Tree Finish();
+
+ private:
+  std::string_view Keep(std::string_view name);
+
+  Tree tree_;
+  size_t room_ = 0;  // Bytes left at the end of the last block of text.
+};
+
+}  // namespace ckptfs

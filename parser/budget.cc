@@ -1,0 +1,39 @@
+#include "parser/budget.h"
+
+#include <cerrno>
+#include <new>
+
+#include "parser/error.h"
+
+namespace ckptfs {
+
+// A one-byte opcode of a pickle can make a value of 16 bytes, on the stack and once more in a
+// container; a deflated pickle is larger still, and its file is given no more for that.
+Budget Budget::ForFile(uint64_t size) {
+  constexpr uint64_t kBase = uint64_t{32} << 20;
+  constexpr uint64_t kPerByte = 16;
+  constexpr uint64_t kMost = uint64_t{16} << 30;
+  return Budget(size > (kMost - kBase) / kPerByte ? kMost : kBase + size * kPerByte);
+}
+
+void Budget::Charge(uint64_t bytes) {
+  if (bytes > limit_ - used_) {
+    Fail(EFBIG,
+         "the objects in it need more than {} MiB of memory, which is all that a file of this size "
+         "may take",
+         limit_ >> 20U);
+  }
+  used_ += bytes;
+}
+
+void* Budget::do_allocate(size_t bytes, size_t alignment) {
+  Charge(bytes);
+  return ::operator new(bytes, std::align_val_t(alignment));
+}
+
+void Budget::do_deallocate(void* pointer, size_t bytes, size_t alignment) {
+  ::operator delete(pointer, bytes, std::align_val_t(alignment));
+  Refund(bytes);
+}
+
+}  // namespace ckptfs

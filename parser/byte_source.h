@@ -1,0 +1,58 @@
+// Where bytes come from.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <ctime>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace ckptfs {
+
+// A fixed-length sequence of bytes that can be read at any offset: a local file, an object in S3,
+// the decompressed contents of a zip member, the elements of a transposed tensor. Sources stack: a
+// cache or a decoder is a source that reads from another one.
+//
+// A source never changes once it is open. All methods may be called by several threads at once.
+class ByteSource {
+ public:
+  virtual ~ByteSource() = default;
+
+  // What this is, for messages: "s3://bucket/model.pth". Never contains a secret.
+  virtual std::string name() const = 0;
+
+  // Length in bytes.
+  virtual uint64_t size() const = 0;
+
+  // Fills `buffer` with the bytes starting at `offset`.
+  // The range must lie within the source: there are no short reads.
+  // Throws Error: EIO if the bytes cannot be had, ESTALE if the underlying object has changed.
+  virtual void ReadAt(uint64_t offset, std::span<std::byte> buffer) const = 0;
+
+  // Fills `buffer` with pieces of `length` bytes, one after another; piece i is what starts at
+  // `offset` + i * `stride`. The size of `buffer` is a multiple of `length`, which is not 0. Each
+  // piece must lie within the source. Throws as ReadAt does.
+  virtual void ReadPiecesAt(uint64_t offset, uint64_t stride, size_t length,
+                            std::span<std::byte> buffer) const {
+    for (; !buffer.empty(); offset += stride, buffer = buffer.subspan(length)) {
+      ReadAt(offset, buffer.first(length));
+    }
+  }
+
+  // When the bytes were last changed; the epoch if that is not known.
+  virtual timespec modified() const { return {}; }
+};
+
+// Sources are immutable, so they are shared freely.
+using ByteSourcePtr = std::shared_ptr<const ByteSource>;
+
+// A contiguous run of bytes in a source.
+struct Extent {
+  ByteSourcePtr source;
+  uint64_t offset = 0;  // In bytes.
+  uint64_t length = 0;  // In bytes.
+};
+
+}  // namespace ckptfs

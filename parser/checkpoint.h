@@ -1,0 +1,89 @@
+// What a checkpoint contains, whatever format it came in: a tree of groups, tensors and values.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "parser/byte_source.h"
+#include "parser/dtype.h"
+
+namespace ckptfs {
+
+// What a member is called in its group.
+struct Key {
+  enum class Kind : uint8_t {
+    kText,    // A string of the checkpoint; a name that is split at dots.
+    kNumber,  // An integer of a dict or the index of a list; `text` is in decimal.
+    kOther,   // Anything else; `text` is what Python prints: "(1, 'a')", "None", "b'k'".
+  };
+
+  std::string text;  // Any bytes at all: empty, with NUL, not UTF-8.
+  Kind kind = Kind::kText;
+};
+
+// Something that we know about a tensor or a value and that its reader may want to know: a name and
+// a text in JSON. Names are as in meta.json: "requires_grad", "quantizer".
+using Note = std::pair<std::string_view, std::string>;  // The names are literals.
+
+// One tensor: how to interpret it and where its bytes are.
+struct Tensor {
+  Dtype dtype = Dtype::kOpaque;
+  std::string foreign_dtype;    // What the checkpoint calls a kOpaque type; else empty.
+  std::vector<uint64_t> shape;  // Row-major; empty for a scalar.
+  Extent data;                  // Little-endian elements, densely packed.
+  std::string error;            // Not empty: why its bytes cannot be had. Reading it is EIO.
+
+  std::string member;         // The part of the file that the bytes are in: "data/0". May be empty.
+  uint64_t file_offset = 0;   // Of the first element in the file, in bytes, ...
+  bool is_in_file = false;    // ... if the file has it as it is, byte by byte.
+  std::vector<Note> notes;
+};
+
+// Anything that is no tensor: a number, a text, a dict without tensors, an object.
+struct Value {
+  std::string json;         // Strict JSON.
+  std::string python_type;  // Where JSON does not tell it: "tuple", "set", "numpy.float32".
+  std::vector<Note> notes;
+};
+
+struct Member;
+
+// A dict, a list or an object that has a tensor somewhere in it.
+struct Group {
+  std::vector<Member> members;  // In the order of the checkpoint. Keys may occur twice.
+  std::string python_type;      // Where it is no dict: "list", "torch.nn.modules.linear.Linear".
+  std::vector<Note> notes;
+};
+
+struct Member {
+  Key key;
+  std::variant<std::unique_ptr<Group>, Tensor, Value> content;
+};
+
+constexpr size_t kMaxDimensions = 64;  // PyTorch's limit and NumPy's.
+
+// The root is a group, also where the checkpoint is a single tensor or a single value: then it has
+// one member, `tensor` or `value`.
+struct Checkpoint {
+  std::string_view format;            // Name of the Format that read it.
+  Group root;
+  std::vector<std::string> warnings;  // Sentences for the terminal: what is damaged or left out.
+  std::vector<Note> notes;            // About the file as a whole: {"byteorder", "\"little\""}.
+};
+
+// Bytes needed by a tensor. Throws Error(EOVERFLOW) if they do not fit in 63 bits.
+uint64_t ByteSize(Dtype dtype, const std::vector<uint64_t>& shape);
+
+// Checks what no consumer should have to check again: shapes have at most kMaxDimensions, and each
+// extent has the size that dtype and shape imply and lies within its source. A tensor with an error
+// needs its length only. Throws Error that names the tensor.
+void Validate(const Checkpoint& checkpoint);
+
+}  // namespace ckptfs

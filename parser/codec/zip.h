@@ -1,0 +1,63 @@
+// The directory of a zip archive: which members there are and where their bytes lie.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "parser/budget.h"
+#include "parser/byte_source.h"
+
+namespace ckptfs::zip {
+
+enum class Method : uint16_t { kStored = 0, kDeflated = 8 };
+
+struct Member {
+  std::string_view name;  // Points into the directory it belongs to.
+  uint64_t data_offset = 0;      // Where its bytes start in the source.
+  uint64_t compressed_size = 0;  // How many there are; at most the source has.
+  uint64_t size = 0;             // What they decode to; equal if stored.
+  uint32_t crc = 0;              // Of the decoded bytes; 0 if the writer recorded none.
+  Method method = Method::kStored;
+
+  // Damage that concerns this member alone (encrypted, unknown method, broken local header): its
+  // bytes must not be read, for the reason this says. Empty if all is well.
+  std::string_view error;
+};
+
+// All members of an archive, in the order of the central directory. Const and movable.
+class Directory {
+ public:
+  std::span<const Member> members() const { return members_; }
+
+  // Returns null if there is no member of that name.
+  const Member* Find(std::string_view name) const;
+
+ private:
+  friend Directory ReadDirectory(const ByteSource& source, Budget& budget);
+
+  std::string text_;                 // The central directory as it is in the file; owns the names.
+  std::vector<std::string> errors_;  // Own the errors.
+  std::vector<Member> members_;
+  std::unordered_map<std::string_view, size_t> index_;  // Into members_, by name.
+};
+
+// Reads the directory and the local header of each member. Directory entries ("folder/") are left
+// out. The result has no two members of one name, not even when case is ignored; their bytes lie
+// within the source and do not overlap. Names are free of NUL, backslashes, "..", ".", and empty
+// parts.
+//
+// What the directory keeps is charged to `budget`, and never given back.
+// Throws Error: EBADMSG with the place if the archive is damaged or contradicts itself, ENOTSUP if
+// it is in several parts, EFBIG.
+Directory ReadDirectory(const ByteSource& source, Budget& budget);
+
+// Whether `tail`, the last bytes of a file, ends in a zip directory.
+bool HasEndRecord(std::span<const std::byte> tail);
+
+}  // namespace ckptfs::zip

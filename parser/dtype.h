@@ -1,0 +1,65 @@
+// Element types of tensors.
+
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace ckptfs {
+
+// All element types of PyTorch that have bytes of their own. kOpaque stands for a type that is
+// newer than this program or that PyTorch does not have: its shape counts bytes.
+enum class Dtype : uint8_t {
+  kOpaque,
+  kBool,
+  kUint8,
+  kInt8,
+  kUint16,
+  kInt16,
+  kUint32,
+  kInt32,
+  kUint64,
+  kInt64,
+  kFloat16,
+  kBfloat16,
+  kFloat32,
+  kFloat64,
+  kComplex32,
+  kComplex64,
+  kComplex128,
+  kFloat8E4m3fn,
+  kFloat8E5m2,
+  kFloat8E4m3fnuz,
+  kFloat8E5m2fnuz,
+  kFloat8E8m0fnu,
+  kFloat4E2m1fnX2,  // Two values in a byte; shapes count bytes.
+  kQint8,
+  kQuint8,
+  kQint32,
+  kQuint4x2,  // Two values in a byte; shapes count values, and each row starts on a byte.
+  kQuint2x4,  // Four values in a byte; likewise.
+  kBits8,
+  kBits16,
+  kBits1x8,
+  kBits2x4,
+  kBits4x2,
+};
+
+// Bytes of one element; of kQuint4x2 and kQuint2x4 the bytes of one packed group.
+unsigned ItemSize(Dtype dtype);
+
+// Elements in ItemSize bytes: 1, but 2 for kQuint4x2 and 4 for kQuint2x4.
+unsigned ElementsPerItem(Dtype dtype);
+
+// Bytes that change places in a file of the other byte order: half an element of complex numbers,
+// else ItemSize.
+unsigned SwapSize(Dtype dtype);
+
+// PyTorch's name, without the module: "float32".
+std::string_view Name(Dtype dtype);
+
+// The type with that name, aliases included ("half", "chalf"); nothing if there is none.
+std::optional<Dtype> DtypeNamed(std::string_view name);
+
+}  // namespace ckptfs

@@ -1,0 +1,58 @@
+// The one error type of the project. Includes nothing of ours.
+
+#pragma once
+
+#include <fmt/core.h>
+
+#include <cerrno>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace ckptfs {
+
+// Returns `text` as one line that commands no terminal: control characters, marks that change the
+// direction of writing, and bytes that are no UTF-8 are replaced by '?'.
+std::string Printable(std::string_view text);
+
+// Why an operation failed: an errno value for the kernel and a sentence for the user, in lower
+// case and without a full stop: "subject: what is wrong, what was found and what was wanted". The
+// sentence is printable whatever it was made of.
+class Error : public std::runtime_error {
+ public:
+  Error(int code, std::string_view message)
+      : std::runtime_error(Printable(message)), code_(code) {}
+
+  // EBADMSG for malformed input, ENOTSUP for input we understand but do not handle, EFBIG and
+  // EOVERFLOW for input beyond our limits, ESTALE for a source that has changed, else what the
+  // failing system call said.
+  int code() const { return code_; }
+
+ private:
+  int code_;
+};
+
+// Throws an Error whose message is formatted as by fmt::format.
+template <typename... Args>
+[[noreturn]] void Fail(int code, fmt::format_string<Args...> format, Args&&... args) {
+  throw Error(code, fmt::format(format, std::forward<Args>(args)...));
+}
+
+// Returns what `code` means: "No such file or directory".
+std::string ErrnoText(int code);
+
+// Throws an Error for the current errno: "<message>: No such file or directory".
+template <typename... Args>
+[[noreturn]] void FailErrno(fmt::format_string<Args...> format, Args&&... args) {
+  const int code = errno;
+  throw Error(code, fmt::format(format, std::forward<Args>(args)...) + ": " + ErrnoText(code));
+}
+
+// Returns `e` with "<context>: " before its message.
+Error WithContext(std::string_view context, const Error& e);
+
+// Returns untrusted text as a message may show it: in single quotes, shortened, printable.
+std::string Quoted(std::string_view text);
+
+}  // namespace ckptfs
