@@ -4,10 +4,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "parser/budget.h"
@@ -18,7 +18,7 @@ namespace ckptfs::zip {
 enum class Method : uint16_t { kStored = 0, kDeflated = 8 };
 
 struct Member {
-  std::string_view name;  // Points into the directory it belongs to.
+  std::string_view name;         // Points into the directory it belongs to.
   uint64_t data_offset = 0;      // Where its bytes start in the source.
   uint64_t compressed_size = 0;  // How many there are; at most the source has.
   uint64_t size = 0;             // What they decode to; equal if stored.
@@ -30,9 +30,16 @@ struct Member {
   std::string_view error;
 };
 
-// All members of an archive, in the order of the central directory. Const and movable.
+// All members of an archive, in the order of the central directory. Const and movable: what points
+// into it goes on doing so when it is moved.
 class Directory {
  public:
+  Directory(Directory&&) = default;
+  Directory& operator=(Directory&&) = default;
+  Directory(const Directory&) = delete;
+  Directory& operator=(const Directory&) = delete;
+  ~Directory() = default;
+
   std::span<const Member> members() const { return members_; }
 
   // Returns null if there is no member of that name.
@@ -41,10 +48,20 @@ class Directory {
  private:
   friend Directory ReadDirectory(const ByteSource& source, Budget& budget);
 
-  std::string text_;                 // The central directory as it is in the file; owns the names.
-  std::vector<std::string> errors_;  // Own the errors.
+  // Where to find a member by its name. Unlike a hash table, a sorted array of these cannot be made
+  // slow by names that are chosen to collide.
+  struct NameHash {
+    uint64_t hash;  // Of the name; the same for names that differ in case only.
+    size_t member;  // Index into members_.
+  };
+
+  Directory() = default;
+  void SortNames();
+
+  std::vector<char> text_;          // The central directory as it is in the file; owns the names.
+  std::deque<std::string> errors_;  // Own the errors.
   std::vector<Member> members_;
-  std::unordered_map<std::string_view, size_t> index_;  // Into members_, by name.
+  std::vector<NameHash> names_;  // Sorted.
 };
 
 // Reads the directory and the local header of each member. Directory entries ("folder/") are left

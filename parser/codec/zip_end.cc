@@ -1,0 +1,210 @@
+// A zip archive ends like this:
+//
+//   central directory, [zip64 end record, zip64 locator], end record, [trailing bytes]
+//
+// Each record says things that another one says too, or that follow from where it is. Who reads one
+// of them sees another archive than who reads the other if they differ, which is how a scanner is
+// shown other members than those that are loaded. So whatever is said twice must agree.
+
+#include "parser/codec/zip_end.h"
+
+#include <algorithm>
+#include <limits>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "parser/byte_reader.h"
+#include "parser/error.h"
+
+namespace ckptfs::zip {
+namespace {
+
+constexpr std::string_view kEndSignature = "PK\5\6";
+constexpr uint32_t kZip64EndSignature = 0x06064b50;
+constexpr uint32_t kLocatorSignature = 0x07064b50;
+
+// In bytes, without what is of variable length.
+constexpr uint64_t kEndSize = 22;
+constexpr uint64_t kZip64EndSize = 56;
+constexpr uint64_t kLocatorSize = 20;
+
+constexpr uint64_t kMostTail = kEndSize + 0xFFFF;  // An end record with the longest comment.
+
+std::vector<std::byte> ReadBytes(const ByteSource& source, uint64_t offset, uint64_t size) {
+  std::vector<std::byte> bytes(size);
+  source.ReadAt(offset, bytes);
+  return bytes;
+}
+
+// What both kinds of end records say.
+struct Values {
+  uint64_t disk = 0;
+  uint64_t directory_disk = 0;
+  uint64_t entries_here = 0;  // On this disk.
+  uint64_t entries = 0;
+  uint64_t size = 0;
+  uint64_t offset = 0;
+};
+
+// Reads them, in the widths that a kind has.
+template <typename Disk, typename Count, typename Size>
+Values ReadValues(ByteReader& reader) {
+  Values values;
+  values.disk = reader.Read<Disk>("disk number");
+  values.directory_disk = reader.Read<Disk>("disk number of the directory");
+  values.entries_here = reader.Read<Count>("number of entries on this disk");
+  values.entries = reader.Read<Count>("number of entries");
+  values.size = reader.Read<Size>("size of the directory");
+  values.offset = reader.Read<Size>("offset of the directory");
+  return values;
+}
+
+struct Zip64End {
+  uint64_t position = 0;  // In the file.
+  uint64_t archive = 0;   // Where the archive begins, going by the locator.
+  Values values;
+};
+
+// Returns the zip64 end record at `position` if there is one that ends at `locator`, as it should.
+std::optional<Zip64End> ReadZip64EndAt(const ByteSource& source, uint64_t position,
+                                       uint64_t locator) {
+  constexpr uint64_t kUncounted = 12;  // Bytes of the record that its size does not count.
+  const auto bytes = ReadBytes(source, position, kZip64EndSize);
+  ByteReader reader("zip64 end record", bytes, position);
+  const auto signature = reader.Read<uint32_t>("signature");
+  const auto size = reader.Read<uint64_t>("size of the record");
+  if (signature != kZip64EndSignature || size != locator - position - kUncounted) return {};
+  reader.Read<uint32_t>("versions");
+  return Zip64End{.position = position, .values = ReadValues<uint32_t, uint64_t, uint64_t>(reader)};
+}
+
+// Returns the zip64 end record that belongs to the end record at `end`, if the file has one.
+std::optional<Zip64End> ReadZip64End(const ByteSource& source, uint64_t end) {
+  if (end < kLocatorSize) return {};
+  const uint64_t locator = end - kLocatorSize;
+  const auto bytes = ReadBytes(source, locator, kLocatorSize);
+  ByteReader reader("zip64 locator", bytes, locator);
+  if (reader.Read<uint32_t>("signature") != kLocatorSignature) return {};
+  reader.Read<uint32_t>("disk number");
+  const auto offset = reader.Read<uint64_t>("offset");
+  const auto disks = reader.Read<uint32_t>("number of disks");
+  if (disks > 1) Fail(ENOTSUP, "the archive is in {} parts, which we do not read", disks);
+
+  std::optional<Zip64End> found;
+  if (locator >= kZip64EndSize) {
+    // Where it is if it has the usual length, whatever precedes the archive; else go by the offset.
+    const uint64_t usual = locator - kZip64EndSize;
+    found = ReadZip64EndAt(source, usual, locator);
+    if (!found && offset < usual) found = ReadZip64EndAt(source, offset, locator);
+  }
+  if (!found || offset > found->position) {
+    Fail(EBADMSG,
+         "zip64 locator at byte {}: the zip64 end record should be at byte {} and end here, but is "
+         "not there",
+         locator, offset);
+  }
+  found->archive = found->position - offset;
+  return found;
+}
+
+// Checks the end record at `end` against the zip64 end record. A field with all bits set says that
+// its value is there.
+void CheckAgree(const Values& classic, const Values& zip64, uint64_t end) {
+  constexpr uint64_t kMost16 = std::numeric_limits<uint16_t>::max();
+  constexpr uint64_t kMost32 = std::numeric_limits<uint32_t>::max();
+  const auto check = [&](std::string_view field, uint64_t Values::*value, uint64_t most) {
+    if (classic.*value == most || classic.*value == zip64.*value) return;
+    Fail(EBADMSG, "end record at byte {}: {} is {}, but {} in the zip64 end record", end, field,
+         classic.*value, zip64.*value);
+  };
+  check("disk number", &Values::disk, kMost16);
+  check("disk number of the directory", &Values::directory_disk, kMost16);
+  check("number of entries on this disk", &Values::entries_here, kMost16);
+  check("number of entries", &Values::entries, kMost16);
+  check("size of the directory", &Values::size, kMost32);
+  check("offset of the directory", &Values::offset, kMost32);
+}
+
+// Checks what the end record at `end` says; the directory ends at `directory_end`.
+void CheckValues(const Values& values, uint64_t end, uint64_t directory_end) {
+  if (values.disk != 0 || values.directory_disk != 0) {
+    Fail(ENOTSUP, "the archive is in several parts, which we do not read");
+  }
+  if (values.entries_here != values.entries) {
+    Fail(EBADMSG, "end record at byte {}: {} entries in all, but {} on the only disk", end,
+         values.entries, values.entries_here);
+  }
+  if (values.size > directory_end || values.offset > directory_end - values.size) {
+    Fail(EBADMSG,
+         "end record at byte {}: central directory of {} bytes at byte {}, but it must end by byte "
+         "{}",
+         end, values.size, values.offset, directory_end);
+  }
+  if (values.entries > values.size / kEntrySize) {
+    Fail(EBADMSG,
+         "end record at byte {}: central directory of {} bytes has {} entries, but each needs at "
+         "least {} bytes",
+         end, values.size, values.entries, kEntrySize);
+  }
+}
+
+}  // namespace
+
+std::optional<size_t> FindEndRecord(std::span<const std::byte> tail) {
+  if (tail.size() < kEndSize) return {};
+  const std::string_view text(reinterpret_cast<const char*>(tail.data()), tail.size());
+  const size_t least = tail.size() - std::min<size_t>(tail.size(), kMostTail);
+  std::optional<size_t> last;
+  size_t found = text.rfind(kEndSignature, text.size() - kEndSize);
+  while (found != text.npos && found >= least) {
+    ByteReader reader("end record", tail.subspan(found));
+    reader.Take(kEndSize - sizeof(uint16_t), "fields");
+    if (reader.Read<uint16_t>("comment length") == reader.remaining()) return found;
+    if (!last) last = found;
+    if (found == 0) break;
+    found = text.rfind(kEndSignature, found - 1);
+  }
+  return last;
+}
+
+End ReadEnd(const ByteSource& source) {
+  const uint64_t tail_size = std::min(source.size(), kMostTail);
+  const auto tail = ReadBytes(source, source.size() - tail_size, tail_size);
+  const auto found = FindEndRecord(tail);
+  if (!found) {
+    Fail(EBADMSG, "no end record in the last {} bytes: the file is probably truncated", tail_size);
+  }
+  const uint64_t end = source.size() - tail_size + *found;
+  ByteReader reader("end record", std::span(tail).subspan(*found), end);
+  reader.Read<uint32_t>("signature");
+  const auto classic = ReadValues<uint16_t, uint16_t, uint32_t>(reader);
+  const auto comment_length = reader.Read<uint16_t>("comment length");
+  const auto zip64 = ReadZip64End(source, end);
+  if (zip64) CheckAgree(classic, zip64->values, end);
+  const Values& values = zip64 ? zip64->values : classic;
+  const uint64_t directory_end = zip64 ? zip64->position : end;
+  CheckValues(values, end, directory_end);
+
+  // The directory is where it ends, not where the record says: the rest is before the archive.
+  const uint64_t archive = directory_end - values.size - values.offset;
+  if (zip64 && zip64->archive != archive) {
+    Fail(EBADMSG,
+         "end record at byte {}: the archive begins at byte {} going by the central directory, but "
+         "at byte {} going by the zip64 locator",
+         end, archive, zip64->archive);
+  }
+  // What is left of a truncated archive, if a member of it was an archive.
+  if (archive > 0 && comment_length != reader.remaining()) {
+    Fail(EBADMSG,
+         "end record at byte {}: its archive begins at byte {} and {} bytes follow it: the file is "
+         "probably truncated",
+         end, archive, reader.remaining());
+  }
+  return {.directory = directory_end - values.size,
+          .size = values.size,
+          .entries = values.entries,
+          .archive = archive};
+}
+
+}  // namespace ckptfs::zip
