@@ -6,34 +6,34 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <memory_resource>
 #include <span>
 #include <string>
 #include <string_view>
 
 #include "parser/budget.h"
+#include "parser/codec/pickle_arena.h"
 
 namespace ckptfs::pickle {
 
 enum class Kind : uint8_t {
   kNone,
-  kBool,       // integer: 0 or 1
-  kInt,        // integer
-  kBigInt,     // text: two's complement, least significant byte first, longer than 8 bytes
-  kDecimal,    // text: decimal digits with an optional sign, beyond 64 bits (protocols 0 and 1)
-  kFloat,      // real
-  kText,       // text: str in UTF-8, possibly with lone surrogates
-  kBytes,      // text: bytes; Python 2's str is this too
-  kByteArray,  // text
-  kGlobal,     // node: a class or a function by name; items = [module, qualified name]
-  kTuple,      // node: items
-  kList,       // node: items
-  kSet,        // node: items
-  kFrozenSet,  // node: items
-  kDict,       // node: items = key, value, key, value, ... as they were set; keys may repeat
-  kCall,       // node: target(*arguments): REDUCE, or INST and OBJ
-  kNew,        // node: target.__new__(target, *arguments, **keywords)
-  kPersistent, // node: items = [persistent id]
+  kBool,        // integer: 0 or 1
+  kInt,         // integer
+  kBigInt,      // text: two's complement, least significant byte first, beyond 64 bits
+  kDecimal,     // text: decimal digits, maybe after a minus, beyond 64 bits (protocols 0 and 1)
+  kFloat,       // real
+  kText,        // text: str in valid UTF-8, except that lone surrogates are encoded like the rest
+  kBytes,       // text: bytes; Python 2's str is this too
+  kByteArray,   // text
+  kGlobal,      // node: a class or a function by name; items = [module, qualified name]
+  kTuple,       // node: items
+  kList,        // node: items
+  kSet,         // node: items, as they were added; may repeat
+  kFrozenSet,   // node: items; may repeat
+  kDict,        // node: items = key, value, key, value, ... as they were set; keys may repeat
+  kCall,        // node: target(*arguments): REDUCE, or INST and OBJ
+  kNew,         // node: target.__new__(target, *arguments, **keywords)
+  kPersistent,  // node: items = [persistent id]
 };
 
 struct Node;
@@ -53,42 +53,63 @@ struct Value {
   std::string_view text() const { return {text_data, length}; }
 };
 
-// A growing array of values in the memory of a Graph.
-struct Sequence {
-  Value* data = nullptr;
-  uint32_t size = 0;
-  uint32_t capacity = 0;
-
-  std::span<const Value> view() const { return {data, size}; }
-};
-
 // What has identity: two values with the same node are the same Python object. Nodes may form
 // cycles, and one node may be reached by very many paths: who walks them must expect both.
 struct Node {
   Kind kind;
-  bool is_inst = false;  // A kCall by INST or OBJ, which makes an instance of a class.
-  Sequence items;        // See Kind. Of kCall and kNew: what was appended to the object.
+  bool is_inst = false;   // A kCall by INST or OBJ, which makes an instance of a class.
+  uint32_t size = 0;      // Number of items.
+  Value* data = nullptr;  // The items.
+
+  // See Kind. Of kCall and kNew: what was appended or added to the object.
+  std::span<const Value> items() const { return {data, size}; }
+};
+
+// What few objects have.
+struct Extras {
+  Value keywords;            // A kDict or kNone.
+  Node states{Kind::kList};  // What BUILD gave, oldest first.
+  Node pairs{Kind::kDict};   // What SETITEM(S) set.
 };
 
 // A kCall or kNew.
 struct Object : Node {
-  Value target;     // What is called: mostly a kGlobal.
-  Value arguments;  // A kTuple; kNone for the rare call with something else is never made.
-  Value keywords;   // A kDict or kNone.
-  Value state;      // What BUILD gave to it; kNone if nothing.
-  Sequence states;  // All of them, if BUILD came more than once; else empty.
-  Sequence pairs;   // Key, value, ...: what SETITEM(S) set on the object.
+  Value target;              // What is called: mostly a kGlobal.
+  Value arguments;           // A kTuple.
+  Extras* extras = nullptr;  // Null if there are none.
+
+  // The keyword arguments: a kDict or kNone.
+  Value keywords() const { return extras == nullptr ? Value() : extras->keywords; }
+
+  // All that BUILD gave to the object: mostly nothing or one state.
+  std::span<const Value> states() const {
+    return extras == nullptr ? std::span<const Value>() : extras->states.items();
+  }
+
+  // The last of states(), kNone if there is none.
+  Value state() const { return states().empty() ? Value() : states().back(); }
+
+  // Key, value, ...: what was set on the object as on a dict, in that order; keys may repeat.
+  std::span<const Value> pairs() const {
+    return extras == nullptr ? std::span<const Value>() : extras->pairs.items();
+  }
 };
 
-// Precondition for each: the kind is right.
-inline std::span<const Value> ItemsOf(const Value& value) { return value.node->items.view(); }
+// Whether `value` is a kCall or kNew.
+inline bool IsObject(const Value& value) {
+  return value.kind == Kind::kCall || value.kind == Kind::kNew;
+}
+
+// Precondition: the kind has a node.
+inline std::span<const Value> ItemsOf(const Value& value) { return value.node->items(); }
+
+// Precondition: IsObject(value).
 inline const Object& ObjectOf(const Value& value) {
   return *static_cast<const Object*>(value.node);
 }
-bool IsObject(const Value& value);  // kCall or kNew.
 
-// Whether `value` is the kGlobal `module`.`name`. Python 2's module names count as Python 3's:
-// the machine has changed "__builtin__" to "builtins" and "copy_reg" to "copyreg".
+// Whether `value` is the kGlobal `module`.`name`. In pickles of protocols 0 to 2, whose names are
+// those of Python 2, they count as Python 3's: the machine has changed "__builtin__" to "builtins".
 bool IsGlobal(const Value& value, std::string_view module, std::string_view name);
 
 // "module.name" of a kGlobal.
@@ -97,9 +118,14 @@ std::string GlobalName(const Value& value);
 // The result of a run: the value that STOP returned, and the memory that it lives in.
 class Graph {
  public:
-  explicit Graph(Budget& budget);
+  explicit Graph(Budget& budget) : arena_(std::make_unique<Arena>(budget)) {}
 
   const Value& root() const { return root_; }
+
+  // Value, state, value, state, ...: what BUILD gave to values that are no objects. A real
+  // unpickler fails there, except that it sets attributes of a global; here the value stays as it
+  // is, and the state is kept for who wants to tell. A state of None does nothing and is left out.
+  std::span<const Value> stray_states() const { return stray_states_.items(); }
 
   // Number of bytes of the pickle up to and with STOP.
   size_t consumed() const { return consumed_; }
@@ -107,17 +133,22 @@ class Graph {
  private:
   friend class Machine;
 
-  std::unique_ptr<std::pmr::monotonic_buffer_resource> arena_;
+  std::unique_ptr<Arena> arena_;
   Value root_;
+  Node stray_states_{Kind::kDict};
   size_t consumed_ = 0;
 };
 
 // Runs the pickle at the beginning of `pickle`, protocols 0 to 5; what follows STOP is left alone.
-// `pickle` must outlive the result, which points into it.
+// `pickle` and `budget` must outlive the result, which points into the one and is charged to the
+// other.
 //
-// Time and memory are linear in the size of `pickle`: memory is taken from `budget`. Throws Error
-// that says the opcode and the byte: EBADMSG for what is no pickle, ENOTSUP for opcodes that need
-// something from outside (EXT1, NEXT_BUFFER, ...), EFBIG for what exceeds a limit.
+// Time and memory are linear in the size of `pickle`. Throws Error that says the opcode and the
+// byte: EBADMSG for what is no pickle, ENOTSUP for opcodes that need something from outside (EXT1,
+// NEXT_BUFFER, ...) and later protocols, EFBIG for what exceeds a limit or the budget.
+//
+// What a real unpickler would refuse only when it calls or compares (an unknown class, a list as
+// a key) is no error here.
 Graph Load(std::span<const std::byte> pickle, Budget& budget);
 
 }  // namespace ckptfs::pickle

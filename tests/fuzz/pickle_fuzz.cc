@@ -1,0 +1,88 @@
+// Any input either runs or throws Error, and all that a graph shows lies within it; anything else
+// is a bug.
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <unordered_set>
+#include <vector>
+
+#include "parser/budget.h"
+#include "parser/codec/pickle.h"
+#include "parser/error.h"
+
+namespace {
+
+namespace pickle = ckptfs::pickle;
+using pickle::Kind;
+using pickle::Value;
+
+// The sum of all bytes of all values that can be reached.
+class Walk {
+ public:
+  uint64_t From(const Value& root) {
+    Visit(root);
+    while (!pending_.empty()) {
+      const Value value = pending_.back();
+      pending_.pop_back();
+      VisitAll(pickle::ItemsOf(value));
+      if (!pickle::IsObject(value)) continue;
+      const pickle::Object& object = pickle::ObjectOf(value);
+      Visit(object.target);
+      Visit(object.arguments);
+      Visit(object.keywords());
+      Visit(object.state());
+      VisitAll(object.states());
+      VisitAll(object.pairs());
+    }
+    return sum_;
+  }
+
+ private:
+  void VisitAll(std::span<const Value> values) {
+    for (const Value& value : values) Visit(value);
+  }
+
+  void Visit(const Value& value) {
+    switch (value.kind) {
+      case Kind::kNone:
+        return;
+      case Kind::kBool:
+      case Kind::kInt:
+      case Kind::kFloat:
+        sum_ += static_cast<uint64_t>(value.integer);
+        return;
+      case Kind::kBigInt:
+      case Kind::kDecimal:
+      case Kind::kText:
+      case Kind::kBytes:
+      case Kind::kByteArray:
+        for (const char c : value.text()) sum_ += static_cast<unsigned char>(c);
+        return;
+      default:
+        if (seen_.insert(value.node).second) pending_.push_back(value);
+    }
+  }
+
+  uint64_t sum_ = 0;
+  std::vector<Value> pending_;
+  std::unordered_set<const pickle::Node*> seen_;
+};
+
+volatile uint64_t sink;  // So that the compiler keeps the walk.
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  ckptfs::Budget budget(uint64_t{64} << 20U);
+  try {
+    const pickle::Graph graph = pickle::Load(std::as_bytes(std::span(data, size)), budget);
+    if (graph.consumed() > size) __builtin_trap();
+    Walk walk;
+    sink = walk.From(graph.root());
+    for (const Value& value : graph.stray_states()) sink = walk.From(value);
+  } catch (const ckptfs::Error&) {
+  }
+  if (budget.used() != 0) __builtin_trap();
+  return 0;
+}
