@@ -40,9 +40,9 @@ struct Tensor {
   Extent data;                  // Little-endian elements, densely packed.
   std::string error;            // Not empty: why its bytes cannot be had. Reading it is EIO.
 
-  std::string member;         // The part of the file that the bytes are in: "data/0". May be empty.
-  uint64_t file_offset = 0;   // Of the first element in the file, in bytes, ...
-  bool is_in_file = false;    // ... if the file has it as it is, byte by byte.
+  std::string member;        // The part of the file that the bytes are in: "data/0". May be empty.
+  uint64_t file_offset = 0;  // Of the first element in the file, in bytes, ...
+  bool is_in_file = false;   // ... if the file has it as it is, byte by byte.
   std::vector<Note> notes;
 };
 
@@ -72,7 +72,7 @@ constexpr size_t kMaxDimensions = 64;  // PyTorch's limit and NumPy's.
 // The root is a group, also where the checkpoint is a single tensor or a single value: then it has
 // one member, `tensor` or `value`.
 struct Checkpoint {
-  std::string_view format;            // Name of the Format that read it.
+  std::string_view format;  // Name of the Format that read it.
   Group root;
   std::vector<std::string> warnings;  // Sentences for the terminal: what is damaged or left out.
   std::vector<Note> notes;            // About the file as a whole: {"byteorder", "\"little\""}.

@@ -54,8 +54,8 @@ constexpr Row kRows[] = {
 static_assert(std::size(kRows) == static_cast<size_t>(Dtype::kBits4x2) + 1);
 
 constexpr std::pair<std::string_view, Dtype> kAliases[] = {
-    {"half", Dtype::kFloat16},  {"float", Dtype::kFloat32},     {"double", Dtype::kFloat64},
-    {"short", Dtype::kInt16},   {"int", Dtype::kInt32},         {"long", Dtype::kInt64},
+    {"half", Dtype::kFloat16},    {"float", Dtype::kFloat32},    {"double", Dtype::kFloat64},
+    {"short", Dtype::kInt16},     {"int", Dtype::kInt32},        {"long", Dtype::kInt64},
     {"chalf", Dtype::kComplex32}, {"cfloat", Dtype::kComplex64}, {"cdouble", Dtype::kComplex128},
 };
 

@@ -21,8 +21,7 @@ std::string Printable(std::string_view text);
 // sentence is printable whatever it was made of.
 class Error : public std::runtime_error {
  public:
-  Error(int code, std::string_view message)
-      : std::runtime_error(Printable(message)), code_(code) {}
+  Error(int code, std::string_view message) : std::runtime_error(Printable(message)), code_(code) {}
 
   // EBADMSG for malformed input, ENOTSUP for input we understand but do not handle, EFBIG and
   // EOVERFLOW for input beyond our limits, ESTALE for a source that has changed, else what the

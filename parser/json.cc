@@ -69,8 +69,8 @@ void AppendString(std::string& out, std::string_view text) {
   out += '"';
   while (!text.empty()) {
     size_t plain = 0;
-    while (plain < text.size() && text[plain] >= 0x20 && text[plain] < 0x7f &&
-           text[plain] != '"' && text[plain] != '\\') {
+    while (plain < text.size() && text[plain] >= 0x20 && text[plain] < 0x7f && text[plain] != '"' &&
+           text[plain] != '\\') {
       ++plain;
     }
     out += text.substr(0, plain);

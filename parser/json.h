@@ -7,8 +7,8 @@
 
 namespace ckptfs::json {
 
-// Appends `text` as a JSON string, quotes included, in ASCII. What is no UTF-8 becomes U+FFFD, but a
-// lone surrogate (as Python's str may have) becomes its escape.
+// Appends `text` as a JSON string, quotes included, in ASCII. What is no UTF-8 becomes U+FFFD, but
+// a lone surrogate (as Python's str may have) becomes its escape.
 void AppendString(std::string& out, std::string_view text);
 
 // Returns `text` as a JSON string.

@@ -9,8 +9,8 @@ namespace ckptfs::utf8 {
 
 // The character at the beginning of a text.
 struct Character {
-  char32_t code = 0;   // Meaningless if the bytes are no UTF-8.
-  size_t length = 1;   // Bytes it takes; 1 if they are no UTF-8.
+  char32_t code = 0;  // Meaningless if the bytes are no UTF-8.
+  size_t length = 1;  // Bytes it takes; 1 if they are no UTF-8.
   bool is_valid = false;
 };
 

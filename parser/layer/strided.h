@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "parser/byte_source.h"
 #include "parser/dtype.h"
+#include "parser/layer/panel_cache.h"
 
 namespace ckptfs {
 
@@ -20,17 +22,24 @@ struct View {
   bool is_negated = false;       // The tensor is the negative of what is stored.
 };
 
-// Whether the elements are dense, in C order and stored as the tensor has them, so that no gathering
-// is needed. Dimensions of one element may have any stride; a tensor without elements is dense.
+// Whether the elements are dense, in C order and stored as the tensor has them, so that no
+// gathering is needed. Dimensions of one element may have any stride; a tensor without elements is
+// dense.
 bool IsDense(const View& view);
 
-// Bytes from the first element to the end of the last: 0 if there are none. Throws Error(EOVERFLOW).
+// Bytes from the first element to the end of the last: 0 if there are none. Throws Error: EOVERFLOW
+// if there are 2^63 of them or more, ENOTSUP if several elements share a byte and are not dense.
 uint64_t ReachOf(const View& view);
 
 // Returns the elements of `view` in `storage`, which starts with its first element, as a dense
-// little-endian tensor in C order. Nothing is materialised: a read gathers what it needs, rows at a
-// time where rows are contiguous, else through a panel of a few MiB of which all strided sources
-// together keep a few. Precondition: ReachOf(view) <= storage.length.
-ByteSourcePtr MakeStrided(Extent storage, View view);
+// little-endian tensor in C order. Nothing is materialised: a read gathers what it needs, row by
+// row where rows are contiguous, else in panels of a few MiB that `panels` keeps until they are
+// read. All strided sources of a checkpoint share one cache; without one, each read gathers for
+// itself, which is right but slow where a panel would have served many reads.
+//
+// Precondition: ReachOf(view) <= storage.length. Throws Error: EOVERFLOW if the tensor is larger
+// than 2^63 bytes, ENOTSUP as ReachOf does and if the type has no negatives (bool, bits).
+ByteSourcePtr MakeStrided(Extent storage, const View& view,
+                          std::shared_ptr<PanelCache> panels = nullptr);
 
 }  // namespace ckptfs

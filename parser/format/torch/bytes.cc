@@ -1,0 +1,65 @@
+#include "parser/format/torch/bytes.h"
+
+#include <span>
+#include <utility>
+
+#include "parser/format/torch/vocabulary.h"
+#include "parser/utf8.h"
+
+namespace ckptfs::torch {
+namespace {
+
+using pickle::ItemsOf;
+using pickle::Kind;
+using pickle::Object;
+using pickle::ObjectOf;
+using pickle::Value;
+using Values = std::span<const Value>;
+
+// Nothing if a character is no byte.
+std::optional<std::string> BytesOfLatin1(std::string_view text) {
+  std::string bytes;
+  bytes.reserve(text.size());
+  while (!text.empty()) {
+    const utf8::Character next = utf8::Decode(text);
+    if (!next.is_valid || next.code > 0xFF) return std::nullopt;
+    bytes += static_cast<char>(next.code);
+    text.remove_prefix(next.length);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+std::optional<std::string_view> BytesOf(const Value& value, std::string& decoded, Budget& budget) {
+  const auto is_bytes = [](const Value& v) {
+    return v.kind == Kind::kBytes || v.kind == Kind::kByteArray;
+  };
+  if (is_bytes(value)) return value.text();
+  if (!pickle::IsObject(value)) return std::nullopt;
+  const Object* object = &ObjectOf(value);
+  Values arguments = ItemsOf(object->arguments);
+  Known known = KnownCallable(object->target);
+  if (known == Known::kBytes || known == Known::kByteArray) {
+    if (arguments.empty()) return "";
+    if (is_bytes(arguments[0])) return arguments[0].text();
+    if (pickle::IsObject(arguments[0])) {  // bytearray(_codecs.encode(...)): protocol 2 again.
+      object = &ObjectOf(arguments[0]);
+      known = KnownCallable(object->target);
+      arguments = ItemsOf(object->arguments);
+    } else {
+      known = Known::kEncode;  // bytearray(text, "latin-1"): as Python 2 and old protocols have it.
+    }
+  }
+  if (known == Known::kBytes && arguments.empty()) return "";
+  if (known != Known::kEncode || arguments.empty() || arguments[0].kind != Kind::kText) {
+    return std::nullopt;
+  }
+  budget.Charge(arguments[0].length);
+  auto bytes = BytesOfLatin1(arguments[0].text());
+  if (!bytes) return std::nullopt;
+  decoded = std::move(*bytes);
+  return decoded;
+}
+
+}  // namespace ckptfs::torch

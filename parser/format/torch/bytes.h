@@ -1,0 +1,20 @@
+// Bytes in a pickle. Protocols 3 to 5 have opcodes for them; protocol 2 has not, so Python writes
+// the call _codecs.encode(text, "latin1"), in whose text each character is a byte.
+
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "parser/budget.h"
+#include "parser/codec/pickle.h"
+
+namespace ckptfs::torch {
+
+// The bytes of `value` if it is bytes in any spelling: nothing if it is something else. The view
+// points into the pickle or into `decoded`.
+std::optional<std::string_view> BytesOf(const pickle::Value& value, std::string& decoded,
+                                        Budget& budget);
+
+}  // namespace ckptfs::torch

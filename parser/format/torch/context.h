@@ -1,0 +1,35 @@
+// What the parts of the torch reader share while they read one pickle.
+
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <unordered_map>
+
+#include "parser/budget.h"
+#include "parser/byte_source.h"
+#include "parser/format/torch/storage.h"
+#include "parser/layer/panel_cache.h"
+
+namespace ckptfs::torch {
+
+// Belongs to one thread.
+struct Context {
+  Budget& budget;
+  Storages& storages;
+  bool is_big_endian = false;  // The storages are.
+
+  // The pickle: its bytes, and where they lie if they lie in a file as they are.
+  std::span<const std::byte> pickle;
+  Record pickle_record;
+
+  // What gathered tensors keep between reads; theirs long after this is gone.
+  std::shared_ptr<PanelCache> panels = std::make_shared<PanelCache>();
+
+  // Sources of tensors that must be gathered, by what they show, so that tied ones share theirs.
+  std::unordered_map<std::string, ByteSourcePtr> gathered;
+};
+
+}  // namespace ckptfs::torch

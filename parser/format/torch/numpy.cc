@@ -1,0 +1,329 @@
+// An array is pickled as _reconstruct(ndarray, (0,), b'b') that then gets the state (version,
+// shape, dtype, is_fortran, bytes); with protocol 5 as _frombuffer(bytes, dtype, shape, order). The
+// bytes are in the byte order of the dtype, whatever the storages of tensors are in. A dtype is
+// dtype('f4', False, True) that then gets (3, '<', subdtype, names, fields, item size, alignment,
+// flags); the item size counts for texts and structures only, else it is in the name.
+
+#include "parser/format/torch/numpy.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "parser/error.h"
+#include "parser/format/torch/bytes.h"
+#include "parser/format/torch/repr.h"
+#include "parser/json.h"
+#include "parser/layer/memory.h"
+#include "parser/layer/strided.h"
+
+namespace ckptfs::torch {
+namespace {
+
+using pickle::ItemsOf;
+using pickle::Kind;
+using pickle::ObjectOf;
+using pickle::Value;
+using Values = std::span<const Value>;
+
+bool IsText(const Value& value) { return value.kind == Kind::kText || value.kind == Kind::kBytes; }
+
+Known CallableOf(const Value& value) {
+  return pickle::IsObject(value) ? KnownCallable(ObjectOf(value).target) : Known::kUnknown;
+}
+
+// What an array is made of, whichever way it is spelled.
+struct Parts {
+  Values shape;
+  const Value* type = nullptr;
+  bool is_fortran = false;
+  const Value* data = nullptr;
+};
+
+// Whether both are there: anything else is no array that we can read.
+bool GetParts(const Value& value, Parts& parts) {
+  const Known known = CallableOf(value);
+  if (known == Known::kArray) {
+    const Value state = ObjectOf(value).state();
+    if (state.kind != Kind::kTuple || ItemsOf(state).size() != 5) return false;
+    const Values items = ItemsOf(state);
+    if (items[1].kind != Kind::kTuple || items[3].kind > Kind::kInt) return false;
+    const bool is_fortran = items[3].kind != Kind::kNone && items[3].integer != 0;
+    parts = {ItemsOf(items[1]), &items[2], is_fortran, &items[4]};
+    return true;
+  }
+  if (known == Known::kFromBuffer) {
+    const Values items = ItemsOf(ObjectOf(value).arguments);
+    if (items.size() != 4 || items[2].kind != Kind::kTuple || !IsText(items[3])) return false;
+    parts = {ItemsOf(items[2]), &items[1], items[3].text() == "F", &items[0]};
+    return true;
+  }
+  return false;
+}
+
+constexpr std::pair<std::string_view, Dtype> kTypes[] = {
+    {"b1", Dtype::kBool},      {"i1", Dtype::kInt8},        {"u1", Dtype::kUint8},
+    {"i2", Dtype::kInt16},     {"u2", Dtype::kUint16},      {"i4", Dtype::kInt32},
+    {"u4", Dtype::kUint32},    {"i8", Dtype::kInt64},       {"u8", Dtype::kUint64},
+    {"f2", Dtype::kFloat16},   {"f4", Dtype::kFloat32},     {"f8", Dtype::kFloat64},
+    {"c8", Dtype::kComplex64}, {"c16", Dtype::kComplex128},
+};
+
+// The unit of a time, which is in the metadata of its dtype: "[ns]".
+std::string UnitOf(Values state) {
+  if (state.size() != 9 || state[8].kind != Kind::kTuple || ItemsOf(state[8]).size() != 2)
+    return "";
+  const Value& unit = ItemsOf(state[8])[1];
+  if (unit.kind != Kind::kTuple || ItemsOf(unit).empty() || !IsText(ItemsOf(unit)[0])) return "";
+  const Value& count = ItemsOf(unit).size() > 1 ? ItemsOf(unit)[1] : unit;
+  const bool has_count = count.kind == Kind::kInt && count.integer != 1;
+  return fmt::format("[{}{}]", has_count ? std::to_string(count.integer) : "",
+                     ItemsOf(unit)[0].text());
+}
+
+uint64_t Product(const std::vector<uint64_t>& shape) {
+  uint64_t product = 1;
+  for (const uint64_t size : shape) {
+    if (__builtin_mul_overflow(product, size, &product)) {
+      Fail(EOVERFLOW, "its shape has more than 2^64 elements");
+    }
+  }
+  return product;
+}
+
+// The steps between neighbours, in elements.
+std::vector<uint64_t> StridesOf(const std::vector<uint64_t>& shape, bool is_fortran) {
+  std::vector<uint64_t> stride(shape.size(), 1);
+  uint64_t step = 1;
+  for (size_t i = 0; i < shape.size(); ++i) {
+    const size_t axis = is_fortran ? i : shape.size() - 1 - i;
+    stride[axis] = step;
+    step *= std::max<uint64_t>(shape[axis], 1);
+  }
+  return stride;
+}
+
+// Where the bytes of an array are. Those that the pickle has as they are stay in the file.
+Extent ExtentOf(const Value& data, Context& context, Tensor& tensor) {
+  std::string decoded;
+  const auto bytes = BytesOf(data, decoded, context.budget);
+  if (!bytes) Fail(EBADMSG, "its bytes are missing");
+  const char* begin = reinterpret_cast<const char*>(context.pickle.data());
+  const bool is_in_pickle =
+      !bytes->empty() && bytes->data() >= begin && bytes->data() < begin + context.pickle.size();
+  tensor.member = context.pickle_record.member;
+  if (is_in_pickle && context.pickle_record.is_in_file) {
+    const Extent& pickle = context.pickle_record.data;
+    tensor.is_in_file = true;
+    return {pickle.source, pickle.offset + static_cast<uint64_t>(bytes->data() - begin),
+            bytes->size()};
+  }
+  const uint64_t length = bytes->size();
+  if (is_in_pickle) {
+    context.budget.Charge(length);
+    decoded = *bytes;
+  }
+  return {std::make_shared<MemorySource>(std::move(decoded)), 0, length};
+}
+
+template <typename T>
+T Load(std::string_view bytes) {
+  T number;
+  std::memcpy(&number, bytes.data(), sizeof number);
+  return number;
+}
+
+double HalfToDouble(uint16_t half) {
+  const int exponent = (half >> 10U) & 0x1F;
+  const int fraction = half & 0x3FF;
+  const double sign = (half & 0x8000U) != 0 ? -1 : 1;
+  if (exponent == 0x1F) return fraction != 0 ? NAN : sign * INFINITY;
+  if (exponent == 0) return sign * std::ldexp(fraction, -24);
+  return sign * std::ldexp(fraction + 1024, exponent - 25);
+}
+
+// A float32 prints as NumPy prints it, with the digits that tell it from its neighbours.
+void AppendFloat(std::string& out, float number) {
+  if (!std::isfinite(number)) {
+    json::AppendDouble(out, number);
+    return;
+  }
+  const std::string text = fmt::format("{}", number);
+  out += text;
+  if (text.find_first_of(".e") == std::string::npos) out += ".0";
+}
+
+// Appends a number in JSON. `bytes` are little-endian and as long as the type says.
+void AppendNumber(std::string& out, Dtype dtype, std::string_view bytes) {
+  switch (dtype) {
+    case Dtype::kBool:
+      out += bytes[0] != 0 ? "true" : "false";
+      return;
+    case Dtype::kInt8:
+      out += std::to_string(Load<int8_t>(bytes));
+      return;
+    case Dtype::kUint8:
+      out += std::to_string(Load<uint8_t>(bytes));
+      return;
+    case Dtype::kInt16:
+      out += std::to_string(Load<int16_t>(bytes));
+      return;
+    case Dtype::kUint16:
+      out += std::to_string(Load<uint16_t>(bytes));
+      return;
+    case Dtype::kInt32:
+      out += std::to_string(Load<int32_t>(bytes));
+      return;
+    case Dtype::kUint32:
+      out += std::to_string(Load<uint32_t>(bytes));
+      return;
+    case Dtype::kInt64:
+      out += std::to_string(Load<int64_t>(bytes));
+      return;
+    case Dtype::kUint64:
+      out += std::to_string(Load<uint64_t>(bytes));
+      return;
+    case Dtype::kFloat16:
+      json::AppendDouble(out, HalfToDouble(Load<uint16_t>(bytes)));
+      return;
+    case Dtype::kFloat32:
+      AppendFloat(out, Load<float>(bytes));
+      return;
+    case Dtype::kFloat64:
+      json::AppendDouble(out, Load<double>(bytes));
+      return;
+    case Dtype::kComplex64:
+      out += '[';
+      AppendFloat(out, Load<float>(bytes));
+      out += ',';
+      AppendFloat(out, Load<float>(bytes.substr(4)));
+      out += ']';
+      return;
+    case Dtype::kComplex128:
+      out += '[';
+      json::AppendDouble(out, Load<double>(bytes));
+      out += ',';
+      json::AppendDouble(out, Load<double>(bytes.substr(8)));
+      out += ']';
+      return;
+    default:
+      json::AppendString(out, fmt::format("{:02x}", fmt::join(bytes, "")));
+  }
+}
+
+}  // namespace
+
+NumpyType NumpyTypeOf(const Value& value) {
+  if (CallableOf(value) != Known::kNumpyDtype) Fail(EBADMSG, "its dtype is no numpy.dtype");
+  const Values arguments = ItemsOf(ObjectOf(value).arguments);
+  if (arguments.empty() || !IsText(arguments[0])) Fail(EBADMSG, "its dtype has no name");
+  const std::string_view code = arguments[0].text();
+  const Value built = ObjectOf(value).state();
+  const Values state = built.kind == Kind::kTuple ? ItemsOf(built) : Values();
+  NumpyType type;
+  const bool has_order = state.size() > 1 && IsText(state[1]);
+  const std::string_view order = has_order ? state[1].text() : "|";
+  type.is_big_endian = order == ">";
+  type.has_objects = code.starts_with('O');
+  type.name = fmt::format("{}{}{}", order, code, UnitOf(state));
+  const auto* known = std::ranges::find(kTypes, code, &std::pair<std::string_view, Dtype>::first);
+  if (known != std::end(kTypes)) {
+    type.dtype = known->second;
+    type.item_size = ItemSize(type.dtype);
+    return type;
+  }
+  const bool has_size = state.size() > 5 && state[5].kind == Kind::kInt && state[5].integer >= 0;
+  if (has_size) {
+    type.item_size = static_cast<uint64_t>(state[5].integer);
+  } else if (!code.empty()) {
+    std::from_chars(code.data() + 1, code.data() + code.size(), type.item_size);
+  }
+  // A structure whose fields are objects has no bytes either: bit 0 of the flags says so.
+  const bool has_flags = state.size() > 7 && state[7].kind == Kind::kInt;
+  if (has_flags && (state[7].integer & 1) != 0) type.has_objects = true;
+  return type;
+}
+
+bool IsArray(const Value& value) {
+  Parts parts;
+  if (!GetParts(value, parts)) return false;
+  return parts.data->kind != Kind::kList;  // Objects are pickled one by one.
+}
+
+void FillArray(const Value& value, Context& context, Tensor& tensor) {
+  Parts parts;
+  if (!GetParts(value, parts)) Fail(EBADMSG, "its array has no shape or no bytes");
+  tensor.notes.emplace_back("python_type", "\"numpy.ndarray\"");
+  if (parts.shape.size() > kMaxDimensions) {
+    Fail(EBADMSG, "has {} dimensions, but {} is the most", parts.shape.size(), kMaxDimensions);
+  }
+  std::vector<uint64_t> shape;
+  for (const Value& size : parts.shape) {
+    if (size.kind != Kind::kInt || size.integer < 0) Fail(EBADMSG, "its shape has {}", Repr(size));
+    shape.push_back(static_cast<uint64_t>(size.integer));
+  }
+  const NumpyType type = NumpyTypeOf(*parts.type);
+  if (type.has_objects) Fail(ENOTSUP, "its elements are objects and have no bytes");
+  const uint64_t count = Product(shape);
+
+  View view{.dtype = type.dtype,
+            .shape = shape,
+            .stride = StridesOf(shape, parts.is_fortran),
+            .is_big_endian = type.is_big_endian};
+  if (type.dtype == Dtype::kOpaque) {  // Bytes: as they are, also if they are big-endian.
+    for (uint64_t& step : view.stride) step *= type.item_size;
+    view.shape.push_back(type.item_size);
+    view.stride.push_back(1);
+    view.is_big_endian = false;
+    tensor.foreign_dtype = "numpy." + type.name;
+  }
+  tensor.dtype = type.dtype;
+  tensor.shape = view.shape;
+  const uint64_t need = ByteSize(tensor.dtype, tensor.shape);
+  tensor.data.length = need;
+  const Extent bytes = ExtentOf(*parts.data, context, tensor);
+  if (bytes.length != need) {
+    Fail(EBADMSG, "has {} bytes, but its {} elements need {}", bytes.length, count, need);
+  }
+  if (IsDense(view)) {
+    tensor.data = bytes;
+    tensor.file_offset = bytes.offset;
+  } else {
+    tensor.is_in_file = false;
+    tensor.data = {MakeStrided(bytes, view, context.panels), 0, need};
+  }
+}
+
+NumpyScalar ScalarOf(const Value& value, Budget& budget) {
+  const Values arguments = ItemsOf(ObjectOf(value).arguments);
+  if (arguments.size() != 2) Fail(EBADMSG, "a numpy scalar has {} parts, not 2", arguments.size());
+  const NumpyType type = NumpyTypeOf(arguments[0]);
+  std::string decoded;
+  const auto bytes = BytesOf(arguments[1], decoded, budget);
+  if (!bytes || bytes->size() != type.item_size) {
+    Fail(EBADMSG, "a numpy scalar of {} bytes has {}", type.item_size, bytes ? bytes->size() : 0);
+  }
+  std::string little(*bytes);
+  if (type.is_big_endian) {
+    const size_t width = SwapSize(type.dtype);
+    for (size_t i = 0; i + width <= little.size(); i += width) {
+      std::reverse(little.data() + i, little.data() + i + width);
+    }
+  }
+  NumpyScalar scalar;
+  AppendNumber(scalar.json, type.dtype, little);
+  scalar.type = type.dtype == Dtype::kOpaque ? "numpy." + type.name
+                                             : fmt::format("numpy.{}", Name(type.dtype));
+  return scalar;
+}
+
+}  // namespace ckptfs::torch

@@ -1,0 +1,49 @@
+// What the objects of a pickle are to a Python programmer: containers, numbers, objects with
+// attributes. The machine says what would have been called; this knows what that would have made.
+
+#pragma once
+
+#include <memory_resource>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "parser/budget.h"
+#include "parser/codec/pickle.h"
+
+namespace ckptfs::torch {
+
+enum class Form : uint8_t {
+  kLeaf,      // A number, a text, bytes, a name: nothing is in it.
+  kSequence,  // A list, tuple, set or deque, or a class of its own that holds items.
+  kMapping,   // A dict or a class of its own that holds pairs.
+  kModule,    // An nn.Module: parameters, buffers and submodules by name, then other attributes.
+  kObject,    // Anything else: constructor arguments and attributes.
+};
+
+// Something in a container or an object.
+struct Child {
+  enum class Role : uint8_t {
+    kItem,       // Of a sequence, or what __new__ was given; `key` is its index.
+    kPair,       // Of a mapping.
+    kAttribute,  // `key` is its name.
+  };
+
+  pickle::Value key;
+  pickle::Value value;
+  Role role = Role::kItem;
+};
+
+// A value, understood.
+struct Meaning {
+  Form form = Form::kLeaf;
+  std::string type;                  // "list", "collections.OrderedDict", "argparse.Namespace"
+  std::pmr::vector<Child> children;  // In Python's order; a key that is set twice is there once.
+};
+
+// Understands `value`, which must be no tensor and no array. Memory is taken from `budget`.
+Meaning Understand(const pickle::Value& value, Budget& budget);
+
+}  // namespace ckptfs::torch

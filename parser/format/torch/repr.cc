@@ -1,0 +1,200 @@
+#include "parser/format/torch/repr.h"
+
+#include <fmt/format.h>
+
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "parser/format/torch/vocabulary.h"
+
+namespace ckptfs::torch {
+namespace {
+
+using pickle::ItemsOf;
+using pickle::Kind;
+using pickle::Object;
+using pickle::ObjectOf;
+using pickle::Value;
+using Values = std::span<const Value>;
+
+std::string ReprOfText(std::string_view text) {
+  std::string out = "'";
+  for (const char c : text) {
+    if (c == '\'' || c == '\\') out += '\\';
+    if (c == '\n') {
+      out += "\\n";
+    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
+      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    } else {
+      out += c;
+    }
+  }
+  return out + "'";
+}
+
+std::string ReprOfBytes(std::string_view bytes) {
+  std::string out = "b'";
+  for (const char c : bytes) {
+    if (c == '\'' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (c >= 0x20 && c < 0x7f) {
+      out += c;
+    } else {
+      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    }
+  }
+  return out + "'";
+}
+
+constexpr size_t kMaxRepr = 4096;  // Bytes.
+constexpr int kMaxReprDepth = 6;
+
+void AppendRepr(std::string& out, const Value& value, int depth);
+
+void AppendReprItems(std::string& out, Values items, int depth) {
+  bool is_first = true;
+  for (const Value& item : items) {
+    if (!std::exchange(is_first, false)) out += ", ";
+    if (out.size() > kMaxRepr) {
+      out += "...";
+      return;
+    }
+    AppendRepr(out, item, depth);
+  }
+}
+
+void AppendReprContainer(std::string& out, const Value& value, int depth) {
+  const bool is_tuple = value.kind == Kind::kTuple;
+  const bool is_list = value.kind == Kind::kList;
+  if (value.kind == Kind::kFrozenSet) out += "frozenset(";
+  out += is_tuple ? '(' : is_list ? '[' : '{';
+  if (depth >= kMaxReprDepth) {
+    out += "...";
+  } else if (value.kind == Kind::kDict) {
+    const Values pairs = ItemsOf(value);
+    for (size_t i = 0; i + 1 < pairs.size() && out.size() < kMaxRepr; i += 2) {
+      if (i > 0) out += ", ";
+      AppendRepr(out, pairs[i], depth + 1);
+      out += ": ";
+      AppendRepr(out, pairs[i + 1], depth + 1);
+    }
+  } else {
+    AppendReprItems(out, ItemsOf(value), depth + 1);
+    if (is_tuple && ItemsOf(value).size() == 1) out += ',';
+  }
+  out += is_tuple ? ')' : is_list ? ']' : '}';
+  if (value.kind == Kind::kFrozenSet) out += ')';
+}
+
+void AppendRepr(std::string& out, const Value& value, int depth) {
+  switch (value.kind) {
+    case Kind::kNone:
+      out += "None";
+      return;
+    case Kind::kBool:
+      out += value.integer != 0 ? "True" : "False";
+      return;
+    case Kind::kInt:
+    case Kind::kBigInt:
+    case Kind::kDecimal:
+      out += Decimal(value);
+      return;
+    case Kind::kFloat:
+      out += fmt::format("{}", value.real);
+      if (out.find_first_of(".en", out.size() - fmt::formatted_size("{}", value.real)) ==
+          std::string::npos) {
+        out += ".0";
+      }
+      return;
+    case Kind::kText:
+      out += ReprOfText(value.text().substr(0, kMaxRepr));
+      return;
+    case Kind::kBytes:
+      out += ReprOfBytes(value.text().substr(0, kMaxRepr));
+      return;
+    case Kind::kByteArray:
+      out += fmt::format("bytearray({})", ReprOfBytes(value.text().substr(0, kMaxRepr)));
+      return;
+    case Kind::kGlobal:
+      out += pickle::GlobalName(value);
+      return;
+    case Kind::kTuple:
+    case Kind::kList:
+    case Kind::kSet:
+    case Kind::kFrozenSet:
+    case Kind::kDict:
+      AppendReprContainer(out, value, depth);
+      return;
+    case Kind::kCall:
+    case Kind::kNew: {
+      const Object& object = ObjectOf(value);
+      const bool is_printed = KnownCallable(object.target) == Known::kSize ||
+                              KnownCallable(object.target) == Known::kPrintedCall ||
+                              KnownCallable(object.target) == Known::kComplex;
+      if (object.target.kind != Kind::kGlobal || depth >= kMaxReprDepth) {
+        out += "<object>";
+      } else if (is_printed) {
+        std::string name = pickle::GlobalName(object.target);
+        if (name.starts_with("builtins.")) name.erase(0, name.find('.') + 1);
+        if (name == "xrange") name = "range";
+        out += name + "(";
+        AppendReprItems(out, ItemsOf(object.arguments), depth + 1);
+        out += ")";
+      } else {
+        out += fmt::format("<{}>", pickle::GlobalName(object.target));
+      }
+      return;
+    }
+    case Kind::kPersistent:
+      out += "<storage>";
+      return;
+  }
+}
+
+// The decimal digits of a number in two's complement.
+std::string DecimalOfBytes(std::string_view little_endian) {
+  std::string bytes(little_endian);
+  const bool is_negative =
+      !bytes.empty() && (static_cast<unsigned char>(bytes.back()) & 0x80U) != 0;
+  if (is_negative) {
+    unsigned carry = 1;
+    for (char& c : bytes) {
+      const unsigned sum = (~static_cast<unsigned char>(c) & 0xFFU) + carry;
+      c = static_cast<char>(sum & 0xFFU);
+      carry = sum >> 8U;
+    }
+  }
+  // Groups of nine digits, the least significant first.
+  std::vector<uint32_t> groups;
+  for (size_t i = bytes.size(); i-- > 0;) {
+    uint64_t carry = static_cast<unsigned char>(bytes[i]);
+    for (uint32_t& group : groups) {
+      carry += uint64_t{group} << 8U;
+      group = static_cast<uint32_t>(carry % 1'000'000'000);
+      carry /= 1'000'000'000;
+    }
+    if (carry != 0) groups.push_back(static_cast<uint32_t>(carry));
+  }
+  if (groups.empty()) return "0";
+  std::string digits = (is_negative ? "-" : "") + std::to_string(groups.back());
+  for (size_t i = groups.size() - 1; i-- > 0;) digits += fmt::format("{:09}", groups[i]);
+  return digits;
+}
+
+}  // namespace
+
+std::string Decimal(const Value& integer) {
+  if (integer.kind == Kind::kInt) return std::to_string(integer.integer);
+  if (integer.kind == Kind::kBigInt) return DecimalOfBytes(integer.text());
+  return std::string(integer.text());
+}
+
+std::string Repr(const Value& value) {
+  std::string out;
+  AppendRepr(out, value, 0);
+  return out;
+}
+
+}  // namespace ckptfs::torch

@@ -1,0 +1,242 @@
+// What each constructor is given; `storage` is a persistent id, sizes and strides are tuples that
+// count elements:
+//
+//   _rebuild_tensor                 storage, offset, size, stride
+//   _rebuild_tensor_v2              ..., requires_grad, hooks[, metadata {"conj", "neg"}]
+//   _rebuild_tensor_v3              ..., requires_grad, hooks, dtype[, metadata]; untyped storage
+//   _rebuild_qtensor                ..., quantizer (scheme, scale, zero point), requires_grad,
+//   hooks _rebuild_parameter              tensor, requires_grad, hooks
+//   _rebuild_parameter_with_state   tensor, requires_grad, hooks, state
+//   _rebuild_from_type(_v2)         function, class, arguments of function, state
+//   _rebuild_device_tensor_*        array or tensor, dtype, device, requires_grad
+//
+// The first four make a tensor, the others dress one up. A storage by itself is a tensor of one
+// dimension.
+
+#include "parser/format/torch/tensor.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cerrno>
+#include <iterator>
+#include <span>
+#include <utility>
+
+#include "parser/error.h"
+#include "parser/format/torch/bare.h"
+#include "parser/format/torch/numpy.h"
+#include "parser/format/torch/repr.h"
+#include "parser/format/torch/value.h"
+#include "parser/format/torch/vocabulary.h"
+#include "parser/json.h"
+#include "parser/layer/strided.h"
+
+namespace ckptfs::torch {
+namespace {
+
+using pickle::ItemsOf;
+using pickle::Kind;
+using pickle::ObjectOf;
+using pickle::Value;
+using Values = std::span<const Value>;
+
+bool IsTrue(const Value* value) {
+  return value != nullptr && value->kind == Kind::kBool && value->integer != 0;
+}
+
+// Whether the metadata of a tensor sets the bit `name`.
+bool HasBit(const Value* metadata, std::string_view name) {
+  if (metadata == nullptr || metadata->kind != Kind::kDict) return false;
+  const Values pairs = ItemsOf(*metadata);
+  for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
+    if (pairs[i].kind == Kind::kText && pairs[i].text() == name) return IsTrue(&pairs[i + 1]);
+  }
+  return false;
+}
+
+// What tells a gathered tensor from all others.
+std::string IdentityOf(const Extent& extent, const View& view) {
+  return fmt::format("{} {} {} {}{}{} {} {}", static_cast<const void*>(extent.source.get()),
+                     extent.offset, Name(view.dtype), view.is_big_endian, view.is_conjugated,
+                     view.is_negated, fmt::join(view.shape, ","), fmt::join(view.stride, ","));
+}
+
+// A tensor that claims much more than is stored (stride 0 repeats elements at no cost) would fill
+// the disk of whoever copies it.
+constexpr uint64_t kMostRepeated = uint64_t{64} << 30;  // In bytes.
+constexpr uint64_t kMostRepetition = 1024;
+
+void CheckRepetition(uint64_t length, uint64_t stored) {
+  if (length > kMostRepeated && length / kMostRepetition > stored) {
+    Fail(EOVERFLOW, "repeats its {} stored bytes to {}, which is beyond our limit", stored, length);
+  }
+}
+
+// The view `view` of `storage` from element `offset` on.
+void SetData(const Storage& storage, uint64_t offset, const View& view, Context& context,
+             Tensor& tensor) {
+  const uint64_t length = tensor.data.length;
+  const Record& record = storage.record;
+  if (!record.error.empty()) throw Error(EBADMSG, record.error);
+  uint64_t begin = 0;
+  const bool is_beyond = __builtin_mul_overflow(offset, ItemSize(view.dtype), &begin) ||
+                         (length > 0 && begin > storage.size);
+  const uint64_t reach = is_beyond ? 0 : ReachOf(view);
+  if (is_beyond || (length > 0 && reach > storage.size - begin)) {
+    Fail(EBADMSG, "reaches {} bytes from element {} on, but {} has {} bytes", reach, offset,
+         record.member, storage.size);
+  }
+  if (length == 0) begin = 0;
+  CheckRepetition(length, reach);
+  const Extent stored = {record.data.source, record.data.offset + begin, reach};
+  if (IsDense(view)) {
+    tensor.data = {stored.source, stored.offset, length};
+    tensor.is_in_file = record.is_in_file;
+    tensor.file_offset = stored.offset;
+    return;
+  }
+  ByteSourcePtr& gathered = context.gathered[IdentityOf(stored, view)];
+  if (!gathered) gathered = MakeStrided(stored, view, context.panels);
+  tensor.data = {gathered, 0, length};
+}
+
+void AddNotes(const Bare& bare, const Storage& storage, uint64_t offset, const View& view,
+              Budget& budget, Tensor& tensor) {
+  auto& notes = tensor.notes;
+  const bool is_dense_order = [&] {
+    View plain = view;
+    plain.is_big_endian = plain.is_conjugated = plain.is_negated = false;
+    return IsDense(plain);
+  }();
+  if (!is_dense_order)
+    notes.emplace_back("stride", fmt::format("[{}]", fmt::join(view.stride, ",")));
+  if (offset != 0) notes.emplace_back("storage_offset", std::to_string(offset));
+  if (storage.location != "cpu") notes.emplace_back("location", json::String(storage.location));
+  if (view.is_conjugated) notes.emplace_back("conj", "true");
+  if (view.is_negated) notes.emplace_back("neg", "true");
+  if (bare.python_type != nullptr) {
+    notes.emplace_back("python_type", json::String(Repr(*bare.python_type)));
+  } else if (bare.is_parameter) {
+    notes.emplace_back("python_type", "\"torch.nn.parameter.Parameter\"");
+  }
+  if (IsTrue(bare.requires_grad)) notes.emplace_back("requires_grad", "true");
+  const bool has_attributes = bare.state != nullptr &&
+                              !(bare.state->kind == Kind::kDict && ItemsOf(*bare.state).empty()) &&
+                              bare.state->kind != Kind::kNone;
+  if (has_attributes) notes.emplace_back("attributes", ValueOf(*bare.state, budget).json);
+}
+
+void FillArrayTensor(const Bare& bare, Context& context, Tensor& tensor) {
+  FillArray(*bare.value, context, tensor);
+  if (bare.cast == nullptr) return;
+  const auto dtype = DtypeOf(*bare.cast);
+  if (!dtype || *dtype == tensor.dtype) return;
+  if (*dtype != Dtype::kBfloat16 || tensor.dtype != Dtype::kFloat32) {
+    Fail(ENOTSUP, "is stored as {}, which we do not convert to {}", Name(tensor.dtype),
+         Name(*dtype));
+  }
+  // NumPy has no bfloat16, so it is sent as float32, of which it is the upper half.
+  const std::vector<uint64_t> shape = tensor.shape;
+  const uint64_t length = ByteSize(*dtype, shape);
+  View view{.dtype = *dtype, .shape = shape, .stride = std::vector<uint64_t>(shape.size(), 2)};
+  for (size_t i = shape.size(); i-- > 1;) view.stride[i - 1] = view.stride[i] * shape[i];
+  const Extent stored = tensor.data;
+  tensor.dtype = *dtype;
+  tensor.is_in_file = false;
+  if (length == 0) {
+    tensor.data = {stored.source, stored.offset, 0};
+  } else {
+    tensor.data = {
+        MakeStrided({stored.source, stored.offset + 2, stored.length - 2}, view, context.panels), 0,
+        length};
+  }
+}
+
+// A storage by itself. Of types that several elements share a byte of, its bytes.
+void FillStorage(const Bare& bare, Context& context, Tensor& tensor) {
+  const Storage& storage = context.storages.Get(*bare.value);
+  const bool is_packed = ElementsPerItem(storage.type.dtype) > 1;
+  tensor.dtype = is_packed ? Dtype::kUint8 : storage.type.dtype;
+  tensor.shape = {storage.size / ItemSize(tensor.dtype)};
+  tensor.data.length = storage.size;
+  tensor.member = storage.record.member;
+  tensor.notes.emplace_back("python_type", storage.type.is_untyped
+                                               ? "\"torch.storage.UntypedStorage\""
+                                               : "\"torch.storage.TypedStorage\"");
+  const View view{.dtype = tensor.dtype,
+                  .shape = tensor.shape,
+                  .stride = {1},
+                  .is_big_endian = context.is_big_endian && SwapSize(tensor.dtype) > 1};
+  SetData(storage, 0, view, context, tensor);
+}
+
+}  // namespace
+
+void FillTensor(const Value& value, Context& context, Tensor& tensor) {
+  Bare bare = BareOf(value);
+  if (IsArray(*bare.value)) return FillArrayTensor(bare, context, tensor);
+  if (bare.function == Known::kUnknown) return FillStorage(bare, context, tensor);
+
+  const Values arguments = bare.arguments;
+  const bool is_v3 = bare.function == Known::kRebuildTensorV3;
+  const bool is_quantized = bare.function == Known::kRebuildQuantized;
+  const size_t least = bare.function == Known::kRebuildTensor ? 4 : is_v3 || is_quantized ? 7 : 6;
+  if (arguments.size() < least) {
+    Fail(EBADMSG, "is made of {} arguments, but needs {}", arguments.size(), least);
+  }
+  if (arguments[0].kind != Kind::kPersistent) Fail(EBADMSG, "its storage is none of the file's");
+  const Storage& storage = context.storages.Get(arguments[0]);
+  View view{.dtype = storage.type.dtype,
+            .shape = Numbers(arguments[2], "size"),
+            .stride = Numbers(arguments[3], "stride")};
+  if (is_v3) {
+    const auto dtype = DtypeOf(arguments[6]);
+    if (!dtype) Fail(EBADMSG, "its dtype {} is none", Repr(arguments[6]));
+    view.dtype = *dtype;
+  }
+  const size_t grad = is_quantized ? 5 : 4;
+  if (bare.requires_grad == nullptr && arguments.size() > grad)
+    bare.requires_grad = &arguments[grad];
+  const size_t metadata_at = is_v3 ? 7 : 6;
+  const Value* metadata =
+      !is_quantized && arguments.size() > metadata_at ? &arguments[metadata_at] : nullptr;
+  view.is_conjugated = HasBit(metadata, "conj");
+  view.is_negated = HasBit(metadata, "neg");
+  view.is_big_endian = context.is_big_endian && SwapSize(view.dtype) > 1;
+
+  tensor.dtype = view.dtype;
+  tensor.member = storage.record.member;
+  if (view.dtype == Dtype::kOpaque) {
+    // Its elements have a size that we do not know: the whole storage is shown.
+    tensor.foreign_dtype = Repr(arguments[6]);
+    tensor.shape = {storage.size};
+    tensor.data.length = storage.size;
+    tensor.notes.emplace_back("shape_in_python", fmt::format("[{}]", fmt::join(view.shape, ",")));
+    view = {.dtype = Dtype::kOpaque, .shape = tensor.shape, .stride = {1}};
+    AddNotes(bare, storage, 0, view, context.budget, tensor);
+    SetData(storage, 0, view, context, tensor);
+    return;
+  }
+  tensor.shape = view.shape;
+  tensor.data.length = ByteSize(tensor.dtype, tensor.shape);
+  if (view.stride.size() != view.shape.size()) {
+    Fail(EBADMSG, "has {} sizes, but {} strides", view.shape.size(), view.stride.size());
+  }
+  if (arguments[1].kind != Kind::kInt || arguments[1].integer < 0) {
+    Fail(EBADMSG, "its offset is {}, but must be a number from 0 to 2^63", Repr(arguments[1]));
+  }
+  const auto offset = static_cast<uint64_t>(arguments[1].integer);
+  if (is_quantized) {
+    const Values quantizer = ItemsOf(arguments[4]);
+    tensor.notes.emplace_back(
+        "quantizer",
+        fmt::format(R"({{"scheme":{},"scale":{},"zero_point":{}}})",
+                    json::String(Repr(quantizer[0])), ValueOf(quantizer[1], context.budget).json,
+                    ValueOf(quantizer[2], context.budget).json));
+  }
+  AddNotes(bare, storage, offset, view, context.budget, tensor);
+  SetData(storage, offset, view, context, tensor);
+}
+
+}  // namespace ckptfs::torch

@@ -1,0 +1,85 @@
+// The callables of a PyTorch pickle that we know the meaning of. All others are opaque: they are
+// shown by name, with what they were given.
+
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "parser/codec/pickle.h"
+#include "parser/dtype.h"
+
+namespace ckptfs::torch {
+
+enum class Known : uint8_t {
+  kUnknown,
+  // Python's own.
+  kOrderedDict,
+  kCounter,
+  kDefaultDict,
+  kDeque,
+  kSet,
+  kFrozenSet,
+  kDict,
+  kList,
+  kTuple,
+  kBytes,
+  kByteArray,
+  kNumber,  // int, float, bool, str: of one literal
+  kComplex,
+  kPrintedCall,  // range, slice: shown as the call that makes it
+  kGetattr,
+  kEncode,         // _codecs.encode: how protocol 2 spells bytes
+  kReconstructor,  // copyreg._reconstructor(class, base, state)
+  kNewObject,      // copyreg.__newobj__(class, *arguments)
+  kNewObjectEx,    // copyreg.__newobj_ex__(class, arguments, keywords)
+  kPath,
+  kBytesIO,
+  // PyTorch's values.
+  kSize,
+  kDevice,
+  kLayout,
+  // NumPy.
+  kArray,       // _reconstruct, then BUILD
+  kFromBuffer,  // how protocol 5 spells arrays
+  kScalar,
+  kNumpyDtype,
+  // Tensors: parser/format/torch/tensor.cc says what each is given.
+  kRebuildTensor,
+  kRebuildTensorV2,
+  kRebuildTensorV3,
+  kRebuildParameter,
+  kRebuildParameterWithState,
+  kRebuildQuantized,
+  kRebuildFromType,
+  kRebuildFromTypeV2,
+  kRebuildFromNumpy,
+  kRebuildFromCpu,
+  kParameter,
+  // Tensors that have no dense bytes of their own.
+  kRebuildMeta,
+  kRebuildSparse,
+  kRebuildSparseCsr,
+  kRebuildNested,
+  kRebuildJagged,
+  kRebuildWrapper,
+  kUninitialized,
+};
+
+// What calling `target` means.
+Known KnownCallable(const pickle::Value& target);
+
+// The element type that a `torch.<name>` global means; kOpaque for one we do not know whose name
+// says that it is a type ("float4_e3m0"); nothing for all other values.
+std::optional<Dtype> DtypeOf(const pickle::Value& value);
+
+// A storage class: torch.FloatStorage, torch.cuda.HalfStorage, torch.storage.UntypedStorage.
+struct StorageClass {
+  Dtype dtype = Dtype::kUint8;
+  bool is_untyped = false;
+};
+
+// Nothing if `value` is no storage class.
+std::optional<StorageClass> StorageClassOf(const pickle::Value& value);
+
+}  // namespace ckptfs::torch

@@ -1,0 +1,36 @@
+// Bytes that cannot be had.
+
+#pragma once
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "parser/byte_source.h"
+#include "parser/error.h"
+
+namespace ckptfs {
+
+// Stands for a damaged part of a checkpoint, so that the rest can be used: it has a length, but to
+// read any of it throws Error(EIO) with a given message.
+class BrokenSource final : public ByteSource {
+ public:
+  BrokenSource(std::string name, uint64_t size, std::string error)
+      : name_(std::move(name)), size_(size), error_(std::move(error)) {}
+
+  std::string name() const override { return name_; }
+  uint64_t size() const override { return size_; }
+  void ReadAt(uint64_t /*offset*/, std::span<std::byte> /*buffer*/) const override {
+    throw Error(EIO, error_);
+  }
+
+ private:
+  const std::string name_;
+  const uint64_t size_;
+  const std::string error_;
+};
+
+}  // namespace ckptfs

@@ -1,0 +1,240 @@
+#include "parser/layer/gather.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <utility>
+
+namespace ckptfs {
+namespace {
+
+// A pread from the page cache takes as long as copying this many bytes does (measured: 0.5 us, 6
+// GB/s). Gaps below it are read through; runs above it gain nothing by being read together.
+constexpr uint64_t kReadCost = 3072;
+
+constexpr uint64_t kTileSize = uint64_t{64} << 10;
+
+// How to gather a box: its axes in an order of their own, innermost first.
+//
+//   axes[0, run_axes)   are within each run
+//   axes[run_axes]      is read `chunk` steps at a time; one step where the run is all
+//   the rest            are loops around that
+struct Plan {
+  enum class Chunk : uint8_t {
+    kSpan,    // One read, from the first run to the last with the gaps between them.
+    kPieces,  // The runs, without the gaps.
+  };
+
+  std::vector<Axis> axes;
+  size_t run_axes = 0;
+  uint64_t run = 0;        // Bytes.
+  bool is_direct = false;  // A run is in memory as it is in the source, and needs no tile.
+  Chunk chunk_as = Chunk::kPieces;
+  uint64_t chunk = 1;
+};
+
+// The bytes that `steps` steps reach, each of them `run` bytes long.
+uint64_t Reach(uint64_t steps, uint64_t step, uint64_t run) { return (steps - 1) * step + run; }
+
+bool IsNear(const Axis& axis, uint64_t run) {
+  return axis.from <= run || axis.from - run < kReadCost;
+}
+
+// Whether the run is all of the box.
+bool IsWhole(const Plan& plan) { return plan.run_axes + 1 == plan.axes.size(); }
+
+// Takes as many axes into the run as leave it the same in source and memory.
+void TakeDense(Plan& plan) {
+  plan.is_direct = true;
+  for (; !IsWhole(plan); ++plan.run_axes) {
+    const Axis& axis = plan.axes[plan.run_axes];
+    if (axis.from != plan.run || axis.to != plan.run) break;
+    plan.run *= axis.extent;
+  }
+}
+
+// Takes as many axes into the run as are near and fit into a tile.
+void TakeNear(Plan& plan, uint64_t item_size) {
+  plan.is_direct = false;
+  plan.run = item_size;
+  for (plan.run_axes = 0; !IsWhole(plan); ++plan.run_axes) {
+    const Axis& axis = plan.axes[plan.run_axes];
+    const uint64_t run = Reach(axis.extent, axis.from, plan.run);
+    if (!IsNear(axis, plan.run) || run > kTileSize) break;
+    plan.run = std::max(run, plan.run);
+  }
+}
+
+Plan MakePlan(const Box& box) {
+  Plan plan{.axes = box.axes, .run = box.item_size};
+  std::erase_if(plan.axes, [](const Axis& axis) { return axis.extent == 1; });
+  std::ranges::stable_sort(plan.axes, {}, &Axis::from);
+  plan.axes.push_back({.extent = 1});  // So that there is one to be read in chunks.
+
+  TakeDense(plan);
+  if (!IsWhole(plan) && plan.run < kReadCost) TakeNear(plan, box.item_size);
+  if (IsWhole(plan)) {
+    plan.chunk_as = Plan::Chunk::kSpan;
+    return plan;
+  }
+  const auto next = plan.axes.begin() + static_cast<ptrdiff_t>(plan.run_axes);
+  if (!plan.is_direct && IsNear(*next, plan.run)) {
+    plan.chunk_as = Plan::Chunk::kSpan;
+    plan.chunk = std::min((kTileSize - plan.run) / next->from + 1, next->extent);
+    return plan;
+  }
+  // The axes that are left are far, so that the order of their reads does not matter. Near in
+  // memory is better.
+  std::iter_swap(next, std::ranges::min_element(next, plan.axes.end() - 1, {}, &Axis::to));
+  plan.chunk = std::min(kTileSize / plan.run, next->extent);
+  return plan;
+}
+
+// Copies `rows` times `items` elements of `size` bytes: the loops of a transposition.
+//
+// In blocks, each as wide as a line of the processor's cache: what is written to a line is written
+// at once, and the lines that are read stay until the last element of them was used.
+template <size_t size>
+void CopyPlane(const Axis& items, const Axis& rows, const std::byte* from, std::byte* to) {
+  constexpr uint64_t kBlock = std::max<size_t>(64 / size, 8);
+  for (uint64_t row_block = 0; row_block < rows.extent; row_block += kBlock) {
+    const uint64_t row_end = std::min(row_block + kBlock, rows.extent);
+    for (uint64_t item_block = 0; item_block < items.extent; item_block += kBlock) {
+      const uint64_t count = std::min(kBlock, items.extent - item_block);
+      for (uint64_t row = row_block; row < row_end; ++row) {
+        const std::byte* source = from + row * rows.from + item_block * items.from;
+        std::byte* target = to + row * rows.to + item_block * items.to;
+        if (items.to == size && count == kBlock) {
+          for (uint64_t i = 0; i < kBlock; ++i) {
+            std::memcpy(target + i * size, source + i * items.from, size);
+          }
+        } else {
+          for (uint64_t i = 0; i < count; ++i) {
+            std::memcpy(target + i * items.to, source + i * items.from, size);
+          }
+        }
+      }
+    }
+  }
+}
+
+void CopyRows(size_t length, const Axis& rows, const std::byte* from, std::byte* to) {
+  for (uint64_t row = 0; row < rows.extent; ++row) {
+    std::memcpy(to + row * rows.to, from + row * rows.from, length);
+  }
+}
+
+void CopyPlane(size_t size, const Axis& items, const Axis& rows, const std::byte* from,
+               std::byte* to) {
+  if (items.from == size && items.to == size) {
+    return CopyRows(static_cast<size_t>(items.extent) * size, rows, from, to);
+  }
+  switch (size) {
+    case 1:
+      return CopyPlane<1>(items, rows, from, to);
+    case 2:
+      return CopyPlane<2>(items, rows, from, to);
+    case 4:
+      return CopyPlane<4>(items, rows, from, to);
+    case 8:
+      return CopyPlane<8>(items, rows, from, to);
+    default:
+      assert(size == 16);
+      return CopyPlane<16>(items, rows, from, to);
+  }
+}
+
+// Calls `f` with the distance in source and in memory of each step of `axes`, the last axis being
+// the outermost.
+template <typename F>
+void ForEachStep(std::span<const Axis> axes, uint64_t from, uint64_t to, const F& f) {
+  if (axes.empty()) return f(from, to);
+  const Axis& axis = axes.back();
+  for (uint64_t i = 0; i < axis.extent; ++i) {
+    ForEachStep(axes.first(axes.size() - 1), from + i * axis.from, to + i * axis.to, f);
+  }
+}
+
+// Copies all elements of a tile to their places. `axes` have their distances in the tile.
+void CopyTile(size_t item_size, std::vector<Axis> axes, const std::byte* tile, std::byte* memory) {
+  while (axes.size() < 2) axes.push_back({.extent = 1, .from = item_size, .to = item_size});
+  const auto items = axes.begin();
+  const auto rows = items + 1;
+  std::iter_swap(items, std::ranges::min_element(axes, {}, &Axis::to));
+  std::iter_swap(rows, std::ranges::min_element(rows, axes.end(), {}, &Axis::from));
+  ForEachStep(std::span(axes).subspan(2), 0, 0, [&](uint64_t from, uint64_t to) {
+    CopyPlane(item_size, *items, *rows, tile + from, memory + to);
+  });
+}
+
+// Reads the runs of one chunk axis to where they belong.
+void ReadRuns(const ByteSource& source, const Plan& plan, uint64_t offset, std::byte* memory) {
+  const Axis& axis = plan.axes[plan.run_axes];
+  if (axis.to == plan.run) {
+    return source.ReadPiecesAt(offset, axis.from, plan.run, {memory, axis.extent * plan.run});
+  }
+  for (uint64_t i = 0; i < axis.extent; ++i) {
+    source.ReadAt(offset + i * axis.from, {memory + i * axis.to, plan.run});
+  }
+}
+
+// Reads the steps [begin, begin + count) of the chunk axis into `tile` and copies them from there.
+void ReadChunk(const ByteSource& source, const Plan& plan, size_t item_size, uint64_t offset,
+               uint64_t count, std::span<std::byte> tile, std::byte* memory) {
+  std::vector<Axis> axes(plan.axes.begin(),
+                         plan.axes.begin() + static_cast<ptrdiff_t>(plan.run_axes) + 1);
+  Axis& axis = axes.back();
+  axis.extent = count;
+  if (plan.chunk_as == Plan::Chunk::kSpan) {
+    source.ReadAt(offset, tile.first(Reach(count, axis.from, plan.run)));
+  } else {
+    source.ReadPiecesAt(offset, axis.from, plan.run, tile.first(count * plan.run));
+    axis.from = plan.run;
+  }
+  CopyTile(item_size, std::move(axes), tile.data(), memory);
+}
+
+// Bytes of the source in a chunk.
+uint64_t ChunkSize(const Plan& plan) {
+  const bool is_span = plan.chunk_as == Plan::Chunk::kSpan;
+  return is_span ? Reach(plan.chunk, plan.axes[plan.run_axes].from, plan.run)
+                 : plan.chunk * plan.run;
+}
+
+}  // namespace
+
+double GatherCost(const Box& box) {
+  const Plan plan = MakePlan(box);
+  const uint64_t steps = plan.axes[plan.run_axes].extent;
+  const bool is_span = plan.chunk_as == Plan::Chunk::kSpan;
+  const uint64_t length = is_span ? ChunkSize(plan) : plan.run;
+  auto reads = static_cast<double>(is_span ? (steps - 1) / plan.chunk + 1 : steps);
+  for (size_t i = plan.run_axes + 1; i < plan.axes.size(); ++i) {
+    reads *= static_cast<double>(plan.axes[i].extent);
+  }
+  return reads * static_cast<double>(kReadCost + length);
+}
+
+void Gather(const ByteSource& source, const Box& box, std::byte* memory) {
+  const Plan plan = MakePlan(box);
+  const Axis& axis = plan.axes[plan.run_axes];
+  const std::span loops = std::span(plan.axes).subspan(plan.run_axes + 1);
+  if (plan.is_direct) {
+    return ForEachStep(loops, box.offset, 0, [&](uint64_t offset, uint64_t to) {
+      ReadRuns(source, plan, offset, memory + to);
+    });
+  }
+  const size_t tile_size = ChunkSize(plan);
+  const auto tile = std::make_unique_for_overwrite<std::byte[]>(tile_size);
+  ForEachStep(loops, box.offset, 0, [&](uint64_t offset, uint64_t to) {
+    for (uint64_t begin = 0; begin < axis.extent; begin += plan.chunk) {
+      const uint64_t count = std::min(plan.chunk, axis.extent - begin);
+      ReadChunk(source, plan, box.item_size, offset + begin * axis.from, count,
+                {tile.get(), tile_size}, memory + to + begin * axis.to);
+    }
+  });
+}
+
+}  // namespace ckptfs

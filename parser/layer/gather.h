@@ -1,0 +1,41 @@
+// Copies a box of elements that lie at regular distances in a source to regular distances in
+// memory.
+//
+// A transposed matrix, a slice of its columns and a tensor that was expanded all are boxes: for
+// each axis, how many steps, and how far one step goes in the source and in memory. To copy element
+// by element would take a read for each. Instead the axes are sorted by their distance in the
+// source, and the nearest ones form a *run*, a range of the source that is read at once, gaps
+// included where a gap costs less than one more read. Runs go into a *tile*, a buffer that fits the
+// processor's cache, and from there each element goes to its place.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "parser/byte_source.h"
+
+namespace ckptfs {
+
+struct Axis {
+  uint64_t extent = 0;  // Steps, at least 1.
+  uint64_t from = 0;    // Bytes of a step in the source; may be 0.
+  uint64_t to = 0;      // Bytes of a step in memory.
+};
+
+struct Box {
+  uint64_t offset = 0;   // Of the first element in the source, in bytes.
+  size_t item_size = 0;  // 1, 2, 4, 8 or 16 bytes.
+  std::vector<Axis> axes;
+};
+
+// What Gather costs, in bytes that could have been copied meanwhile.
+double GatherCost(const Box& box);
+
+// Copies the elements of `box` to `memory`, which is where the first one goes. All of the box must
+// lie within source and memory. Takes at most 64 KiB of memory. Throws as ByteSource::ReadAt does.
+void Gather(const ByteSource& source, const Box& box, std::byte* memory);
+
+}  // namespace ckptfs

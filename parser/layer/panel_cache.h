@@ -1,0 +1,90 @@
+// Parts of gathered tensors that were made for one read and will serve the next ones.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <span>
+
+namespace ckptfs {
+
+// Memory that is the system's again as soon as it is not needed: malloc would keep some.
+struct Unmap {
+  void* begin = nullptr;
+  size_t length = 0;
+  void operator()(std::byte* bytes) const noexcept;
+};
+using Pages = std::unique_ptr<std::byte[], Unmap>;
+
+// Keeps the panels that were used last. A panel is a run of bytes that is made as a whole, because
+// making all of it costs hardly more than making the part that a read asks for.
+//
+// Concurrent reads of a panel share one fill; a failed fill is not remembered. The cache never has
+// more memory than its capacity, readers included: where all of it is in use, it refuses. A panel
+// of which as many bytes have been read as it has is forgotten, since the page cache of the kernel
+// has them from then on; so a tensor that was read to its end leaves nothing here. Thread-safe.
+class PanelCache {
+ public:
+  // Writes all bytes of a panel. May throw.
+  using Fill = std::function<void(std::span<std::byte> panel)>;
+
+  struct Key {
+    uint64_t owner = 0;  // From NewOwner.
+    uint64_t index = 0;
+    bool operator==(const Key&) const = default;
+  };
+
+  explicit PanelCache(size_t capacity = size_t{16} << 20) : capacity_(capacity) {}
+
+  // Returns a number that no other owner of panels has.
+  uint64_t NewOwner();
+
+  // Copies what is at `offset` of the panel `key`, which has `size` bytes, to `buffer`. If the
+  // panel is not there, `fill` makes it, unless it is null. Returns false, having done nothing, if
+  // there is no panel or no room for one. Throws what `fill` throws.
+  bool Read(const Key& key, size_t size, size_t offset, std::span<std::byte> buffer,
+            const Fill& fill);
+
+  // Memory that all panels take now, in bytes.
+  size_t used() const;
+
+ private:
+  struct Panel {
+    Panel(const Key& k, size_t s) : key(k), size(s) {}
+
+    const Key key;
+    const size_t size;
+
+    size_t users = 0;  // Reads that need it. Guarded by the cache, ...
+    size_t given = 0;  // Bytes that have been read. ... as is this.
+
+    std::mutex mutex;  // Held while the panel is filled.
+    Pages bytes;       // Null until filled, then const.
+  };
+
+  // Returns the panel, which has one more user, or null if it is not there and may or can not be.
+  Panel* Acquire(const Key& key, size_t size, bool may_make);
+
+  // Takes back a panel of which `given` bytes have been read.
+  void Release(Panel& panel, size_t given) noexcept;
+
+  // Returns the bytes of an acquired panel; null if it is not filled and `fill` is null.
+  static const std::byte* BytesOf(Panel& panel, const Fill& fill);
+
+  // Moves the panels that must go for `size` bytes more to `evicted`. Returns whether that is
+  // enough. The caller holds the mutex.
+  bool MakeRoom(size_t size, std::list<Panel>& evicted);
+
+  const size_t capacity_;
+
+  mutable std::mutex mutex_;  // Nothing else is done under it: no fill, no other lock.
+  std::list<Panel> panels_;   // Used last first.
+  size_t used_ = 0;
+  uint64_t owners_ = 0;
+};
+
+}  // namespace ckptfs

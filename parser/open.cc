@@ -1,0 +1,112 @@
+#include "parser/open.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <vector>
+
+#include "parser/error.h"
+#include "parser/format.h"
+#include "parser/recognize.h"
+#include "parser/scheme.h"
+
+namespace ckptfs {
+namespace {
+
+constexpr std::string_view kAfterScheme = "://";
+
+// Not std::isalnum, which depends on the locale.
+bool IsLetter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+bool IsOfScheme(char c) {
+  return IsLetter(c) || (c >= '0' && c <= '9') || c == '+' || c == '-' || c == '.';
+}
+
+const Scheme& SchemeOf(std::string_view uri) {
+  const std::string_view given = SchemeNameOf(uri);
+  const std::string_view name = given.empty() ? "file" : given;
+  std::string known;
+  for (const Scheme* scheme : Schemes()) {
+    if (scheme->name == name) return *scheme;
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", scheme->name);
+  }
+  Fail(ENOTSUP, "we do not know the scheme {}, but {} (a file of that name is ./{})", Quoted(name),
+       known, Redacted(uri));
+}
+
+// Returns the length of "user:password@" at the beginning of what follows "scheme://". A password
+// should have no '/', '?' or '#' in it, but where one has, it must not be shown all the same.
+size_t UserLength(std::string_view rest) {
+  const std::string_view authority = rest.substr(0, rest.find_first_of("/?#"));
+  const size_t colon = authority.find(':');
+  const bool has_port = colon == std::string_view::npos || authority.starts_with('[') ||
+                        authority.find_first_not_of("0123456789", colon + 1) == authority.npos;
+  const size_t at = (has_port ? authority : rest).rfind('@');
+  return at == std::string_view::npos ? 0 : at + 1;
+}
+
+// What detection looks at. Holds the bytes that its probe points to.
+class Sample {
+ public:
+  explicit Sample(const ByteSource& source)
+      : size_(source.size()), head_(std::min<uint64_t>(kProbeHead, size_)) {
+    source.ReadAt(0, head_);
+    if (size_ == head_.size()) return;
+    tail_.resize(std::min<uint64_t>(kProbeTail, size_));
+    source.ReadAt(size_ - tail_.size(), tail_);
+  }
+
+  Probe probe() const {
+    return {.size = size_, .head = head_, .tail = tail_.empty() ? head_ : tail_};
+  }
+
+ private:
+  uint64_t size_;
+  std::vector<std::byte> head_;
+  std::vector<std::byte> tail_;  // Empty if the head is the whole file.
+};
+
+const Format& FormatOf(const ByteSource& source) {
+  const Sample sample(source);
+  for (const Format* format : Formats()) {
+    if (format->matches(sample.probe())) return *format;
+  }
+  const std::string_view what = Recognize(sample.probe());
+  Fail(ENOTSUP, "not a checkpoint in a format we know{}{}", what.empty() ? "" : ": ", what);
+}
+
+}  // namespace
+
+std::string_view SchemeNameOf(std::string_view uri) {
+  const size_t end = uri.find(kAfterScheme);
+  if (end == std::string_view::npos || end == 0 || !IsLetter(uri[0])) return {};
+  const std::string_view name = uri.substr(0, end);
+  return std::ranges::all_of(name, IsOfScheme) ? name : std::string_view();
+}
+
+std::string Redacted(std::string_view uri) {
+  const std::string_view scheme = SchemeNameOf(uri);
+  if (scheme.empty() || scheme == "file") return std::string(uri);
+  std::string_view rest = uri.substr(scheme.size() + kAfterScheme.size());
+  rest.remove_prefix(UserLength(rest));
+  rest = rest.substr(0, rest.find_first_of("?#"));
+  return fmt::format("{}{}{}", scheme, kAfterScheme, rest);
+}
+
+ByteSourcePtr OpenSource(const std::string& uri) try {
+  return SchemeOf(uri).open(uri);
+} catch (const Error& e) {
+  throw WithContext(Redacted(uri), e);
+}
+
+Checkpoint ReadCheckpoint(const ByteSourcePtr& source) try {
+  const Format& format = FormatOf(*source);
+  Checkpoint checkpoint = format.parse(source);
+  checkpoint.format = format.name;
+  Validate(checkpoint);
+  return checkpoint;
+} catch (const Error& e) {
+  throw WithContext(source->name(), e);
+}
+
+}  // namespace ckptfs

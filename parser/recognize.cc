@@ -1,0 +1,121 @@
+// People give us what a download left them: a login page, a pointer into Git LFS, an archive around
+// the checkpoint, a file that was never finished. All of these tell what they are in their first
+// bytes. So do the formats of checkpoints that are not read yet. A file is told about the first row
+// that fits it.
+
+#include "parser/recognize.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+namespace ckptfs {
+namespace {
+
+using std::string_view_literals::operator""sv;
+
+struct Mark {
+  size_t offset;  // In bytes.
+  std::string_view bytes;
+  std::string_view sentence;
+};
+
+constexpr std::string_view kOldTorch =
+    "it was written by an old torch (before 1.6, or with _use_new_zipfile_serialization=False), "
+    "which is not supported yet";
+constexpr std::string_view kHtml =
+    "it is an HTML page, perhaps an error message that was downloaded in place of the file";
+constexpr std::string_view kPickle = "it is a pickle that torch.save did not write";
+constexpr std::string_view kZip =
+    "it is a zip archive, but none of torch.save; other kinds of them are not supported yet";
+
+constexpr Mark kMarks[] = {
+    // Torch's number 0x1950a86a20f9469cfc6c as the protocols of pickle write it: 0 and 1; 2 and 3;
+    // 4
+    // and 5, after the frame.
+    {0, "L119547037146038801333356L\n"sv, kOldTorch},
+    {2, "\x8a\x0al\xfc\x9c\x46\xf9 j\xa8P\x19"sv, kOldTorch},
+    {11, "\x8a\x0al\xfc\x9c\x46\xf9 j\xa8P\x19"sv, kOldTorch},
+    {0, "sys_info\0"sv,
+     "it is a tar archive written by an old torch (before 0.1.11), which is not supported yet"},
+    {257, "ustar"sv,
+     "it is a tar archive: if torch wrote it, it is of a kind that is not supported yet; else "
+     "unpack it first"},
+
+    {0, "GGUF"sv, "it is a gguf file, which is not supported yet"},
+    {0, "|TZR|"sv, "it is a tensorizer file, which is not supported yet"},
+    {0, "\x93NUMPY"sv, "it is a NumPy array (npy), which is not supported yet"},
+    {0, "\x89HDF\r\n\x1a\n"sv, "it is an HDF5 file (as of Keras), which is not supported"},
+    {0, "PK\3\4"sv, kZip},
+    {0, "PK\5\6"sv, "it is a zip archive without anything in it"},
+    {0, "\x80\2"sv, kPickle},
+    {0, "\x80\3"sv, kPickle},
+    {0, "\x80\4\x95"sv, kPickle},
+    {0, "\x80\5\x95"sv, kPickle},
+
+    {0, "version https://git-lfs.github.com/spec/"sv,
+     "it is a Git LFS pointer file: fetch the real file with git lfs pull"},
+    {0, "<!DOCTYPE html"sv, kHtml},
+    {0, "<!doctype html"sv, kHtml},
+    {0, "<html"sv, kHtml},
+    {0, "<HTML"sv, kHtml},
+    {0, "<?xml"sv,
+     "it is an XML document, perhaps an error message that was downloaded in place of the file"},
+    {0, "{"sv, "it is text that looks like JSON"},
+
+    {0, "\x1f\x8b"sv, "it is compressed by gzip: unpack it first"},
+    {0, "BZh"sv, "it is compressed by bzip2: unpack it first"},
+    {0,
+     "\xfd"
+     "7zXZ\0"sv,
+     "it is compressed by xz: unpack it first"},
+    {0, "\x28\xb5\x2f\xfd"sv, "it is compressed by zstd: unpack it first"},
+    {0, "\x04\x22\x4d\x18"sv, "it is compressed by lz4: unpack it first"},
+    {0, "7z\xbc\xaf\x27\x1c"sv, "it is a 7-Zip archive: unpack it first"},
+    {0, "Rar!\x1a\7"sv, "it is a RAR archive: unpack it first"},
+    {0, "\x89PNG\r\n\x1a\n"sv, "it is a PNG image"},
+    {0, "\xff\xd8\xff"sv, "it is a JPEG image"},
+    {0, "GIF8"sv, "it is a GIF image"},
+    {0, "%PDF-"sv, "it is a PDF document"},
+    {0,
+     "\x7f"
+     "ELF"sv,
+     "it is a program (ELF)"},
+    {0, "SQLite format 3\0"sv, "it is an SQLite database"},
+};
+
+bool IsAt(const Probe& probe, size_t offset, std::string_view bytes) {
+  return probe.head.size() >= offset && probe.head.size() - offset >= bytes.size() &&
+         std::memcmp(probe.head.data() + offset, bytes.data(), bytes.size()) == 0;
+}
+
+// The length of the header in 8 bytes, then the header, which is JSON.
+bool IsSafetensors(const Probe& probe) {
+  uint64_t length = 0;
+  if (probe.head.size() < sizeof length + 2 || probe.head[sizeof length] != std::byte{'{'}) {
+    return false;
+  }
+  for (size_t i = sizeof length; i-- > 0;) {
+    length = length << 8U | std::to_integer<uint64_t>(probe.head[i]);
+  }
+  return length >= 2 && length <= probe.size - sizeof length;
+}
+
+bool IsZero(const Probe& probe) {
+  constexpr auto is_zero = [](std::byte b) { return b == std::byte{}; };
+  return std::ranges::all_of(probe.head, is_zero);
+}
+
+}  // namespace
+
+std::string_view Recognize(const Probe& probe) {
+  if (probe.size == 0) return "it is empty";
+  for (const Mark& mark : kMarks) {
+    if (IsAt(probe, mark.offset, mark.bytes)) return mark.sentence;
+  }
+  if (IsSafetensors(probe)) return "it is a safetensors file, which is not supported yet";
+  if (IsZero(probe)) return "it begins with zeros only: perhaps it was not copied to the end";
+  return {};
+}
+
+}  // namespace ckptfs
