@@ -1,4 +1,4 @@
-// The command line.
+// The command line: what it takes and with what the program ends.
 
 #pragma once
 
@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace ckptfs {
 
@@ -15,25 +16,41 @@ struct Options {
   std::string mountpoint;
   bool help = false;
   bool version = false;
-  bool foreground = false;     // -f
-  bool debug = false;          // -d: foreground too, and every request of the kernel is logged.
-  bool is_fake = false;        // mount.ckptfs -f: do all but mount.
-  bool no_fail = false;        // nofail: a source that is not there is no failure.
+  bool foreground = false;  // -f
+  bool debug = false;       // -d: foreground too, and every request of the kernel is logged.
+  bool is_fake = false;     // mount.ckptfs -f: do all but mount.
+  bool no_fail = false;     // nofail: a source that is not there is no failure.
   bool allow_other = false;
   bool auto_unmount = false;
-  bool nonempty = false;       // Mount over a directory with files, or over another mount.
-  bool flat = false;           // Do not split keys at dots.
-  bool xattr = false;          // Extended attributes on tensor files.
-  std::optional<uid_t> uid;    // Owner of all files; else the user who mounts.
+  bool nonempty = false;     // Mount over a directory with files, or over another mount.
+  bool flat = false;         // Do not split keys at dots.
+  bool xattr = false;        // Extended attributes on tensor files.
+  std::optional<uid_t> uid;  // Owner of all files; else the user who mounts.
   std::optional<gid_t> gid;
-  mode_t umask = 0;            // Taken away from r-xr-xr-x and r--r--r--.
+  mode_t umask = 0;  // Taken away from r-xr-xr-x and r--r--r--.
+};
+
+// What the program ends with, so that a script knows which kind of mistake was made.
+enum class ExitCode : int {
+  kMounted = 0,
+  kUnexpected = 1,
+  kUsage = 2,
+  kSource = 3,
+  kNoCheckpoint = 4,
+  kDamaged = 5,
+  kTooLarge = 6,
+  kMountpoint = 7,
+  kFuse = 8,
 };
 
 // `program` is the name we were called by: "mount.ckptfs" takes the options of a mount helper, see
 // mount(8). `arguments` are those after it. Throws Error(EINVAL).
 Options ParseOptions(const std::string& program, std::span<const char* const> arguments);
 
-// The text of --help. Made from the table that ParseOptions reads.
+// The text of --help. Made from the tables that ParseOptions reads.
 std::string Usage();
+
+// Returns `text` as one word in a list of mount options: commas and backslashes escaped.
+std::string EscapedOption(std::string_view text);
 
 }  // namespace ckptfs

@@ -1,9 +1,18 @@
 // The directory layout that tensordict.TensorDict.load_memmap reads.
+//
+//   meta.json       lists what is here, in the order of the checkpoint: see tensordict_meta.h
+//   <key>.memmap    the bytes of a tensor; there, with no bytes, for a tensor without elements too
+//   <key>/          a dict, a list or an object with tensors in it: the same layout again
+//   <key>/          a value that is no tensor: a meta.json with its JSON, and nothing else
+//
+// Keys are split at dots into directories (tensordict_levels.h) and made fit for file names
+// (tensordict_names.h). From 0.13 on, tensordict looks for a tensor under its percent-encoded key,
+// before that under the key as it is: a file has both names if they differ. Names that are no
+// member of meta.json are nothing to tensordict.
 
 #pragma once
 
 #include <string>
-#include <string_view>
 
 #include "fs/tree.h"
 #include "parser/checkpoint.h"
@@ -11,19 +20,15 @@
 namespace ckptfs {
 
 struct LayoutOptions {
-  bool is_flat = false;           // Do not split keys at dots.
-  bool has_attributes = false;    // Give each tensor file extended attributes.
-  std::string source;             // For the root's meta.json: what was mounted, without secrets.
+  bool is_flat = false;         // Do not split keys at dots.
+  bool has_attributes = false;  // Give each tensor file extended attributes.
+  std::string source;           // For the root's meta.json: what was mounted, without secrets.
+  std::string version;          // For the root's meta.json: of this program.
 };
 
-// Lays out a valid checkpoint, which is used up. Throws Error(EFBIG) if there are more than 2^31
-// files.
+// Lays out a valid checkpoint, which is used up while the tree grows. Tensors with elements that
+// are the same view of the same bytes are one file with several names. Throws Error(EFBIG) if there
+// are more than 2^31 files.
 Tree LayOut(Checkpoint checkpoint, const LayoutOptions& options);
-
-// Returns the file name that tensordict >= 0.13 gives to a key, without the ".memmap".
-std::string EncodeKey(std::string_view key);
-
-// The inverse of EncodeKey for every text that it returns.
-std::string DecodeKey(std::string_view name);
 
 }  // namespace ckptfs

@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <ctime>
 #include <memory>
 #include <span>
 #include <string>
@@ -26,11 +25,11 @@ using Attributes = std::vector<std::pair<std::string, std::string>>;  // Extende
 
 // A file or a directory.
 struct Inode {
-  ByteSourcePtr source;      // Of a file: where its bytes are; null for a directory.
-  uint64_t offset = 0;       // Of a file: in the source. Of a directory: its first entry.
-  uint64_t length = 0;       // Of a file: in bytes. Of a directory: its number of entries.
-  uint32_t links = 0;        // Number of entries with this inode; of a directory as on ext4.
-  uint32_t parent = 0;       // Of a directory.
+  ByteSourcePtr source;  // Of a file: where its bytes are; null for a directory.
+  uint64_t offset = 0;   // Of a file: in the source. Of a directory: its first entry.
+  uint64_t length = 0;   // Of a file: in bytes. Of a directory: its number of entries.
+  uint32_t links = 0;    // Number of entries with this inode; of a directory as on ext4.
+  uint32_t parent = 0;   // Of a directory; the root is its own.
 
   bool is_directory() const { return source == nullptr; }
 };
@@ -48,7 +47,9 @@ class Tree {
 
   // Returns the inode of the entry `name` of the directory `number`, or 0. A file is also found
   // under the names of the directories on the way to it, joined by dots: "a.b.memmap" in the
-  // directory that has a/b.memmap, unless there is an entry of that name.
+  // directory that has a/b.memmap, unless there is an entry of that name. Directories are not: the
+  // kernel allows them one name. Where two files have the same joined name, the one is found whose
+  // first directory has the shorter name.
   uint64_t Lookup(uint64_t number, std::string_view name) const;
 
   // The entries of a directory in order of their names, without "." and "..".
@@ -59,12 +60,14 @@ class Tree {
 
   size_t inode_count() const { return inodes_.size() - kRoot; }
 
-  // Bytes of all files; those with several names count once.
+  // Bytes of all files; those with several names count once. 2^64 - 1 if there are more.
   uint64_t size() const { return size_; }
 
  private:
   friend class TreeBuilder;
   Tree() = default;
+
+  uint64_t FindJoined(std::span<const Entry> entries, std::string_view name, int& steps) const;
 
   std::vector<Inode> inodes_;
   std::vector<Entry> entries_;                 // Those of one directory are consecutive.
@@ -78,30 +81,46 @@ class TreeBuilder {
  public:
   TreeBuilder();
 
-  // Adds a directory below `parent` (the root exists already) and returns its inode. It is seen only
-  // once SetEntries of `parent` names it.
+  // Makes room for about so many inodes and bytes of AddText, so that what there is need not be
+  // copied again and again while it grows. Room that stays empty costs no memory, only addresses.
+  void Reserve(size_t inodes, size_t text);
+
+  // Adds a directory below `parent` (the root exists already) and returns its inode. It is seen
+  // only once SetEntries of `parent` names it. Throws Error(EFBIG) if there are 2^31 inodes
+  // already, and so do the next two.
   uint32_t AddDirectory(uint32_t parent);
 
   // Adds a file and returns its inode. Precondition: `data` has a source and lies within it.
   uint32_t AddFile(Extent data);
+
+  // Adds a file with these bytes, which are copied, and returns its inode. All such files share one
+  // source, which does not exist before Finish.
+  uint32_t AddText(std::string_view bytes);
+
+  // An inode as it is so far. Valid until the next one is added.
+  const Inode& Get(uint32_t inode) const { return tree_.inodes_[inode]; }
 
   // Gives extended attributes to an inode.
   void SetAttributes(uint32_t inode, Attributes attributes);
 
   // Says what is in `directory`; to be called once for each directory. A file may be named more
   // than once, also in several directories: its names are hard links. A directory is named once.
-  // Names are copied. Preconditions: names differ, have at most Tree::kMaxName bytes, are not empty,
+  // Names are copied. Preconditions: names differ, have at most Tree::kMaxName bytes, are not
+  // empty,
   // "." or "..", and have neither '/' nor NUL.
   void SetEntries(uint32_t directory, std::vector<std::pair<std::string_view, uint32_t>> entries);
 
-  // Returns the tree; the builder is then empty. Precondition: each directory has its entries.
+  // Returns the tree; the builder is then used up. Precondition: each directory has its entries.
   Tree Finish();
 
  private:
+  uint32_t Append(Inode inode);
   std::string_view Keep(std::string_view name);
 
   Tree tree_;
-  size_t room_ = 0;  // Bytes left at the end of the last block of text.
+  std::string texts_;            // Of all files from AddText.
+  ByteSourcePtr texts_to_come_;  // Stands for their source until Finish.
+  size_t room_ = 0;              // Bytes left at the end of the last block of names.
 };
 
 }  // namespace ckptfs

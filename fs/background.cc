@@ -1,0 +1,98 @@
+#include "fs/background.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+#include "parser/error.h"
+#include "parser/fd.h"
+
+namespace ckptfs {
+namespace {
+
+// Until the mount, what ends the caller ends the daemon, too: Ctrl-C and everything else. `caller`
+// is a process that may have ended before.
+void FollowCaller(pid_t caller) {
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (::getppid() != caller) std::raise(SIGTERM);
+}
+
+void LeaveTerminal() {
+  ::prctl(PR_SET_PDEATHSIG, 0);
+  ::setsid();
+  const Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  for (const int standard : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::dup2(null.number(), standard) < 0) FailErrno("cannot leave the terminal");
+  }
+  if (::chdir("/") < 0) FailErrno("cannot leave the directory");
+}
+
+int StatusOf(pid_t child) {
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0) {
+    if (errno != EINTR) FailErrno("cannot wait for the daemon");
+  }
+  if (!WIFEXITED(status)) {
+    const int signal = WTERMSIG(status);
+    Fail(ECHILD, "the daemon was killed by signal {} ({}) before it had mounted", signal,
+         ::strsignal(signal));
+  }
+  return WEXITSTATUS(status);
+}
+
+// Waits for the byte that says so, or for the end of the process that would write it.
+bool IsMounted(const Fd& from_daemon) {
+  char byte = 0;
+  ssize_t n = 0;
+  do {
+    n = ::read(from_daemon.number(), &byte, 1);
+  } while (n < 0 && errno == EINTR);
+  return n == 1;
+}
+
+}  // namespace
+
+void FillStandardDescriptors() {
+  for (const int standard : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(standard, F_GETFD) >= 0) continue;
+    // NOLINTNEXTLINE(android-cloexec-open): a child has these three, too.
+    if (::open("/dev/null", O_RDWR) != standard) FailErrno("cannot open /dev/null");
+  }
+}
+
+int RunInBackground(const std::string& mountpoint,
+                    const std::function<int(const std::function<void()>& mounted)>& serve) {
+  std::array<int, 2> ends = {};
+  if (::pipe2(ends.data(), O_CLOEXEC) < 0) FailErrno("cannot make a pipe");
+  Fd from_daemon(ends[0]);
+  Fd to_caller(ends[1]);
+
+  const pid_t caller = ::getpid();
+  const pid_t child = ::fork();
+  if (child < 0) FailErrno("cannot start the daemon");
+  if (child == 0) {
+    FollowCaller(caller);
+    from_daemon = Fd();
+    return serve([&] {
+      LeaveTerminal();
+      if (::write(to_caller.number(), "m", 1) < 0) FailErrno("the caller is gone");
+      to_caller = Fd();
+    });
+  }
+  to_caller = Fd();  // The daemon's end is the only one now: if it dies, the read below returns.
+  if (!IsMounted(from_daemon)) return StatusOf(child);
+  struct stat st = {};
+  if (::stat(mountpoint.c_str(), &st) == 0) return 0;
+  // What the kernel says of a mount whose daemon has died.
+  if (errno == ENOTCONN || errno == ECONNABORTED) return StatusOf(child);
+  FailErrno("{}: the mount does not answer", mountpoint);
+}
+
+}  // namespace ckptfs

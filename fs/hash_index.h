@@ -1,0 +1,96 @@
+// A hash table of numbers.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace ckptfs {
+
+// Finds numbers by what they stand for. That, and what equal means, only the user knows, who has it
+// in a list or a tree anyway: the index stores none of it, and so takes 16 bytes for each number
+// where a std::unordered_map takes 60 and more.
+class HashIndex {
+ public:
+  static constexpr uint32_t kNone = 0xFFFFFFFF;
+
+  // Empties the index and makes room for `count` numbers. It grows when there are more.
+  void Reset(size_t count) {
+    size_t size = kMinSlots;
+    while (size < 2 * count) size *= 2;
+    slots_.assign(size, {});
+    count_ = 0;
+  }
+
+  // Returns a number that was inserted with this hash and for which `is_equal(number)` holds, or
+  // kNone.
+  template <typename IsEqual>
+  uint32_t Find(uint64_t hash, const IsEqual& is_equal) const {
+    const auto mark = static_cast<uint32_t>(hash);
+    for (size_t i = mark & (slots_.size() - 1); slots_[i].number != kNone; i = After(i)) {
+      if (slots_[i].mark == mark && is_equal(slots_[i].number)) return slots_[i].number;
+    }
+    return kNone;
+  }
+
+  // Precondition: `number` is not kNone.
+  void Insert(uint64_t hash, uint32_t number) {
+    if (2 * ++count_ > slots_.size()) Grow();
+    Place({.mark = static_cast<uint32_t>(hash), .number = number});
+  }
+
+ private:
+  static constexpr size_t kMinSlots = 16;  // A power of two, as all sizes.
+
+  struct Slot {
+    uint32_t mark = 0;  // The last bits of the hash; the very last ones are the slot to begin at.
+    uint32_t number = kNone;
+  };
+
+  size_t After(size_t i) const { return (i + 1) & (slots_.size() - 1); }
+
+  void Place(Slot slot) {
+    size_t i = slot.mark & (slots_.size() - 1);
+    while (slots_[i].number != kNone) i = After(i);
+    slots_[i] = slot;
+  }
+
+  void Grow() {
+    const auto old = std::exchange(slots_, std::vector<Slot>(2 * slots_.size()));
+    for (const Slot& slot : old) {
+      if (slot.number != kNone) Place(slot);
+    }
+  }
+
+  std::vector<Slot> slots_ = std::vector<Slot>(kMinSlots);
+  size_t count_ = 0;
+};
+
+// Joins `value` to a hash. The secret is where the program happens to be in memory: whoever writes
+// a checkpoint does not know it, and so cannot choose keys that all have the same hash.
+inline uint64_t Mix(uint64_t hash, uint64_t value) {
+  __extension__ using Wide = unsigned __int128;
+  static constexpr char kSomewhere = 0;
+  const uint64_t secret = reinterpret_cast<uintptr_t>(&kSomewhere) * 0x9E3779B97F4A7C15U;
+  const Wide product = Wide{hash ^ value ^ secret} * ((secret >> 7U) | 1U);
+  return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64U);
+}
+
+// Hashes a text. Differs from one run of the program to the next.
+inline uint64_t HashOf(std::string_view text) {
+  uint64_t hash = Mix(0, text.size());
+  for (; text.size() > sizeof(uint64_t); text.remove_prefix(sizeof(uint64_t))) {
+    uint64_t word = 0;
+    std::memcpy(&word, text.data(), sizeof word);
+    hash = Mix(hash, word);
+  }
+  uint64_t rest = 0;
+  std::memcpy(&rest, text.data(), text.size());
+  return Mix(hash, rest);
+}
+
+}  // namespace ckptfs

@@ -1,0 +1,151 @@
+#include "fs/log.h"
+
+#include <fuse_log.h>
+#include <spdlog/logger.h>
+#include <spdlog/sinks/base_sink.h>
+#include <spdlog/spdlog.h>
+#include <syslog.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdarg>
+#include <cstdio>
+#include <mutex>
+#include <string>
+
+#include "parser/error.h"
+
+namespace ckptfs {
+namespace {
+
+constexpr const char* kName = "ckptfs";
+
+spdlog::level::level_enum ToSpdlog(Log::Level level) {
+  switch (level) {
+    case Log::Level::kError:
+      return spdlog::level::err;
+    case Log::Level::kWarning:
+      return spdlog::level::warn;
+    case Log::Level::kInfo:
+      return spdlog::level::info;
+    case Log::Level::kDebug:
+      break;
+  }
+  return spdlog::level::debug;
+}
+
+int ToSyslog(spdlog::level::level_enum level) {
+  if (level >= spdlog::level::err) return LOG_ERR;
+  if (level == spdlog::level::warn) return LOG_WARNING;
+  return level == spdlog::level::info ? LOG_INFO : LOG_DEBUG;
+}
+
+spdlog::level::level_enum FromFuse(fuse_log_level level) {
+  if (level <= FUSE_LOG_ERR) return spdlog::level::err;
+  if (level == FUSE_LOG_WARNING) return spdlog::level::warn;
+  return level == FUSE_LOG_DEBUG ? spdlog::level::debug : spdlog::level::info;
+}
+
+// libfuse passes nothing to its callback by which it could find a Log, but spdlog knows each logger
+// by its name.
+__attribute__((format(printf, 2, 0))) void SayForFuse(fuse_log_level level, const char* format,
+                                                      va_list arguments) {
+  std::array<char, 512> text = {};
+  if (std::vsnprintf(text.data(), text.size(), format, arguments) < 0) return;
+  std::string_view line = text.data();
+  while (line.ends_with('\n')) line.remove_suffix(1);
+  if (const auto logger = spdlog::get(kName)) logger->log(FromFuse(level), line);
+}
+
+}  // namespace
+
+bool RateLimit::IsInWindow(Clock::time_point now) const {
+  return now - window_ < std::chrono::seconds(1);
+}
+
+bool RateLimit::Admits(Clock::time_point now) {
+  if (!IsInWindow(now)) {
+    window_ = now;
+    admitted_ = 0;
+  }
+  const bool is_admitted = admitted_ < kMostPerSecond;
+  ++(is_admitted ? admitted_ : left_out_);
+  return is_admitted;
+}
+
+uint64_t RateLimit::TakeLeftOut(Clock::time_point now) {
+  return IsInWindow(now) ? 0 : std::exchange(left_out_, 0);
+}
+
+// Its base class takes a mutex around each method.
+class Log::Sink final : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  Sink() = default;
+  Sink(const Sink&) = delete;
+  Sink& operator=(const Sink&) = delete;
+  ~Sink() override {
+    TellLeftOut(RateLimit::Clock::time_point::max());
+    if (!is_on_terminal_) closelog();
+  }
+
+  void LeaveTerminal() {
+    const std::lock_guard lock(mutex_);
+    openlog(kName, LOG_NDELAY | LOG_PID, LOG_DAEMON);
+    is_on_terminal_ = false;
+  }
+
+ private:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    const auto now = RateLimit::Clock::now();
+    if (message.level > spdlog::level::debug) {
+      TellLeftOut(now);
+      if (!limit_.Admits(now)) return;
+    }
+    Write(message.level, std::string_view(message.payload.data(), message.payload.size()));
+  }
+
+  void flush_() override {}
+
+  void TellLeftOut(RateLimit::Clock::time_point now) {
+    if (const uint64_t count = limit_.TakeLeftOut(now); count != 0) {
+      Write(spdlog::level::warn, fmt::format("{} more messages were left out", count));
+    }
+  }
+
+  void Write(spdlog::level::level_enum level, std::string_view text) const {
+    const std::string printable = Printable(text);
+    if (!is_on_terminal_) {
+      ::syslog(ToSyslog(level), "%s", printable.c_str());
+      return;
+    }
+    // One write, so that lines of several threads or processes do not mix.
+    const char* mark = level == spdlog::level::warn ? "warning: " : "";
+    const std::string line = fmt::format("{}: {}{}\n", kName, mark, printable);
+    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+  }
+
+  RateLimit limit_;
+  bool is_on_terminal_ = true;
+};
+
+Log::Log()
+    : sink_(std::make_shared<Sink>()), logger_(std::make_shared<spdlog::logger>(kName, sink_)) {
+  SetLeast(Level::kWarning);
+  logger_->set_error_handler([](const std::string&) {});
+  spdlog::register_logger(logger_);
+}
+
+Log::~Log() {
+  fuse_set_log_func(nullptr);
+  spdlog::drop(kName);
+}
+
+void Log::SetLeast(Level least) { logger_->set_level(ToSpdlog(least)); }
+
+void Log::LeaveTerminal() { sink_->LeaveTerminal(); }
+
+void Log::ListenToFuse() { fuse_set_log_func(SayForFuse); }
+
+void Log::Say(Level level, std::string_view text) noexcept { logger_->log(ToSpdlog(level), text); }
+
+}  // namespace ckptfs

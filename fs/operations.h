@@ -1,0 +1,36 @@
+// Answers the kernel. Nothing here knows a format, a protocol or a layout.
+
+#pragma once
+
+#define FUSE_USE_VERSION 314
+#include <fuse_lowlevel.h>
+#include <sys/types.h>
+
+#include <atomic>
+#include <ctime>
+
+#include "fs/log.h"
+#include "fs/tree.h"
+
+namespace ckptfs {
+
+// What the callbacks work on, which must outlive the session.
+struct Mount {
+  const Tree& tree;
+  Log& log;
+  timespec modified = {};                  // The times of all files.
+  uid_t uid = 0;                           // Their owner ...
+  gid_t gid = 0;                           // ... and group.
+  mode_t umask = 0;                        // Taken away from their permissions.
+  std::atomic<unsigned> capabilities = 0;  // Of the kernel: FUSE_CAP_*, set by its first request.
+};
+
+// Returns the callbacks. The userdata of the session must be a `Mount*`. Without `has_attributes`
+// the kernel learns that there are no extended attributes, and asks no more.
+fuse_lowlevel_ops Operations(bool has_attributes);
+
+// The most that the kernel reads ahead, in bytes. The kernel's default of 128 KiB makes reading
+// almost twice as slow; above 1 MiB it gets slower again.
+constexpr unsigned kReadAhead = 1U << 20;
+
+}  // namespace ckptfs

@@ -1,0 +1,171 @@
+// How the end of a session works. Three signals shall end it, but libfuse's own handlers only make
+// the loop stop to take requests: then it waits for those that are being answered, and a disk or a
+// server may keep one of them for long. So the signals are blocked in all threads, the main thread
+// waits for one of them, and the loop runs in a thread beside it. A signal tells the loop to stop;
+// after a time limit the mount is undone under it and the process ends. The loop's thread sends
+// SIGINT to the main thread when it ends by itself, so that there is one thing to wait for.
+
+#include "fs/session.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <future>
+#include <thread>
+
+#include "parser/error.h"
+#include "parser/fd.h"
+
+namespace ckptfs {
+namespace {
+
+// The kernel sends large reads two at a time for each reader.
+constexpr unsigned kThreads = 4;
+
+constexpr std::chrono::seconds kPatience{3};
+
+sigset_t EndingSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, signal);
+  return signals;
+}
+
+// Asks for longer read-ahead than the kernel's default, which it allows to root only. Must happen
+// before the kernel gets the answer to its first request. Fails silently: it is only slower then.
+void RaiseReadAhead(const std::string& mountpoint) {
+  struct statx st = {};
+  if (::statx(AT_FDCWD, mountpoint.c_str(), AT_STATX_DONT_SYNC, STATX_INO, &st) < 0) return;
+  const auto path =
+      fmt::format("/sys/class/bdi/{}:{}/read_ahead_kb", st.stx_dev_major, st.stx_dev_minor);
+  const auto kilobytes = fmt::format("{}", kReadAhead / 1024);
+  const Fd file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  if (file.number() < 0) return;
+  [[maybe_unused]] const ssize_t n = ::write(file.number(), kilobytes.data(), kilobytes.size());
+}
+
+// Keeps what is written to standard error, and drops what is written to standard output, as long as
+// it lives. fusermount3 has no other way to tell why it does not mount, and one of its processes
+// outlives the mount with auto_unmount: it must not hold the descriptors of the caller, who may
+// wait for their end.
+class CapturedOutput {
+ public:
+  CapturedOutput()
+      : text_(::memfd_create("ckptfs", MFD_CLOEXEC)),
+        null_(::open("/dev/null", O_RDWR | O_CLOEXEC)),
+        output_(::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3)),
+        error_(::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3)) {
+    if (text_.number() < 0 || null_.number() < 0 || output_.number() < 0 || error_.number() < 0) {
+      FailErrno("cannot redirect the output");
+    }
+    ::dup2(null_.number(), STDOUT_FILENO);
+    ::dup2(text_.number(), STDERR_FILENO);
+  }
+  CapturedOutput(const CapturedOutput&) = delete;
+  CapturedOutput& operator=(const CapturedOutput&) = delete;
+  ~CapturedOutput() {
+    ::dup2(output_.number(), STDOUT_FILENO);
+    ::dup2(error_.number(), STDERR_FILENO);
+  }
+
+  // The first line: what follows it follows from it.
+  std::string Line() const {
+    std::array<char, 1024> buffer = {};
+    const ssize_t n = ::pread(text_.number(), buffer.data(), buffer.size(), 0);
+    const std::string_view text(buffer.data(), n < 0 ? 0 : static_cast<size_t>(n));
+    return n <= 0 ? "for no reason that libfuse knows"
+                  : std::string(text.substr(0, text.find('\n')));
+  }
+
+ private:
+  Fd text_;
+  Fd null_;
+  Fd output_;
+  Fd error_;
+};
+
+}  // namespace
+
+Session::Session(const Tree& tree, timespec modified, const std::string& source,
+                 const Options& options, Log& log)
+    : shared_{.tree = tree,
+              .log = log,
+              .modified = modified,
+              .uid = options.uid.value_or(::getuid()),
+              .gid = options.gid.value_or(::getgid()),
+              .umask = options.umask} {
+  std::string program = "ckptfs";
+  std::string flag = "-o";
+  std::string list = "ro,nosuid,nodev,default_permissions,subtype=ckptfs,fsname=";
+  list += EscapedOption(Printable(source));
+  if (options.allow_other) list += ",allow_other";
+  if (options.auto_unmount) list += ",auto_unmount";
+  if (options.debug) list += ",debug";
+  std::array<char*, 3> argv = {program.data(), flag.data(), list.data()};
+  fuse_args args = FUSE_ARGS_INIT(argv.size(), argv.data());
+  const std::unique_ptr<fuse_args, decltype(&fuse_opt_free_args)> freed_at_exit(&args,
+                                                                                fuse_opt_free_args);
+
+  // Before the mount, or a signal could end the process and leave a dead mount.
+  const sigset_t signals = EndingSignals();
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  {
+    const CapturedOutput output;
+    const fuse_lowlevel_ops operations = Operations(options.xattr);
+    session_.reset(fuse_session_new(&args, &operations, sizeof operations, &shared_));
+    if (!session_ || fuse_session_mount(session_.get(), options.mountpoint.c_str()) != 0) {
+      Fail(EPERM, "{}: cannot mount: {}", options.mountpoint, output.Line());
+    }
+    mount_.reset(session_.get());
+  }
+  log.ListenToFuse();
+  RaiseReadAhead(options.mountpoint);
+}
+
+void Session::Run() {
+  // Wakes the thread of the loop when it waits; a handler is needed, but nothing for it to do.
+  struct sigaction wake = {};
+  wake.sa_handler = [](int) {};
+  ::sigaction(SIGUSR1, &wake, nullptr);
+
+  const pthread_t main_thread = pthread_self();
+  std::promise<int> promise;
+  std::future<int> result = promise.get_future();
+  std::jthread loop([&] {
+    const std::unique_ptr<fuse_loop_config, decltype(&fuse_loop_cfg_destroy)> config(
+        fuse_loop_cfg_create(), fuse_loop_cfg_destroy);
+    fuse_loop_cfg_set_max_threads(config.get(), kThreads);
+    promise.set_value(fuse_session_loop_mt(session_.get(), config.get()));
+    pthread_kill(main_thread, SIGINT);
+  });
+
+  const sigset_t signals = EndingSignals();
+  int signal = 0;
+  sigwait(&signals, &signal);
+  fuse_session_exit(session_.get());
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  // More than once: the first may come just before the loop begins to wait.
+  while (result.wait_for(std::chrono::milliseconds(10)) != std::future_status::ready) {
+    if (std::chrono::steady_clock::now() > deadline) {
+      shared_.log.Warning("unmounted, although a request was not answered yet");
+      mount_.reset();
+      std::_Exit(EXIT_SUCCESS);
+    }
+    pthread_kill(loop.native_handle(), SIGUSR1);
+  }
+  // 0 after an unmount, the number of a signal, or a negated errno.
+  if (const int code = result.get(); code < 0) {
+    Fail(-code, "cannot go on: {}", ErrnoText(-code));
+  }
+}
+
+}  // namespace ckptfs

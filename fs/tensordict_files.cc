@@ -1,0 +1,58 @@
+#include "fs/tensordict_files.h"
+
+#include <memory>
+#include <utility>
+
+#include "fs/tensordict_meta.h"
+#include "parser/layer/broken.h"
+
+namespace ckptfs {
+
+uint32_t TensorFiles::Add(Tensor& tensor, std::string_view view, std::string_view key) {
+  Extent& data = tensor.data;
+  if (!tensor.error.empty()) {
+    data.source = std::make_shared<BrokenSource>(tensor.member, data.length, tensor.error);
+    data.offset = 0;
+    return AddNew(tensor, key);
+  }
+  if (data.length == 0) return AddNew(tensor, key);  // No bytes are no view of the same bytes.
+
+  const auto count = static_cast<uint32_t>(views_.size());
+  const uint32_t number = views_.try_emplace(std::string(view), count).first->second;
+  uint64_t hash = Mix(number, reinterpret_cast<uintptr_t>(data.source.get()));
+  hash = Mix(Mix(hash, data.offset), data.length);
+  const uint32_t known = known_.Find(hash, [&](uint32_t i) {
+    const Inode& file = builder_.Get(files_[i].first);
+    return files_[i].second == number && file.source == data.source && file.offset == data.offset &&
+           file.length == data.length;
+  });
+  if (known != HashIndex::kNone) return files_[known].first;
+  known_.Insert(hash, static_cast<uint32_t>(files_.size()));
+  return files_.emplace_back(AddNew(tensor, key), number).first;
+}
+
+uint32_t TensorFiles::AddNew(Tensor& tensor, std::string_view key) {
+  const uint32_t inode = builder_.AddFile(std::move(tensor.data));
+  if (has_attributes_) Describe(inode, tensor, key);
+  return inode;
+}
+
+void TensorFiles::Describe(uint32_t inode, const Tensor& tensor, std::string_view key) {
+  const bool is_foreign = tensor.dtype == Dtype::kOpaque && !tensor.foreign_dtype.empty();
+  std::string shape;
+  AppendShape(shape, tensor.shape);
+  Attributes attributes;
+  const auto add = [&attributes](std::string_view name, std::string value) {
+    attributes.emplace_back("user.ckptfs." + std::string(name), std::move(value));
+  };
+  add("dtype", is_foreign ? tensor.foreign_dtype : std::string(Name(tensor.dtype)));
+  add("shape", std::move(shape));
+  add("key", std::string(key));
+  if (!tensor.member.empty()) add("member", tensor.member);
+  if (tensor.is_in_file) add("offset", std::to_string(tensor.file_offset));
+  if (!tensor.error.empty()) add("error", tensor.error);
+  for (const auto& [name, json] : tensor.notes) add(name, json);
+  builder_.SetAttributes(inode, std::move(attributes));
+}
+
+}  // namespace ckptfs

@@ -1,0 +1,73 @@
+// The texts in meta.json.
+//
+//   {"weight":{"device":"cpu","shape":[4,3],"dtype":"torch.float32","is_nested":false,...},
+//    "attn":{"type":"TensorDict",...},
+//    "step":{"type":"NonTensorData",...},
+//    "shape":[],"device":"cpu","_type":"<class 'tensordict._td.TensorDict'>"}
+//
+// tensordict looks at the members shown and ignores all others, which is where we tell what only we
+// know. There are four things that make it refuse a whole directory, and none of them is written: a
+// tensor with a member "type", a dtype that it has no name for, a shape that torch cannot count,
+// and any member of ours in the meta.json of a value.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "parser/checkpoint.h"
+
+namespace ckptfs {
+
+// How an entry is called, here and in the checkpoint.
+struct EntryName {
+  std::string_view key;       // Valid UTF-8, different from all others of its directory.
+  std::string_view original;  // The key, or what is left of it in this directory. Any bytes.
+  Key::Kind kind = Key::Kind::kText;
+  bool is_index = false;  // Of a list: that it is a number is told by the list.
+
+  // Whether the entry must tell what the key was.
+  bool is_told() const { return key != original || (kind != Key::Kind::kText && !is_index); }
+};
+
+// The meta.json of one directory. Appends to a text that keeps its memory from one directory to the
+// next.
+class DirectoryMeta {
+ public:
+  void Clear();
+
+  // `view` is what AppendView writes.
+  void AddTensor(const EntryName& name, const Tensor& tensor, std::string_view view);
+  void AddValue(const EntryName& name, const Value& value);
+  void AddGroup(const EntryName& name, const Group& group);
+
+  // A directory that is no group of the checkpoint, but made by the dots of its keys.
+  void AddLevel(const EntryName& name);
+
+  // Ends the text, with `summary` as the last member if it is not empty, and returns it.
+  std::string_view Finish(std::string_view summary);
+
+ private:
+  void Begin(std::string_view key, std::string_view what);
+  void End(const EntryName& name, const std::vector<Note>& notes);
+
+  std::string text_;
+};
+
+// Appends the shape and the type of a tensor as its entry has them: equal texts mean equal shapes
+// and types. Types that tensordict cannot load are listed as bytes, with "x_dtype" and "x_shape".
+void AppendView(std::string& out, const Tensor& tensor);
+
+// The meta.json of the directory of a value.
+std::string ValueMeta(const Value& value);
+
+// The object that tells about the checkpoint as a whole. Does not look at the members of its root.
+std::string SummaryText(const Checkpoint& checkpoint, std::string_view version,
+                        std::string_view source);
+
+// Appends `shape` as a list.
+void AppendShape(std::string& out, const std::vector<uint64_t>& shape);
+
+}  // namespace ckptfs

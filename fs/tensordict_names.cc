@@ -1,0 +1,212 @@
+#include "fs/tensordict_names.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <iterator>
+#include <unordered_map>
+
+#include "fs/hash_index.h"
+#include "fs/tree.h"
+#include "parser/utf8.h"
+
+namespace ckptfs {
+namespace {
+
+constexpr std::array kReserved = {std::string_view("shape"), std::string_view("device"),
+                                  std::string_view("_type"), kSummaryKey};
+
+// A shortened name is one that also usual file systems take, so that the mount can be copied.
+constexpr size_t kShortName = 255;
+constexpr size_t kHashLength = 17;   // "~" and 16 digits.
+constexpr size_t kMaxAddition = 24;  // Bytes of the longest Addition, and some.
+
+// Whether tensordict encodes the character.
+constexpr bool IsOdd(char c) {
+  constexpr std::string_view kOdd = "/<>:\"|?*\\ %\x7f";
+  return static_cast<unsigned char>(c) < 0x20 || kOdd.find(c) != std::string_view::npos;
+}
+
+// Indexed by the byte: this is asked for each character of each key.
+constexpr auto kIsOdd = [] {
+  std::array<bool, 256> table = {};
+  for (size_t i = 0; i < table.size(); ++i) table[i] = IsOdd(static_cast<char>(i));
+  return table;
+}();
+
+bool IsOddByte(char c) { return kIsOdd[static_cast<unsigned char>(c)]; }
+
+void AppendEncoded(std::string& out, char c) {
+  constexpr std::string_view kHex = "0123456789ABCDEF";
+  const auto byte = static_cast<unsigned char>(c);
+  out += {'%', kHex[byte / 16], kHex[byte % 16]};
+}
+
+size_t NameSize(std::string_view key) {
+  const auto odd = static_cast<size_t>(std::ranges::count_if(key, IsOddByte));
+  return key.size() + 2 * odd + kTensorSuffix.size();
+}
+
+// Whether no member of any directory could have this key.
+bool IsImpossible(const Wanted& member) {
+  return IsReserved(member.key) || (member.is_directory && member.key == kMetaName) ||
+         member.key.size() > Tree::kMaxName || NameSize(member.key) > Tree::kMaxName ||
+         !utf8::IsValid(member.key);
+}
+
+// The FNV-1a hash of 64 bits.
+uint64_t Hash(std::string_view text) {
+  uint64_t hash = 0xCBF29CE484222325U;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3U;
+  return hash;
+}
+
+// Returns `key` with its bytes that are no UTF-8 made visible, or a beginning of that which is too
+// long for a name.
+std::string Visible(std::string_view key) {
+  std::string visible;
+  while (!key.empty() && visible.size() <= Tree::kMaxName) {
+    const utf8::Character next = utf8::Decode(key);
+    if (next.is_valid) {
+      visible += key.substr(0, next.length);
+    } else {
+      AppendEncoded(visible, key[0]);
+    }
+    key.remove_prefix(next.length);
+  }
+  return visible;
+}
+
+// Returns as many whole characters from the beginning of `key` as `size` bytes of a name can have.
+std::string_view Beginning(std::string_view key, size_t size) {
+  size_t length = 0;
+  while (length < key.size()) {
+    const auto next = key.substr(length, utf8::Decode(key.substr(length)).length);
+    const size_t need = next.size() + (IsOddByte(next[0]) ? 2 : 0);
+    if (need > size) break;
+    size -= need;
+    length += next.size();
+  }
+  return key.substr(0, length);
+}
+
+// Returns what a key that cannot stay is made of, with room for an Addition.
+std::string Base(std::string_view key) {
+  std::string base = Visible(key);
+  if (NameSize(base) + kMaxAddition <= Tree::kMaxName) return base;
+  constexpr size_t kRoom = kShortName - kHashLength - kMaxAddition - kTensorSuffix.size();
+  return fmt::format("{}~{:016x}", Beginning(base, kRoom), Hash(key));
+}
+
+// What the n-th attempt adds to a key: underscores, but a thousand equal keys must not get a
+// thousand of them.
+std::string Addition(size_t attempt) {
+  constexpr size_t kMost = 4;
+  if (attempt <= kMost) return std::string(attempt, '_');
+  return fmt::format("{:_<{}}{}", "", kMost, attempt);
+}
+
+// The keys that are taken in one directory.
+class Keys {
+ public:
+  explicit Keys(size_t count) {
+    taken_.reserve(count);
+    index_.Reset(count);
+  }
+
+  // Takes the key if it is free. It must outlive this object.
+  bool Take(const Wanted& member) {
+    const uint64_t hash = HashOf(member.key);
+    if (Find(hash, member.key) != nullptr || HasNameOfOther(member)) return false;
+    has_suffix_ |= member.is_directory && member.key.ends_with(kTensorSuffix);
+    index_.Insert(hash, static_cast<uint32_t>(taken_.size()));
+    taken_.push_back(member);
+    return true;
+  }
+
+ private:
+  const Wanted* Find(uint64_t hash, std::string_view key) const {
+    const uint32_t found = index_.Find(hash, [&](uint32_t i) { return taken_[i].key == key; });
+    return found == HashIndex::kNone ? nullptr : &taken_[found];
+  }
+
+  // Whether a directory "x.memmap" would stand beside a tensor "x", whichever comes first.
+  bool HasNameOfOther(const Wanted& member) const {
+    const bool has_suffix = member.key.ends_with(kTensorSuffix);
+    if (member.is_directory ? !has_suffix : !has_suffix_) return false;
+    std::string key(member.key);
+    if (member.is_directory) {
+      key.resize(key.size() - kTensorSuffix.size());
+    } else {
+      key += kTensorSuffix;
+    }
+    const Wanted* other = Find(HashOf(key), key);
+    return other != nullptr && other->is_directory != member.is_directory;
+  }
+
+  std::vector<Wanted> taken_;
+  HashIndex index_;
+  bool has_suffix_ = false;  // Whether some directory has kTensorSuffix.
+};
+
+}  // namespace
+
+bool IsReserved(std::string_view key) { return std::ranges::count(kReserved, key) != 0; }
+
+std::string EncodeKey(std::string_view key) {
+  if (key.empty()) return "%";
+  if (key == ".") return "%2E";
+  if (key == "..") return "%2E%2E";
+  std::string encoded;
+  encoded.reserve(key.size());
+  for (const char c : key) {
+    if (IsOddByte(c)) {
+      AppendEncoded(encoded, c);
+    } else {
+      encoded += c;
+    }
+  }
+  return encoded;
+}
+
+std::string DirectoryName(std::string_view key) {
+  constexpr std::string_view kUnsafe("/\\%\0", 4);
+  const bool is_no_name = key.empty() || key == "." || key == "..";
+  const bool is_unsafe = is_no_name || key.find_first_of(kUnsafe) != std::string_view::npos;
+  if (is_unsafe) return EncodeKey(key);
+  const size_t second = utf8::Decode(key).length;
+  const bool is_drive = second < key.size() && key[second] == ':';  // tensordict fears "C:".
+  return is_drive ? EncodeKey(key) : std::string(key);
+}
+
+bool IsFileName(std::string_view key) {
+  constexpr std::string_view kForbidden("/\0", 2);
+  return key.find_first_of(kForbidden) == std::string_view::npos;
+}
+
+std::vector<Renamed> Rename(std::span<const Wanted> members) {
+  Keys keys(members.size());
+  std::vector<Renamed> renamed;
+  for (size_t i = 0; i < members.size(); ++i) {
+    const Wanted& member = members[i];
+    if (IsImpossible(member) || !keys.Take(member)) {
+      renamed.push_back({.index = i, .key = {}});
+    }
+  }
+  // Where the attempts for a base go on: equal keys must not all start from the beginning.
+  std::unordered_map<std::string, size_t> attempts;
+  for (Renamed& one : renamed) {
+    const Wanted& member = members[one.index];
+    const std::string base = Base(member.key);
+    Wanted attempt;
+    do {
+      one.key = base + Addition(attempts[base]++);
+      attempt = {one.key, member.is_directory};
+    } while (IsImpossible(attempt) || !keys.Take(attempt));
+  }
+  return renamed;
+}
+
+}  // namespace ckptfs

@@ -1,0 +1,62 @@
+// Keys of tensordict and the names of their files.
+//
+// A checkpoint may call its tensors anything: "", "..", "a/b", three thousand bytes that are no
+// UTF-8, twice the same. A directory cannot, and tensordict finds a file by the key alone. So names
+// come in two steps. First each member of a directory gets a key that can stand in its meta.json,
+// nearly always the one it has:
+//
+//   no UTF-8          its bytes become visible: "w%FF"
+//   too long          its beginning, "~" and a hash of all of it
+//   reserved, taken   with underscores until it is free: "shape_"
+//
+// Then the key alone says what the file is called, in the way tensordict does it since 0.13: odd
+// characters are percent-encoded. Encoding is injective, so different keys have different files.
+// Only a directory could have the name of a file, and such keys count as taken.
+
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ckptfs {
+
+constexpr std::string_view kTensorSuffix = ".memmap";
+constexpr std::string_view kMetaName = "meta.json";
+constexpr std::string_view kSummaryKey = "_ckptfs";  // In the root's meta.json: about the mount.
+
+// Whether `key` is a member of meta.json that is no key of tensordict.
+bool IsReserved(std::string_view key);
+
+// Returns the file name that tensordict >= 0.13 gives to a key, without the ".memmap".
+std::string EncodeKey(std::string_view key);
+
+// The name of the directory of a key: the key as it is where tensordict 0.14 looks for that,
+// because older versions look for nothing else; else encoded. Encoded names have a '%', the others
+// do not.
+std::string DirectoryName(std::string_view key);
+
+// Whether tensordict < 0.13 can have `key` + ".memmap" as the name of a file.
+bool IsFileName(std::string_view key);
+
+// What wants to be in a directory.
+struct Wanted {
+  std::string_view key;  // Any bytes.
+  bool is_directory = false;
+};
+
+// A member that cannot have the key it wants.
+struct Renamed {
+  size_t index = 0;  // In the list of all.
+  std::string key;
+};
+
+// Returns those of `members` that need other keys, and these keys, in their order. Then all
+// keys are valid UTF-8, not reserved and different, and the file names that follow from them are
+// legal, different and not longer than Tree::kMaxName. Among equal keys the first one stays. The
+// same members always get the same keys.
+std::vector<Renamed> Rename(std::span<const Wanted> members);
+
+}  // namespace ckptfs
