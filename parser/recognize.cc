@@ -102,8 +102,7 @@ bool IsSafetensors(const Probe& probe) {
 }
 
 bool IsZero(const Probe& probe) {
-  constexpr auto is_zero = [](std::byte b) { return b == std::byte{}; };
-  return std::ranges::all_of(probe.head, is_zero);
+  return std::ranges::all_of(probe.head, [](std::byte b) { return b == std::byte{}; });
 }
 
 }  // namespace

@@ -39,6 +39,7 @@ enum class Kind : uint8_t {
 struct Node;
 
 // One Python value; 16 bytes, copied freely. Views into the memory of its Graph.
+// NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): one member of a union is all of them.
 struct Value {
   Kind kind = Kind::kNone;
   uint32_t length = 0;  // Of `text`, in bytes.

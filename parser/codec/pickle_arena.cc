@@ -60,7 +60,7 @@ void* Arena::Grow(void* piece, size_t old_size, size_t new_size) {
     return piece;
   }
   void* grown = Take(new_size);
-  if (old_size != 0) std::memcpy(grown, piece, old_size);
+  if (piece != nullptr) std::memcpy(grown, piece, old_size);
   if (IsLarge(old_size)) Free(static_cast<Block*>(piece) - 1);
   return grown;
 }

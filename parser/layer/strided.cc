@@ -148,19 +148,17 @@ class StridedSource final : public ByteSource {
   // source than its reads would, and is not kept: what would help is all the rows that a run
   // passes through, which is more memory than there is, or a copy of the tensor on disk.
   void ChoosePanels() {
-    for (uint64_t most = kLeastPanel;; most *= 2) {
+    DividePanels(kLeastPanel);
+    const double least_cost = CostPerByte(panel_);
+    double cost = least_cost;
+    for (uint64_t most = 2 * kLeastPanel; most <= kMostPanel && cost > kGoodCost; most *= 2) {
       DividePanels(most);
-      const double cost = CostOf(0, panel_);
-      if (panel_ == size_ || most == kMostPanel ||
-          cost <= kGoodCost * static_cast<double>(panel_)) {
-        break;
-      }
+      cost = CostPerByte(panel_);
     }
+    if (cost > 0.75 * least_cost) DividePanels(kLeastPanel);  // More of it does not help.
     if (panels_ == nullptr) return;
     const uint64_t request = std::min(panel_, kRequest - kRequest % item_size_);
-    const double by_requests =
-        CostOf(0, request) * static_cast<double>(panel_) / static_cast<double>(request);
-    if (CostOf(0, panel_) * 2 <= by_requests) {
+    if (CostPerByte(panel_) * 2 <= CostPerByte(request)) {
       owner_ = panels_->NewOwner();
     } else {
       panels_ = nullptr;
@@ -229,6 +227,11 @@ class StridedSource final : public ByteSource {
                  to += length;
                });
     conversion_.Apply(buffer);
+  }
+
+  // What a byte costs of the first `length` ones.
+  double CostPerByte(uint64_t length) const {
+    return CostOf(0, length) / static_cast<double>(length);
   }
 
   // What it costs to gather elements.

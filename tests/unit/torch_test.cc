@@ -213,6 +213,12 @@ TEST(Torch, SaysThatAStorageIsMissing) {
                   "memory: data.pkl: tensor 'w': the archive has no member 'archive/data/0'"));
 }
 
+TEST(Torch, ReadsThePersistentIdsOfProtocol0) {
+  const Checkpoint checkpoint = Read(
+      PickleWriter().Raw("P('storage', <class 'torch.ByteStorage'>, '0', 'cpu', 4)\n"), {"abcd"});
+  EXPECT_EQ(ReadString(TensorAt(checkpoint, "tensor").data), "abcd");
+}
+
 TEST(Torch, RefusesALaterTensorThatSeesItsStorageAsAnotherType) {
   const View view{.offset = 0, .shape = {1}, .stride = {1}};
   const Checkpoint checkpoint = Read(PickleWriter()

@@ -132,11 +132,8 @@ std::optional<Dtype> DtypeOf(const Value& value) {
   return std::ranges::any_of(kStems, starts_name) ? std::optional(Dtype::kOpaque) : std::nullopt;
 }
 
-std::optional<StorageClass> StorageClassOf(const Value& value) {
-  if (value.kind != Kind::kGlobal) return std::nullopt;
-  const std::string_view module = ModuleOf(value);
+std::optional<StorageClass> StorageClassNamed(std::string_view module, std::string_view name) {
   if (module != "torch" && module != "torch.cuda" && module != "torch.storage") return std::nullopt;
-  std::string_view name = NameOf(value);
   if (name == "UntypedStorage" || name == "_UntypedStorage") {
     return StorageClass{.is_untyped = true};
   }
@@ -147,6 +144,11 @@ std::optional<StorageClass> StorageClassOf(const Value& value) {
     if (stem == name) return StorageClass{.dtype = dtype};
   }
   return std::nullopt;
+}
+
+std::optional<StorageClass> StorageClassOf(const Value& value) {
+  if (value.kind != Kind::kGlobal) return std::nullopt;
+  return StorageClassNamed(ModuleOf(value), NameOf(value));
 }
 
 }  // namespace ckptfs::torch

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 #include "parser/codec/pickle.h"
 #include "parser/dtype.h"
@@ -78,6 +79,9 @@ struct StorageClass {
   Dtype dtype = Dtype::kUint8;
   bool is_untyped = false;
 };
+
+// Nothing if there is no storage class `module`.`name`.
+std::optional<StorageClass> StorageClassNamed(std::string_view module, std::string_view name);
 
 // Nothing if `value` is no storage class.
 std::optional<StorageClass> StorageClassOf(const pickle::Value& value);

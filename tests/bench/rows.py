@@ -1,0 +1,177 @@
+"""What is measured, against what, and which ratio is the goal: one `Row` per question of a user.
+
+A row's `measure` is called once per round for each contender in turn, so that a machine that gets
+slower does so for all of them, and yields pairs of a figure's name and its value. A name without a
+unit is in seconds.
+"""
+
+import os
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+
+class Sizes(NamedTuple):
+    """How large the checkpoints are. The goals are meant for the full sizes."""
+    large: tuple = (300, 7155712)  # 2 GiB in 300 tensors.
+    one: tuple = (1, 64 << 20)
+    few: tuple = (1_000, 64 << 10)
+    many: tuple = (20_000, 1024)
+    more: tuple = (100_000, 1024)
+    matrix: tuple = ("--transposed", 4096, 4096)
+
+
+FULL = Sizes()
+QUICK = Sizes(large=(300, 720896), many=(2_000, 1024), more=(10_000, 1024),
+              matrix=("--transposed", 2048, 2048))
+
+
+class Goal(NamedTuple):
+    """A figure of ckptfs shall be at most `limit` times that of another one, or at most `limit`."""
+    figure: str
+    against: str | None  # A contender, or None.
+    limit: float
+    base: str | None = None  # The other's figure, if it is not the same.
+
+
+class Row(NamedTuple):
+    rounds: int
+    contenders: tuple[str, ...]
+    measure: Callable
+    goals: tuple[Goal, ...]
+
+
+def start(lab, sizes, contender):
+    """From nothing to the first byte of one tensor."""
+    count = sizes.few[0]
+    if contender == "torch":
+        yield "first byte", lab.clock(lab.python, lab.consumer, "first-element",
+                                      lab.checkpoint(*sizes.few), f"f{count // 2:06}")
+        return
+    with lab.mount(contender, sizes.few) as daemon:
+        begin = time.perf_counter()
+        file = os.open(daemon.files(count)[count // 2], os.O_RDONLY)
+        os.read(file, 1)
+        os.close(file)
+        yield "first byte", daemon.seconds + time.perf_counter() - begin
+
+
+def sequential(lab, sizes, contender):
+    if contender == "archive":
+        yield from zip(("read", "read again"), lab.read(lab.checkpoint(*sizes.large), rounds=2))
+        return
+    count, size = sizes.large
+    with lab.mount(contender, sizes.large) as daemon:
+        before = daemon.cpu()
+        yield "read", lab.read(*daemon.files(count))[0]
+        yield "daemon's CPU, s/GiB", (daemon.cpu() - before) / (count * size / (1 << 30))
+        if contender != "fuse-zip":  # Which keeps nothing.
+            yield "read again", lab.read(*daemon.files(count))[0]
+
+
+def memmap(lab, sizes, contender):
+    with lab.mount(contender, sizes.one) as daemon:
+        yield from zip(("sum", "sum again"), lab.consume("sum", *daemon.files(1)))
+
+
+def random(lab, sizes, contender):
+    with lab.mount(contender, sizes.large) as daemon:
+        yield "3,000 reads", lab.read(*daemon.files(sizes.large[0]), kind=("random", 3000))[0]
+
+
+def listing(lab, sizes, contender):
+    for name, command in ("find", ["find"]), ("ls -lR", ["ls", "-lR"]):
+        is_ext4 = contender == "ext4"
+        with lab.ext4(sizes.many) if is_ext4 else lab.mount(contender, sizes.many) as shown:
+            directory = shown if is_ext4 else shown.path
+            yield name, lab.clock(*command, directory)
+            yield name + " again", lab.clock(*command, directory)
+
+
+def files(lab, sizes, contender):
+    for kind, name in ("stat", "stat of all"), ("open", "open, read and close all"):
+        with lab.mount(contender, sizes.many) as daemon:
+            yield name, lab.read(*daemon.files(sizes.many[0]), kind=(kind,))[0]
+
+
+def tensordict(lab, sizes, contender):
+    with lab.mount(contender, sizes.many) as daemon:
+        yield "load_memmap", lab.consume("load-memmap", daemon.path)[0]
+
+
+def mount(lab, sizes, contender):
+    for name, shape in ("many", sizes.many), ("five times as many", sizes.more):
+        if contender == "torch":
+            yield name, lab.consume("load", lab.checkpoint(*shape))[0]
+            continue
+        with lab.mount(contender, shape) as daemon:
+            yield name, daemon.seconds
+
+
+def memory(lab, sizes, contender):
+    with lab.mount(contender, sizes.large) as daemon:
+        lab.read(*daemon.files(sizes.large[0]))
+        yield "2 GiB read, peak MiB", daemon.peak_memory()
+    with lab.mount(contender, sizes.many) as daemon:
+        lab.clock("ls", "-lR", daemon.path)
+        lab.read(*daemon.files(sizes.many[0]), kind=("open",))
+        yield "20,000 opened, peak MiB", daemon.peak_memory()
+
+
+def gathered(lab, sizes, contender):
+    if contender == "torch":
+        for seconds in lab.consume("contiguous", lab.checkpoint(*sizes.matrix)):
+            yield "transposed matrix", seconds
+        return
+    with lab.mount(contender, sizes.matrix) as daemon:
+        yield "transposed matrix", lab.read(*daemon.files(1))[0]
+
+
+def parallel(lab, sizes, contender):
+    for readers in (1, 2, 4):
+        with lab.mount(contender, sizes.large) as daemon:
+            yield f"by {readers}", lab.read(*daemon.files(sizes.large[0]),
+                                            kind=("parallel", readers))[0]
+
+
+ROWS = {
+    "start": Row(5, ("ckptfs", "fuse-zip", "torch"), start, (
+        Goal("first byte", "fuse-zip", 0.5),
+        Goal("first byte", "torch", 0.01))),
+    "sequential": Row(7, ("ckptfs", "null", "archive", "fuse-zip"), sequential, (
+        Goal("read", "null", 1.2),
+        Goal("read", "fuse-zip", 0.4),
+        Goal("read again", "null", 1.1),
+        Goal("daemon's CPU, s/GiB", "null", 1.4))),
+    "memmap": Row(9, ("ckptfs", "null"), memmap, (
+        Goal("sum", "null", 1.2),
+        Goal("sum again", "null", 1.1))),
+    "random": Row(7, ("ckptfs", "null", "fuse-zip"), random, (
+        Goal("3,000 reads", "null", 1.25),
+        Goal("3,000 reads", "fuse-zip", 0.03))),
+    "list": Row(7, ("ckptfs", "null", "ext4"), listing, (
+        Goal("find", "ext4", 1.2),
+        Goal("find again", "ext4", 1.2),
+        Goal("ls -lR", "ext4", 1.2),
+        Goal("ls -lR again", "ext4", 1.2))),
+    "files": Row(9, ("ckptfs", "null"), files, (
+        Goal("stat of all", "null", 1.15),
+        Goal("open, read and close all", "null", 1.15))),
+    "tensordict": Row(5, ("ckptfs", "null"), tensordict, (
+        Goal("load_memmap", "null", 1.15),)),
+    "mount": Row(3, ("ckptfs", "torch"), mount, (
+        Goal("many", "torch", 0.2),
+        Goal("five times as many", "torch", 0.2),
+        Goal("five times as many", "ckptfs", 6, "many"))),
+    "memory": Row(3, ("ckptfs", "null"), memory, (
+        Goal("2 GiB read, peak MiB", None, 16),
+        Goal("20,000 opened, peak MiB", None, 40))),
+    "gathered": Row(5, ("ckptfs", "torch"), gathered, (
+        Goal("transposed matrix", "torch", 2),)),
+    "parallel": Row(5, ("ckptfs", "null"), parallel, (
+        Goal("by 1", "null", 1.2),
+        Goal("by 2", "null", 1.2),
+        Goal("by 4", "null", 1.2))),
+}
+
+PEERS = ("fuse-zip",)

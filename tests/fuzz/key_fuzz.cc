@@ -1,0 +1,85 @@
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <vector>
+
+#include "fs/tensordict_names.h"
+#include "fs/tree.h"
+#include "parser/utf8.h"
+
+namespace ckptfs {
+namespace {
+
+void Require(bool holds) {
+  if (!holds) std::abort();
+}
+
+int Digit(char c) { return c >= 'A' ? c - 'A' + 10 : c - '0'; }
+
+// What tensordict would make of a name.
+std::string Decode(std::string_view name) {
+  if (name == "%") return "";
+  std::string key;
+  for (size_t i = 0; i < name.size(); ++i) {
+    if (name[i] == '%') {
+      Require(i + 2 < name.size());
+      key += static_cast<char>(16 * Digit(name[i + 1]) + Digit(name[i + 2]));
+      i += 2;
+    } else {
+      key += name[i];
+    }
+  }
+  return key;
+}
+
+bool IsFileNameOnDisk(std::string_view name) {
+  return !name.empty() && name != "." && name != ".." && name.size() <= Tree::kMaxName &&
+         name.find('/') == std::string_view::npos && name.find('\0') == std::string_view::npos;
+}
+
+// Splits the input at line feeds into keys; those of directories begin with a slash.
+std::vector<Wanted> MembersIn(std::string_view input) {
+  std::vector<Wanted> members;
+  while (!input.empty()) {
+    std::string_view line = input.substr(0, input.find('\n'));
+    input.remove_prefix(std::min(line.size() + 1, input.size()));
+    const bool is_directory = line.starts_with('/');
+    if (is_directory) line.remove_prefix(1);
+    members.push_back({line, is_directory});
+  }
+  return members;
+}
+
+// Any key can be encoded and decoded again, and any list of keys becomes a directory with legal
+// names that are all different, and so are its keys.
+void Check(std::string_view input) {
+  Require(Decode(EncodeKey(input)) == input);
+
+  const auto members = MembersIn(input);
+  std::vector<std::string> keys;
+  for (const Wanted& member : members) keys.emplace_back(member.key);
+  for (const Renamed& renamed : Rename(members)) keys[renamed.index] = renamed.key;
+
+  std::unordered_set<std::string> names = {std::string(kMetaName)};
+  std::unordered_set<std::string> different;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    Require(utf8::IsValid(keys[i]) && !IsReserved(keys[i]));
+    Require(different.insert(keys[i]).second);
+    const std::string name =
+        members[i].is_directory ? DirectoryName(keys[i]) : EncodeKey(keys[i]).append(kTensorSuffix);
+    Require(IsFileNameOnDisk(name));
+    Require(names.insert(name).second);
+  }
+}
+
+}  // namespace
+}  // namespace ckptfs
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  ckptfs::Check({reinterpret_cast<const char*>(data), size});
+  return 0;
+}

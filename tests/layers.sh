@@ -1,0 +1,31 @@
+#!/bin/sh
+# Checks who includes whom: layers.sh ROOT. Everybody may use the words in parser/*.h; beyond those,
+# fs/ uses parser/, a format uses codecs and layers, a source uses codecs, and formats and sources
+# never meet. A codec knows nobody.
+cd "$1" || exit 1
+status=0
+
+# forbid FILES PATTERN: no #include in FILES matches PATTERN.
+forbid() {
+  # shellcheck disable=SC2086
+  if grep -rnE "#include [<\"]($2)" $1; then
+    echo "error: $1 must not include $2"
+    status=1
+  fi
+}
+
+plugs='parser/(format|scheme|checkpoint|open)\.h'
+forbid parser 'fs/|fuse|spdlog'
+forbid parser/codec "parser/(source|layer|format)/|$plugs"
+forbid parser/source "parser/(layer|format)/|parser/(format|checkpoint|open)\.h"
+forbid parser/layer "parser/(source|format|codec)/|$plugs"
+forbid parser/format 'parser/source/|parser/(scheme|open)\.h'
+forbid fs 'parser/(source|format|codec)/|parser/(format|scheme)\.h'
+forbid "$(echo fs/tree.* fs/operations.*)" 'fs/tensordict|parser/checkpoint\.h'
+for word in parser/*.h; do
+  case $word in
+    parser/format.h | parser/scheme.h | parser/checkpoint.h | parser/open.h) ;;
+    *) forbid "$word" 'parser/[a-z]+/' ;;
+  esac
+done
+exit $status

@@ -1,0 +1,90 @@
+"""The whole tree of every sample, as text in tests/golden, or what we say where there is none.
+
+A golden file shows each directory with its meta.json, one member a line, and each file with its
+size, its inode (in order of appearance, so that hard links show) and the beginning of its SHA-256.
+tests/mount/run tests/mount/golden_test.py --update writes them anew: git diff is the review.
+"""
+
+import hashlib
+import json
+import os
+import re
+
+import ckptfs
+
+GOLDEN = ckptfs.TESTS / "golden"
+
+
+def tree(root):
+    inodes, lines = {}, []
+
+    def visit(directory, name):
+        lines.append(f"{name}/")
+        names = os.listdir(os.fsencode(directory))
+        for entry in sorted(names):
+            path = os.path.join(os.fsencode(directory), entry)
+            # Names are shown as JSON shows them: hostile ones have to stay on their line.
+            shown = json.dumps(os.fsdecode(entry))[1:-1]
+            stat = os.lstat(path)
+            if os.path.isdir(path):
+                continue
+            if entry == b"meta.json":
+                members = ckptfs.meta(os.fsdecode(directory))
+                if "_ckptfs" in members:
+                    members["_ckptfs"]["version"] = "VERSION"
+                lines.extend(f"    {json.dumps(k)}: {json.dumps(v)}" for k, v in members.items())
+                continue
+            inode = inodes.setdefault(stat.st_ino, len(inodes) + 1)
+            try:
+                data = ckptfs.read(path)
+                what = hashlib.sha256(data).hexdigest()[:16]
+                assert len(data) == stat.st_size, path
+            except OSError as error:
+                what = os.strerror(error.errno)
+            lines.append(f"  {shown}  {stat.st_size} bytes, inode {inode} of {stat.st_nlink} "
+                         f"names, {what}")
+        for entry in sorted(names):
+            path = os.path.join(os.fsencode(directory), entry)
+            if os.path.isdir(path):
+                visit(path, f"{name}/{json.dumps(os.fsdecode(entry))[1:-1]}")
+
+    visit(root, ".")
+    return "\n".join(lines) + "\n"
+
+
+class Golden(ckptfs.Case):
+    def look(self, folder, name):
+        """What a user sees who mounts a sample, as text."""
+        mountpoint = self.mountpoint()
+        # From the sample's folder, so that no path of this machine gets into the text.
+        done = self.ckptfs(name, mountpoint, cwd=folder)
+        said = re.sub(re.escape(str(mountpoint)), "MOUNTPOINT", done.stderr)
+        text = f"exit code {done.returncode}\n{said}"
+        if done.returncode == 0:
+            mount = ckptfs.Mount(mountpoint, self.daemon_of(mountpoint), done.stderr)
+            self.addCleanup(mount.release)
+            text += tree(mountpoint)
+            self.assertEqual(mount.unmount(), 0)
+        return text
+
+    def compare(self, folder):
+        names = {str(p.relative_to(folder)) for p in folder.rglob("*")
+                 if p.is_file() and p.name != "expected.json"}
+        goldens = GOLDEN / folder.name
+        for name in sorted(names):
+            with self.subTest(name):
+                golden = goldens / (name.replace("/", "_") + ".txt")
+                text = self.look(folder, name)
+                if os.environ.get("CKPTFS_UPDATE"):
+                    golden.parent.mkdir(parents=True, exist_ok=True)
+                    golden.write_text(text)
+                else:
+                    self.assertEqual(text, golden.read_text())
+        self.assertEqual({p.name for p in goldens.glob("*")},
+                         {n.replace("/", "_") + ".txt" for n in names})
+
+    def test_trees_of_torch_1_13(self):
+        self.compare(ckptfs.SAMPLES / "torch-1.13")
+
+    def test_trees_of_torch_2_13(self):
+        self.compare(ckptfs.SAMPLES / "torch-2.13")

@@ -1,0 +1,179 @@
+"""What torch finds in a checkpoint, told as leaves (see view.py).
+
+Classes that are not installed here are replaced by stand-ins that keep what they are given, so that
+any checkpoint of the samples can be read. Only for files that we trust: this does unpickle.
+"""
+
+import collections
+import hashlib
+import pickle
+import types
+
+import numpy
+import torch
+from view import Leaf
+
+MODULE_PARTS = ("_parameters", "_buffers", "_modules")
+
+
+class StandIn:
+    """An instance of an unknown class: arguments become indices, state becomes attributes."""
+
+    def __new__(cls, *arguments, **_):
+        self = object.__new__(cls)
+        self.__dict__["_arguments"] = list(arguments)
+        return self
+
+    def __init__(self, *_, **__):
+        pass
+
+    def __setstate__(self, state):
+        for part in state if isinstance(state, tuple) else (state,):
+            if isinstance(part, dict):
+                self.__dict__.update(part)
+
+    def append(self, item):
+        self._arguments.append(item)
+
+    def extend(self, items):
+        self._arguments.extend(items)
+
+    def __setitem__(self, key, value):
+        self.__dict__.setdefault("_items", {})[key] = value
+
+    def __hash__(self):
+        return id(self)
+
+
+def without_elements(*_):
+    """Stands in for a constructor of composite tensors that torch no longer has."""
+    return torch.empty(0, device="meta")
+
+
+def attribute(owner, name):
+    """Stands in for getattr, by which enums travel."""
+    return None if issubclass(owner, StandIn) else getattr(owner, name)
+
+
+def rebuild_from_type(function, kind, arguments, state):
+    """Stands in for torch's function, which wants to have the class of a subclass."""
+    if issubclass(kind, StandIn):
+        return function(*arguments)
+    return torch._tensor._rebuild_from_type_v2(function, kind, arguments, state)
+
+
+class Unpickler(pickle.Unpickler):
+    REPLACED = {("builtins", "getattr"): attribute, ("__builtin__", "getattr"): attribute,
+                ("torch._tensor", "_rebuild_from_type_v2"): rebuild_from_type}
+
+    def find_class(self, module, name):
+        if (module, name) in self.REPLACED:
+            return self.REPLACED[module, name]
+        try:
+            return super().find_class(module, name)
+        except (ImportError, AttributeError):
+            if module == "torch._utils":
+                return without_elements
+            return type(name, (StandIn,), {"__module__": module})
+
+
+def load(path):
+    """Returns the root object of a checkpoint."""
+    # The attributes are those that torch looks for in a module that stands in for pickle.
+    module = types.SimpleNamespace(Unpickler=Unpickler, load=pickle.load, __name__="pickle")
+    try:
+        return torch.load(path, pickle_module=module, weights_only=False)
+    except RuntimeError:
+        # A storage that is longer than its elements loads only this way.
+        return torch.load(path, pickle_module=module, weights_only=False, mmap=True)
+
+
+def key_text(key):
+    if isinstance(key, str):
+        return key
+    return str(key) if type(key) is int else repr(key)
+
+
+def is_composite(tensor):
+    """Whether a tensor has no plain elements of its own."""
+    return (tensor.layout is not torch.strided or tensor.is_nested or tensor.is_meta
+            or tensor.is_quantized and tensor.qscheme() not in (torch.per_tensor_affine,
+                                                                 torch.per_tensor_symmetric)
+            or isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin))
+
+
+def raw(tensor):
+    """The elements in C order, little-endian, as bytes."""
+    tensor = tensor.detach().resolve_conj().resolve_neg()
+    if tensor.is_quantized:
+        tensor = tensor.int_repr()
+    # A single element counts as contiguous whatever its stride, but cannot be viewed as bytes.
+    dense = torch.empty(tensor.numel(), dtype=tensor.dtype)
+    dense.copy_(tensor.as_subclass(torch.Tensor).reshape(-1))
+    return dense.view(torch.uint8).numpy().tobytes() if len(dense) else b""
+
+
+def leaf(tensor):
+    return Leaf(str(tensor.dtype), tuple(tensor.shape), hashlib.sha256(raw(tensor)).hexdigest())
+
+
+NUMPY_NAMES = {"bool": "bool", "f2": "float16", "f4": "float32", "f8": "float64",
+               "c8": "complex64", "c16": "complex128"}
+
+
+def numpy_dtype(dtype):
+    """torch's name for a dtype of numpy, or None."""
+    kind = dtype.kind + str(dtype.itemsize)
+    name = {"b": "bool", "i": f"int{dtype.itemsize * 8}",
+            "u": f"uint{dtype.itemsize * 8}"}.get(dtype.kind) or NUMPY_NAMES.get(kind)
+    return name and "torch." + name
+
+
+def array_leaf(array):
+    data = array.astype(array.dtype.newbyteorder("<")).tobytes()
+    return Leaf(numpy_dtype(array.dtype), array.shape, hashlib.sha256(data).hexdigest())
+
+
+def flatten(value, keys=(), above=()):
+    """Yields (keys, leaf) for each tensor, and (keys, None) for each composite one."""
+    if id(value) in above:
+        return
+    above = (*above, id(value))
+    if isinstance(value, torch.Tensor):
+        yield keys, None if is_composite(value) else leaf(value)
+    elif isinstance(value, (torch.storage.TypedStorage, torch.storage.UntypedStorage)):
+        kind = getattr(value, "dtype", torch.uint8)
+        yield keys, leaf(torch.empty(0, dtype=kind).set_(value.untyped(), 0, (len(value),), (1,)))
+    elif isinstance(value, numpy.ndarray):
+        if numpy_dtype(value.dtype):
+            yield keys, array_leaf(value)
+    elif isinstance(value, dict):
+        for key, member in value.items():
+            yield from flatten(member, (*keys, key_text(key)), above)
+    elif isinstance(value, (list, tuple, collections.deque)):
+        for index, member in enumerate(value):
+            yield from flatten(member, (*keys, str(index)), above)
+    elif hasattr(value, "__dict__") and not isinstance(value, (type, types.FunctionType)):
+        members = dict(vars(value))
+        members |= {n: getattr(value, n) for n in getattr(type(value), "__slots__", ())
+                    if hasattr(value, n)}
+        for index, member in enumerate(members.pop("_arguments", [])):
+            yield from flatten(member, (*keys, str(index)), above)
+        yield from flatten(members.pop("_items", {}), keys, above)
+        is_module = all(isinstance(members.get(part), dict) for part in MODULE_PARTS)
+        for key, member in members.items():
+            below = keys if is_module and key in MODULE_PARTS else (*keys, key)
+            yield from flatten(member, below, above)
+
+
+def tensors(root):
+    """As view.tensors, and the dotted keys of composite tensors."""
+    found, composite = collections.defaultdict(list), []
+    if isinstance(root, (torch.Tensor, numpy.ndarray)):
+        root = {"tensor": root}
+    for keys, what in flatten(root):
+        if what is None:
+            composite.append(".".join(keys))
+        else:
+            found[".".join(keys)].append(what)
+    return {keys: sorted(leaves) for keys, leaves in found.items()}, composite

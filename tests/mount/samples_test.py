@@ -1,0 +1,275 @@
+"""Every tensor of every sample, bit for bit, in each way in which people read it."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import ckptfs
+import view
+
+try:
+    import numpy
+    import oracle
+    import torch
+    from tensordict import TensorDict
+except ImportError as error:
+    numpy = None
+    MISSING = str(error)
+
+NEW, OLD = ckptfs.SAMPLES / "torch-2.13", ckptfs.SAMPLES / "torch-1.13"
+
+# Not readable, neither for torch nor for us: golden_test.py has what we say to each.
+BROKEN = {"failed_save.pth", "conjneg.pth", "sparse_csc.pth", "big.head512"}
+
+# Readable for us only: torch writes protocol 0 and cannot read it.
+OURS_ALONE = {"proto0_zip.pth"}
+
+
+def samples(folder):
+    files = sorted(p for p in folder.rglob("*") if p.is_file() and p.name != "expected.json")
+    return [f for f in files if f.name not in BROKEN]
+
+
+def expected_tensors(sample):
+    """What expected.json tells of a sample: as oracle.tensors does."""
+    found, composite = {}, []
+    containers = {tuple(map(str, c["path"])): c["how"] for c in sample["containers"]}
+
+    def dotted(path):
+        keys = []
+        for depth, key in enumerate(path):
+            parent = tuple(map(str, path[:depth]))
+            if key in oracle.MODULE_PARTS and containers.get(parent) == "attrs":
+                continue
+            keys.append(key["repr"] if isinstance(key, dict) else str(key))
+        return ".".join(keys) if path else "tensor"
+
+    for t in sample["tensors"]:
+        if t.get("sha256") is None or "parts" in t:
+            composite.append(dotted(t["path"]))
+            continue
+        leaf = view.Leaf(t["dtype"], tuple(t["shape"]), t["sha256"])
+        found.setdefault(dotted(t["path"]), []).append(leaf)
+    for leaf in sample["leaves"]:
+        if leaf.get("type") != "numpy.ndarray" or "sha256" not in leaf or "[" in leaf["dtype"]:
+            continue
+        dtype = numpy.dtype(leaf["dtype"])
+        # The digest of a big-endian array is of its bytes as they are in the file.
+        if oracle.numpy_dtype(dtype) and not leaf["dtype"].startswith(">"):
+            found.setdefault(dotted(leaf["path"]), []).append(
+                view.Leaf(oracle.numpy_dtype(dtype), tuple(leaf["shape"]), leaf["sha256"]))
+    return {keys: sorted(leaves) for keys, leaves in found.items()}, composite
+
+
+class Samples(ckptfs.Case):
+    def setUp(self):
+        if numpy is None:
+            self.skip_avoidable(MISSING)
+
+    def assertHolds(self, mount, expected, composite, ignored=()):
+        found = view.tensors(mount.path)
+        for keys in ignored:
+            found.pop(keys, None)
+        self.assertEqual(found, expected)
+        # A value each, or where another tensor has the same keys, at least that.
+        missing = set(composite) - set(view.values(mount.path)) - set(found)
+        self.assertEqual(missing, set())
+
+    def test_samples_of_torch_2_13_hold_what_torch_reads(self):
+        expected = json.loads((NEW / "expected.json").read_text())
+        for file in samples(NEW):
+            with self.subTest(file.name):
+                tensors, composite = expected_tensors(expected[file.name])
+                mount = self.mount(file, quiet=False)
+                big_endian = [keys for keys in view.tensors(mount.path)
+                              if keys.endswith("arr.be") and keys not in tensors]
+                self.assertHolds(mount, tensors, composite, big_endian)
+                mount.unmount()
+
+    def test_big_endian_arrays_of_numpy_are_little_endian_on_the_mount(self):
+        mount = self.mount(NEW / "pyobjs_p5.pth", quiet=False)
+        array = oracle.load(NEW / "pyobjs_p5.pth")["arr"]["be"]
+        self.assertEqual(array.dtype, numpy.dtype(">i4"))
+        self.assertEqual(view.tensors(mount.path)["arr.be"], [oracle.array_leaf(array)])
+
+    def test_samples_of_torch_1_13_hold_what_torch_reads(self):
+        for file in samples(OLD):
+            if file.name in OURS_ALONE:
+                continue
+            with self.subTest(file.name):
+                tensors, composite = oracle.tensors(oracle.load(file))
+                mount = self.mount(file, quiet=False)
+                self.assertHolds(mount, tensors, composite)
+                mount.unmount()
+
+    def test_a_checkpoint_of_protocol_0_which_torch_cannot_read(self):
+        mount = self.mount(OLD / "proto0_zip.pth")
+        with self.mount(OLD / "proto1_zip.pth") as other:
+            self.assertEqual(view.tensors(mount.path), view.tensors(other.path))
+
+    def test_values_are_those_of_the_checkpoint(self):
+        expected = json.loads((NEW / "expected.json").read_text())
+        for name in ("train.pth", "lightning.ckpt", "optimizers.pth"):
+            with self.subTest(name):
+                sample = expected[name]
+                mount = self.mount(NEW / name, quiet=False)
+                found = {}
+                for keys, datas in view.values(mount.path).items():
+                    for data in datas:
+                        found |= flat(data, keys)
+                objects = [c["path"] for c in sample["containers"] if c["how"] == "attrs" or
+                           c["type"] in ("set", "frozenset")]
+                told = {".".join(map(str, leaf["path"])): leaf["value"] for leaf in sample["leaves"]
+                        if "value" in leaf and not any(leaf["path"][:len(o)] == o for o in objects)
+                        and all(isinstance(k, (str, int)) for k in leaf["path"])}
+                self.assertGreater(len(told), 10)
+                self.assertEqual({k: found.get(k, "missing") for k in told}, told)
+                mount.unmount()
+
+    def test_cat_and_numpy_read_the_same_bytes(self):
+        mount = self.mount(NEW / "views.pth", quiet=False)
+        for kind, keys, tensor in view.walk(mount.path):
+            if kind != "tensor":
+                continue
+            with self.subTest(".".join(keys)):
+                cat = subprocess.run(["cat", tensor.path], capture_output=True, check=True).stdout
+                self.assertEqual(cat, ckptfs.read(tensor.path))
+                self.assertEqual(numpy.fromfile(tensor.path, numpy.uint8).tobytes(), cat)
+                if cat:
+                    mapped = numpy.memmap(tensor.path, numpy.uint8, "r")
+                    self.assertEqual(mapped.tobytes(), cat)
+
+    def test_read_at_any_offset_and_length_gives_those_bytes(self):
+        file = self.scratch() / "model.pth"
+        torch.manual_seed(1)
+        wide = torch.randint(0, 255, (300, 517), dtype=torch.uint8)
+        torch.save({"dense": wide, "turned": wide.t(), "halved": wide[::2, 1::3]}, file)
+        mount = self.mount(file)
+        for name, tensor in ("dense", wide), ("turned", wide.t()), ("halved", wide[::2, 1::3]):
+            whole = oracle.raw(tensor)
+            path = mount / f"{name}.memmap"
+            for offset, length in ((0, 1), (1, 1), (4095, 2), (4096, 4096), (516, 518),
+                                   (len(whole) - 1, 1), (len(whole) - 1, 100), (len(whole), 10),
+                                   (12345, 54321), (0, len(whole))):
+                with self.subTest(name, offset=offset, length=length):
+                    descriptor = os.open(path, os.O_RDONLY)
+                    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+                    found = os.pread(descriptor, length, offset)
+                    os.close(descriptor)
+                    self.assertEqual(found, whole[offset:offset + length])
+
+
+def flat(data, keys):
+    """{dotted keys: leaf} of JSON; empty containers have no leaf."""
+    if isinstance(data, (dict, list)):
+        pairs = data.items() if isinstance(data, dict) else enumerate(data)
+        out = {}
+        for key, member in pairs:
+            out |= flat(member, f"{keys}.{key}")
+        return out
+    return {keys: data}
+
+
+class Loaded(ckptfs.Case):
+    """TensorDict.load_memmap of every sample."""
+
+    def setUp(self):
+        if numpy is None:
+            self.skip_avoidable(MISSING)
+
+    def loader(self, **environment):
+        process = subprocess.Popen(
+            [sys.executable, "-B", Path(__file__).with_name("loader.py")], text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ | environment)
+        self.addCleanup(lambda: (process.stdin.close(), process.wait(), process.stdout.close()))
+
+        def load(directory):
+            process.stdin.write(json.dumps(str(directory)) + "\n")
+            process.stdin.flush()
+            answer = json.loads(process.stdout.readline())
+            self.assertNotIn("", answer)
+            return {tuple(json.loads(keys)): leaf for keys, leaf in answer.items()}
+        return load
+
+    def on_mount(self, directory):
+        """What load_memmap should give: keys as in meta.json, dtypes that tensordict knows."""
+        found = {}
+        for path, _, _ in os.walk(directory):
+            where = Path(path).relative_to(directory).parts
+            members = ckptfs.meta(path)
+            if "NonTensorData" in members["_type"]:
+                continue
+            for key, entry in members.items():
+                if isinstance(entry, dict) and "dtype" in entry:
+                    data = ckptfs.read(Path(path, view.encode(key) + ".memmap"))
+                    found[(*where, key)] = [entry["dtype"], entry["shape"],
+                                            hashlib.sha256(data).hexdigest()]
+        return found
+
+    def assertLoads(self, load):
+        for file in samples(NEW) + samples(OLD):
+            with self.subTest(f"{file.parent.name}/{file.name}"):
+                mount = self.mount(file, quiet=False)
+                found = load(mount.path)
+                expected = self.on_mount(mount.path)
+                # Directories have encoded names, keys do not: compare them encoded.
+                self.assertEqual(
+                    {(*map(view.encode, k[:-1]), k[-1]): leaf for k, leaf in found.items()},
+                    {(*[d if "%" in d else view.encode(d) for d in k[:-1]], k[-1]): leaf
+                     for k, leaf in expected.items()})
+                mount.unmount()
+
+    def test_tensordict_loads_every_sample(self):
+        self.assertLoads(self.loader())
+
+    def test_tensordict_0_10_loads_every_sample(self):
+        old = os.environ.get("CKPTFS_OLD_TENSORDICT")
+        if not old:
+            self.skip_avoidable("$CKPTFS_OLD_TENSORDICT is not set")
+        self.assertLoads(self.loader(PYTHONPATH=old))
+
+    def test_what_is_written_to_a_loaded_tensor_stays_in_memory(self):
+        mount = self.mount(NEW / "state_dict.pth", quiet=False)
+        before = view.tensors(mount.path)
+        loaded = TensorDict.load_memmap(mount.path)
+        name = next(k for k in loaded.keys(True, True)
+                    if getattr(loaded.get(k), "dtype", None) is torch.float32)
+        tensor = loaded.get(name)
+        wanted = tensor.clone() + 1
+        tensor.add_(1)
+        self.assertTrue(torch.equal(loaded.get(name), wanted))
+        self.assertEqual(view.tensors(mount.path), before)
+        self.assertFalse(torch.equal(TensorDict.load_memmap(mount.path).get(name), wanted))
+
+    def test_a_module_gets_its_parameters_from_the_mount(self):
+        torch.manual_seed(2)
+
+        def model():
+            return torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(),
+                                       torch.nn.Sequential(torch.nn.BatchNorm1d(4)))
+        file = self.scratch() / "model.pth"
+        original = model()
+        torch.save(original.state_dict(), file)
+
+        def assert_restored(module):
+            for name, value in original.state_dict().items():
+                self.assertTrue(torch.equal(module.state_dict()[name], value), name)
+
+        loaded = TensorDict.load_memmap(self.mount(file).path)
+        restored = model()
+        restored.load_state_dict(loaded.flatten_keys(".").to_dict())
+        assert_restored(restored)
+        restored = model()
+        loaded.to_module(restored)
+        assert_restored(restored)
+        restored = model()
+        loaded.to_module(restored, inplace=True)
+        assert_restored(restored)
+        restored = model()
+        flat_loaded = TensorDict.load_memmap(self.mount(file, "-o", "flat").path)
+        restored.load_state_dict(
+            {k: v.as_subclass(torch.Tensor) for k, v in flat_loaded.items()}, assign=True)
+        assert_restored(restored)

@@ -1,0 +1,101 @@
+"""What is on a mount, and what torch says should be there, in forms that can be compared.
+
+Both are told as leaves: the keys on the way to a tensor or a value, joined by dots. That is the same
+text for a key "a.b" and for "a" and "b" in one another, so that where the keys are split (the golden
+trees tell) does not matter here. Two leaves may have the same text.
+"""
+
+import collections
+import hashlib
+from pathlib import Path
+from typing import NamedTuple
+
+import ckptfs
+
+ENCODED = set(b'/<>:"\\|?* \0%' + bytes(range(32)) + b"\x7f")
+
+
+def encode(key):
+    """The file name that tensordict gives to a key."""
+    if key in ("", ".", ".."):
+        return {"": "%", ".": "%2E", "..": "%2E%2E"}[key]
+    return "".join(f"%{ord(c):02X}" if ord(c) < 128 and ord(c) in ENCODED else c for c in key)
+
+
+class Leaf(NamedTuple):
+    dtype: str
+    shape: tuple
+    sha256: str
+
+
+class Tensor(NamedTuple):
+    path: Path
+    entry: dict  # Of the directory's meta.json.
+
+    @property
+    def dtype(self):
+        return self.entry.get("x_dtype", self.entry["dtype"])
+
+    @property
+    def shape(self):
+        return tuple(self.entry.get("x_shape", self.entry["shape"]))
+
+    def leaf(self):
+        digest = hashlib.sha256(ckptfs.read(self.path)).hexdigest()
+        return Leaf(self.dtype, self.shape, digest)
+
+
+RESERVED = {"shape", "device", "_type", "_ckptfs"}
+
+
+def entries(directory):
+    """The members of a directory's meta.json, without those about the directory itself."""
+    return {k: v for k, v in ckptfs.meta(directory).items() if k not in RESERVED}
+
+
+def original(name, entry):
+    """The key as it is in the checkpoint; bytes that are no UTF-8 as Python's surrogates."""
+    if "key_hex" in entry:
+        raw = bytes.fromhex(entry["key_hex"])
+        try:
+            return raw.decode("utf-8", "surrogatepass")
+        except UnicodeDecodeError:
+            return raw.decode("utf-8", "surrogateescape")
+    return str(entry.get("key", name))
+
+
+def walk(directory, prefix=()):
+    """Yields ("tensor" or "value", keys, what): a Tensor, or the value's data."""
+    directory = Path(directory)
+    for name, entry in entries(directory).items():
+        keys = (*prefix, original(name, entry))
+        if "type" not in entry:
+            yield "tensor", keys, Tensor(directory / (encode(name) + ".memmap"), entry)
+            continue
+        below = directory / name
+        if not below.is_dir():
+            below = directory / encode(name)
+        if entry["type"] == "NonTensorData":
+            value = ckptfs.meta(below)
+            assert set(value) == {"_type", "data", "_metadata", "_is_non_tensor"}, value
+            yield "value", keys, value["data"]
+        else:
+            yield from walk(below, keys)
+
+
+def tensors(directory):
+    """{dotted keys: sorted leaves} of all tensors of a mount that can be read."""
+    found = collections.defaultdict(list)
+    for kind, keys, what in walk(directory):
+        if kind == "tensor":
+            found[".".join(keys)].append(what.leaf())
+    return {keys: sorted(leaves) for keys, leaves in found.items()}
+
+
+def values(directory):
+    """{dotted keys: [data]} of all values."""
+    found = collections.defaultdict(list)
+    for kind, keys, what in walk(directory):
+        if kind == "value":
+            found[".".join(keys)].append(what)
+    return dict(found)

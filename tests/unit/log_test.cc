@@ -1,0 +1,81 @@
+#include "fs/log.h"
+
+#include <gtest/gtest.h>
+
+namespace ckptfs {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr RateLimit::Clock::time_point kStart{seconds(1000)};
+
+RateLimit FullAtTheStart() {
+  RateLimit limit;
+  for (uint64_t i = 0; i < RateLimit::kMostPerSecond; ++i) EXPECT_TRUE(limit.Admits(kStart));
+  return limit;
+}
+
+TEST(RateLimit, StopsAfterTheMostPerSecond) {
+  RateLimit limit = FullAtTheStart();
+  EXPECT_FALSE(limit.Admits(kStart + milliseconds(999)));
+}
+
+TEST(RateLimit, BeginsAnewAfterASecond) {
+  RateLimit limit = FullAtTheStart();
+  EXPECT_TRUE(limit.Admits(kStart + seconds(1)));
+}
+
+TEST(RateLimit, TellsOnceHowManyWereLeftOut) {
+  RateLimit limit = FullAtTheStart();
+  EXPECT_FALSE(limit.Admits(kStart));
+  EXPECT_FALSE(limit.Admits(kStart));
+  EXPECT_EQ(limit.TakeLeftOut(kStart + milliseconds(999)), 0U);
+  EXPECT_EQ(limit.TakeLeftOut(kStart + seconds(1)), 2U);
+  EXPECT_EQ(limit.TakeLeftOut(kStart + seconds(2)), 0U);
+}
+
+// Runs `speak` with a log and returns what it wrote on standard error.
+template <typename Function>
+std::string OnStandardError(Function speak) {
+  testing::internal::CaptureStderr();
+  {
+    Log log;
+    speak(log);
+  }
+  return testing::internal::GetCapturedStderr();
+}
+
+TEST(Log, SaysWhoSpeaks) {
+  EXPECT_EQ(OnStandardError([](Log& log) { log.Error("m.pth: is {}", "damaged"); }),
+            "ckptfs: m.pth: is damaged\n");
+}
+
+TEST(Log, MarksAWarning) {
+  EXPECT_EQ(OnStandardError([](Log& log) { log.Warning("something is odd"); }),
+            "ckptfs: warning: something is odd\n");
+}
+
+TEST(Log, CommandsNoTerminal) {
+  EXPECT_EQ(OnStandardError([](Log& log) { log.Error("a\x1b[31m\nb"); }), "ckptfs: a?[31m?b\n");
+}
+
+TEST(Log, TakesBracesInATextForBraces) {
+  EXPECT_EQ(OnStandardError([](Log& log) { log.Say(Log::Level::kError, "a {} b {x"); }),
+            "ckptfs: a {} b {x\n");
+}
+
+TEST(Log, KeepsSilentAboutSuccess) {
+  EXPECT_EQ(OnStandardError([](Log& log) { log.Info("mounted"); }), "");
+}
+
+TEST(Log, TellsMoreIfItIsTold) {
+  EXPECT_EQ(OnStandardError([](Log& log) {
+              log.SetLeast(Log::Level::kInfo);
+              log.Info("mounted");
+            }),
+            "ckptfs: mounted\n");
+}
+
+}  // namespace
+}  // namespace ckptfs

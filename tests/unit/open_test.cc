@@ -1,0 +1,138 @@
+#include "parser/open.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+
+#include "parser/error.h"
+#include "parser/layer/memory.h"
+
+namespace ckptfs {
+namespace {
+
+using testing::AllOf;
+using testing::Property;
+using testing::Throws;
+using testing::ThrowsMessage;
+
+// A directory of our own with a file "m.pth" of five bytes in it; both go away at the end.
+class OpenTest : public testing::Test {
+ protected:
+  OpenTest() {
+    std::string name = std::filesystem::temp_directory_path() / "ckptfs-open-XXXXXX";
+    if (::mkdtemp(name.data()) == nullptr) FailErrno("{}: cannot make it", name);
+    directory_ = name;
+    WriteFile("m.pth", "hello");
+  }
+  OpenTest(const OpenTest&) = delete;
+  OpenTest& operator=(const OpenTest&) = delete;
+  ~OpenTest() override {
+    std::error_code ignored;
+    std::filesystem::remove_all(directory_, ignored);
+  }
+
+  std::string Path(const std::string& name) const { return directory_ / name; }
+
+  void WriteFile(const std::string& name, const std::string& text) const {
+    std::ofstream(Path(name)) << text;
+  }
+
+  std::filesystem::path directory_;
+};
+
+TEST_F(OpenTest, OpensAPath) { EXPECT_EQ(OpenSource(Path("m.pth"))->size(), 5U); }
+
+TEST_F(OpenTest, OpensAFileUri) { EXPECT_EQ(OpenSource("file://" + Path("m.pth"))->size(), 5U); }
+
+TEST_F(OpenTest, OpensAFileWhoseNameHasAColon) {
+  WriteFile("odd:name", "abc");
+  EXPECT_EQ(OpenSource(Path("odd:name"))->size(), 3U);
+}
+
+TEST_F(OpenTest, NamesAFileThatIsMissing) {
+  EXPECT_THAT(
+      [&] { OpenSource(Path("missing")); },
+      Throws<Error>(AllOf(
+          Property(&Error::what, Path("missing") + ": cannot open: No such file or directory"),
+          Property(&Error::code, ENOENT))));
+}
+
+TEST_F(OpenTest, RejectsADirectory) {
+  EXPECT_THAT([&] { OpenSource(directory_); },
+              ThrowsMessage<Error>(directory_.string() + ": is a directory"));
+}
+
+TEST_F(OpenTest, ShowsNoControlCharactersOfAName) {
+  EXPECT_THAT([] { OpenSource("/nowhere/a\nb\x1b[31m"); },
+              ThrowsMessage<Error>("/nowhere/a?b?[31m: cannot open: No such file or directory"));
+}
+
+TEST_F(OpenTest, ListsTheSchemesIfItDoesNotKnowOne) {
+  EXPECT_THAT([] { OpenSource("gopher://host/m"); },
+              ThrowsMessage<Error>("gopher://host/m: we do not know the scheme 'gopher', but file "
+                                   "(a file of that name is ./gopher://host/m)"));
+}
+
+TEST_F(OpenTest, ShowsNoPasswordInAMessage) {
+  EXPECT_THAT([] { OpenSource("gopher://joe:secret@host/m?token=secret"); },
+              ThrowsMessage<Error>("gopher://host/m: we do not know the scheme 'gopher', but file "
+                                   "(a file of that name is ./gopher://host/m)"));
+}
+
+TEST_F(OpenTest, SaysThatAFileIsNoCheckpoint) {
+  EXPECT_THAT([&] { ReadCheckpoint(OpenSource(Path("m.pth"))); },
+              Throws<Error>(
+                  AllOf(Property(&Error::what, Path("m.pth") + ": not a checkpoint in a format we "
+                                                               "know"),
+                        Property(&Error::code, ENOTSUP))));
+}
+
+TEST_F(OpenTest, SaysWhatAFileIsInstead) {
+  EXPECT_THAT([] { ReadCheckpoint(std::make_shared<MemorySource>("")); },
+              ThrowsMessage<Error>("memory: not a checkpoint in a format we know: it is empty"));
+}
+
+TEST(SchemeName, IsWhatComesBeforeTheSlashes) { EXPECT_EQ(SchemeNameOf("s3://bucket/key"), "s3"); }
+
+TEST(SchemeName, IsNotWhatComesBeforeAColon) { EXPECT_EQ(SchemeNameOf("odd:name"), ""); }
+
+TEST(SchemeName, IsNotAPathWithSlashesInTheMiddle) { EXPECT_EQ(SchemeNameOf("./a://b"), ""); }
+
+TEST(SchemeName, DoesNotBeginWithADigit) { EXPECT_EQ(SchemeNameOf("3s://b"), ""); }
+
+TEST(SchemeName, IsNotEmpty) { EXPECT_EQ(SchemeNameOf("://b"), ""); }
+
+TEST(Redacted, LeavesAPathAlone) { EXPECT_EQ(Redacted("/a/b@c?d#e"), "/a/b@c?d#e"); }
+
+TEST(Redacted, LeavesAFileUriAlone) { EXPECT_EQ(Redacted("file:///a@b?c"), "file:///a@b?c"); }
+
+TEST(Redacted, TakesAwayUserPasswordQueryAndFragment) {
+  EXPECT_EQ(Redacted("https://joe:secret@host:80/m.pth?X-Signature=secret#x"),
+            "https://host:80/m.pth");
+}
+
+TEST(Redacted, KeepsAnAtSignInThePath) {
+  EXPECT_EQ(Redacted("https://host:80/m@v2/m.pth"), "https://host:80/m@v2/m.pth");
+}
+
+TEST(Redacted, TakesAwayAPasswordWithASlashInIt) {
+  EXPECT_EQ(Redacted("redis://:sec/ret@host/model"), "redis://host/model");
+}
+
+TEST(Redacted, TakesAwayAPasswordWithAQuestionMarkInIt) {
+  EXPECT_EQ(Redacted("redis://joe:sec?ret@host/model"), "redis://host/model");
+}
+
+TEST(Redacted, KeepsAnAddressInBrackets) {
+  EXPECT_EQ(Redacted("http://[::1]:8000/a@b"), "http://[::1]:8000/a@b");
+}
+
+}  // namespace
+}  // namespace ckptfs

@@ -1,0 +1,257 @@
+#include "fs/options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "parser/error.h"
+
+namespace ckptfs {
+namespace {
+
+using testing::ThrowsMessage;
+
+Options Parse(const std::vector<const char*>& arguments) {
+  return ParseOptions("/usr/bin/ckptfs", arguments);
+}
+
+Options ParseAsHelper(const std::vector<const char*>& arguments) {
+  return ParseOptions("/sbin/mount.ckptfs", arguments);
+}
+
+Options ParseList(const char* list) { return Parse({"-o", list, "m.pth", "/mnt"}); }
+
+TEST(Options, ComeBeforeOrAfterOrBetweenTheOperands) {
+  const Options options = Parse({"-f", "m.pth", "-o", "flat", "/mnt", "-oxattr"});
+  EXPECT_EQ(options.source, "m.pth");
+  EXPECT_EQ(options.mountpoint, "/mnt");
+  EXPECT_TRUE(options.foreground);
+  EXPECT_TRUE(options.flat);
+  EXPECT_TRUE(options.xattr);
+}
+
+TEST(Options, AreOffUnlessTheyAreGiven) {
+  const Options options = Parse({"m.pth", "/mnt"});
+  EXPECT_FALSE(options.help);
+  EXPECT_FALSE(options.version);
+  EXPECT_FALSE(options.foreground);
+  EXPECT_FALSE(options.debug);
+  EXPECT_FALSE(options.is_fake);
+  EXPECT_FALSE(options.no_fail);
+  EXPECT_FALSE(options.allow_other);
+  EXPECT_FALSE(options.auto_unmount);
+  EXPECT_FALSE(options.nonempty);
+  EXPECT_FALSE(options.flat);
+  EXPECT_FALSE(options.xattr);
+  EXPECT_FALSE(options.uid.has_value());
+  EXPECT_FALSE(options.gid.has_value());
+  EXPECT_EQ(options.umask, 0U);
+}
+
+TEST(Options, LettersMayShareAWord) {
+  const Options options = Parse({"-fdoflat,xattr", "m.pth", "/mnt"});
+  EXPECT_TRUE(options.foreground);
+  EXPECT_TRUE(options.debug);
+  EXPECT_TRUE(options.flat);
+  EXPECT_TRUE(options.xattr);
+}
+
+TEST(Options, EachListAddsToTheOnesBefore) {
+  const Options options =
+      Parse({"-o", "allow_other", "-o", "auto_unmount,nonempty,nofail", "m.pth", "/mnt"});
+  EXPECT_TRUE(options.allow_other);
+  EXPECT_TRUE(options.auto_unmount);
+  EXPECT_TRUE(options.nonempty);
+  EXPECT_TRUE(options.no_fail);
+}
+
+TEST(Options, TellTheOwnerInDecimalAndThePermissionsInOctal) {
+  const Options options = ParseList("uid=1000,gid=0,umask=027");
+  EXPECT_EQ(options.uid, 1000U);
+  EXPECT_EQ(options.gid, 0U);
+  EXPECT_EQ(options.umask, 027U);
+}
+
+TEST(Options, EndAtTwoDashes) {
+  const Options options = Parse({"-f", "--", "-o", "-m.pth"});
+  EXPECT_EQ(options.source, "-o");
+  EXPECT_EQ(options.mountpoint, "-m.pth");
+}
+
+TEST(Options, TakeALoneDashForAName) { EXPECT_EQ(Parse({"-", "/mnt"}).source, "-"); }
+
+TEST(Options, OfFstabThatMeanNothingHereAreForgotten) {
+  EXPECT_NO_THROW(ParseList(
+      "ro,rw,nosuid,suid,nodev,dev,noexec,exec,sync,async,atime,noatime,relatime,defaults,"
+      "default_permissions,_netdev,auto,noauto,user,user=joe,users,nouser,owner,group,"
+      "x-systemd.requires=a.mount,x-gvfs-hide,comment=mine,fsname=a,subtype=b"));
+}
+
+TEST(Options, TakeACommaAfterABackslashForAPartOfTheWord) {
+  EXPECT_TRUE(ParseList("comment=a\\,b\\\\,flat").flat);
+}
+
+TEST(Options, MayBeEmptyInAList) { EXPECT_TRUE(ParseList(",,flat,").flat); }
+
+TEST(Options, NeedNoOperandsForHelpAndVersion) {
+  EXPECT_TRUE(Parse({"-h"}).help);
+  EXPECT_TRUE(Parse({"--help"}).help);
+  EXPECT_TRUE(Parse({"-V"}).version);
+  EXPECT_TRUE(Parse({"--version"}).version);
+}
+
+TEST(Options, RefuseAMisspelledMountOption) {
+  EXPECT_THAT([] { ParseList("ro,alow_other"); },
+              ThrowsMessage<Error>("there is no option 'alow_other'; see ckptfs -h"));
+}
+
+TEST(Options, RefuseALetterThatDoesNotExist) {
+  EXPECT_THAT(
+      [] {
+        Parse({"-fx", "m.pth", "/mnt"});
+      },
+      ThrowsMessage<Error>("there is no option '-x'; see ckptfs -h"));
+}
+
+TEST(Options, RefuseALongNameThatDoesNotExist) {
+  EXPECT_THAT(
+      [] {
+        Parse({"--flat", "m.pth", "/mnt"});
+      },
+      ThrowsMessage<Error>("there is no option '--flat'; see ckptfs -h"));
+}
+
+TEST(Options, RefuseALetterOfTheHelperInTheProgram) {
+  EXPECT_THAT(
+      [] {
+        Parse({"-n", "m.pth", "/mnt"});
+      },
+      ThrowsMessage<Error>("there is no option '-n'; see ckptfs -h"));
+}
+
+TEST(Options, RefuseAListThatIsNotThere) {
+  EXPECT_THAT(
+      [] {
+        Parse({"m.pth", "/mnt", "-o"});
+      },
+      ThrowsMessage<Error>("option -o: needs a value; see ckptfs -h"));
+}
+
+TEST(Options, RefuseAValueForAnOptionWithoutOne) {
+  EXPECT_THAT([] { ParseList("flat=yes"); },
+              ThrowsMessage<Error>("option flat: takes no value; see ckptfs -h"));
+}
+
+TEST(Options, RefuseAnOwnerThatIsANameAndNoNumber) {
+  EXPECT_THAT([] { ParseList("uid=joe"); },
+              ThrowsMessage<Error>(
+                  "option uid: needs a number from 0 to 4294967294, got 'joe'; see ckptfs -h"));
+}
+
+TEST(Options, RefuseTheOwnerThatIsNobodys) {
+  EXPECT_THAT(
+      [] { ParseList("gid=4294967295"); },
+      ThrowsMessage<Error>(
+          "option gid: needs a number from 0 to 4294967294, got '4294967295'; see ckptfs -h"));
+}
+
+TEST(Options, RefuseANegativeOwner) {
+  EXPECT_THAT([] { ParseList("uid=-1"); },
+              ThrowsMessage<Error>(
+                  "option uid: needs a number from 0 to 4294967294, got '-1'; see ckptfs -h"));
+}
+
+TEST(Options, RefuseAnOwnerWithoutANumber) {
+  EXPECT_THAT([] { ParseList("uid"); },
+              ThrowsMessage<Error>(
+                  "option uid: needs a number from 0 to 4294967294, got ''; see ckptfs -h"));
+}
+
+TEST(Options, RefusePermissionsThatAreNotOctal) {
+  EXPECT_THAT([] { ParseList("umask=028"); },
+              ThrowsMessage<Error>(
+                  "option umask: needs an octal number from 0 to 777, got '028'; see ckptfs -h"));
+}
+
+TEST(Options, RefusePermissionsThatAreTooMany) {
+  EXPECT_THAT([] { ParseList("umask=1000"); },
+              ThrowsMessage<Error>(
+                  "option umask: needs an octal number from 0 to 777, got '1000'; see ckptfs -h"));
+}
+
+TEST(Options, CountTheOperands) {
+  EXPECT_THAT(
+      [] { Parse({"m.pth"}); },
+      ThrowsMessage<Error>("needs a checkpoint and a mount point, got 1 operands; see ckptfs -h"));
+}
+
+TEST(Options, RefuseAnEmptyNameOfACheckpoint) {
+  EXPECT_THAT(
+      [] {
+        Parse({"", "/mnt"});
+      },
+      ThrowsMessage<Error>("the name of the checkpoint is empty; see ckptfs -h"));
+}
+
+TEST(Options, RefuseAnEmptyNameOfAMountPoint) {
+  EXPECT_THAT(
+      [] {
+        Parse({"m.pth", ""});
+      },
+      ThrowsMessage<Error>("the name of the mount point is empty; see ckptfs -h"));
+}
+
+TEST(Options, OfAMountHelperAreThoseThatMountPasses) {
+  const Options options = ParseAsHelper(
+      {"m.pth", "/mnt", "-s", "-n", "-v", "-N", "/proc/1/ns/mnt", "-t", "ckptfs", "-o", "rw,flat"});
+  EXPECT_EQ(options.source, "m.pth");
+  EXPECT_EQ(options.mountpoint, "/mnt");
+  EXPECT_TRUE(options.flat);
+  EXPECT_FALSE(options.is_fake);
+}
+
+TEST(Options, OfAMountHelperHaveAnotherMeaningOfF) {
+  const Options options = ParseAsHelper({"m.pth", "/mnt", "-sfnv"});
+  EXPECT_TRUE(options.is_fake);
+  EXPECT_FALSE(options.foreground);
+}
+
+TEST(Options, AreInTheUsage) {
+  EXPECT_EQ(Usage(), R"(usage: ckptfs [-fd] [-o OPTION,...] CHECKPOINT MOUNTPOINT
+Shows a checkpoint as a directory of raw tensor files, without unpacking it.
+Unmount with: fusermount3 -u MOUNTPOINT
+
+  -f                 stay in the foreground
+  -d                 stay in the foreground and tell every request
+  -h, --help         print this and exit
+  -V, --version      print the version and exit
+  -o flat            do not make directories of the dots in names
+  -o xattr           tell dtype, shape and more as extended attributes
+  -o allow_other     let other users read the mount
+  -o auto_unmount    unmount even if ckptfs is killed
+  -o nonempty        mount over files or over another mount
+  -o nofail          a missing checkpoint is no failure
+  -o uid=N           owner of all files
+  -o gid=N           group of all files
+  -o umask=N         permissions that nobody has, in octal
+
+exit status:
+  0                  mounted
+  1                  something unexpected, such as lack of memory
+  2                  the command line is wrong
+  3                  the checkpoint cannot be opened or read
+  4                  it is no checkpoint in a format that ckptfs knows
+  5                  the checkpoint is damaged
+  6                  the checkpoint exceeds a limit
+  7                  the mount point cannot be used
+  8                  FUSE is not there, or the mount is not permitted
+)");
+}
+
+TEST(Options, EscapeCommasInTheListForLibfuse) {
+  EXPECT_EQ(EscapedOption("/a,b\\c.pth"), "/a\\,b\\\\c.pth");
+}
+
+}  // namespace
+}  // namespace ckptfs

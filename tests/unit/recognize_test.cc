@@ -1,0 +1,103 @@
+#include "parser/recognize.h"
+
+#include <gtest/gtest.h>
+
+#include <span>
+#include <string>
+
+namespace ckptfs {
+namespace {
+
+using std::string_literals::operator""s;
+
+std::string_view RecognizeText(const std::string& text) {
+  const auto bytes = std::as_bytes(std::span(text));
+  return Recognize({.size = bytes.size(), .head = bytes, .tail = bytes});
+}
+
+constexpr std::string_view kOldTorch =
+    "it was written by an old torch (before 1.6, or with _use_new_zipfile_serialization=False), "
+    "which is not supported yet";
+
+TEST(Recognize, AnEmptyFile) { EXPECT_EQ(RecognizeText(""), "it is empty"); }
+
+TEST(Recognize, AnImage) {
+  EXPECT_EQ(RecognizeText("\x89PNG\r\n\x1a\n\0\0\0\rIHDR"s), "it is a PNG image");
+}
+
+TEST(Recognize, ACompressedFile) {
+  EXPECT_EQ(RecognizeText("\x1f\x8b\x08\0rest"s), "it is compressed by gzip: unpack it first");
+}
+
+TEST(Recognize, AWebPage) {
+  EXPECT_EQ(RecognizeText("<!DOCTYPE html>\n<title>Sign in</title>"),
+            "it is an HTML page, perhaps an error message that was downloaded in place of the "
+            "file");
+}
+
+TEST(Recognize, APointerIntoGitLfs) {
+  EXPECT_EQ(RecognizeText("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n"),
+            "it is a Git LFS pointer file: fetch the real file with git lfs pull");
+}
+
+TEST(Recognize, AnOldTorchFileOfProtocol0) {
+  EXPECT_EQ(RecognizeText("L119547037146038801333356L\n.L1001L\n."), kOldTorch);
+}
+
+TEST(Recognize, AnOldTorchFileOfProtocol2) {
+  EXPECT_EQ(RecognizeText("\x80\x02\x8a\nl\xfc\x9c\x46\xf9 j\xa8P\x19.\x80\x02M\xe9\x03."),
+            kOldTorch);
+}
+
+TEST(Recognize, AnOldTorchFileOfProtocol4) {
+  EXPECT_EQ(RecognizeText("\x80\x04\x95\r\0\0\0\0\0\0\0\x8a\nl\xfc\x9c\x46\xf9 j\xa8P\x19."s),
+            kOldTorch);
+}
+
+TEST(Recognize, AVeryOldTorchFile) {
+  std::string tar(512, '\0');
+  tar.replace(0, 8, "sys_info");
+  tar.replace(257, 5, "ustar");
+  EXPECT_EQ(RecognizeText(tar),
+            "it is a tar archive written by an old torch (before 0.1.11), which is not supported "
+            "yet");
+}
+
+TEST(Recognize, ATarArchive) {
+  std::string tar(512, '\0');
+  tar.replace(0, 5, "m.pth");
+  tar.replace(257, 5, "ustar");
+  EXPECT_EQ(RecognizeText(tar),
+            "it is a tar archive: if torch wrote it, it is of a kind that is not supported yet; "
+            "else unpack it first");
+}
+
+TEST(Recognize, APickleThatTorchDidNotWrite) {
+  EXPECT_EQ(RecognizeText("\x80\x04\x95\x05\0\0\0\0\0\0\0K\x01."s),
+            "it is a pickle that torch.save did not write");
+}
+
+TEST(Recognize, ASafetensorsFile) {
+  EXPECT_EQ(RecognizeText("\x02\0\0\0\0\0\0\0{}"s),
+            "it is a safetensors file, which is not supported yet");
+}
+
+TEST(Recognize, NotASafetensorsFileWhoseHeaderIsLongerThanTheFile) {
+  EXPECT_EQ(RecognizeText("\x03\0\0\0\0\0\0\0{}"s), "");
+}
+
+TEST(Recognize, AGgufFile) {
+  EXPECT_EQ(RecognizeText("GGUF\3\0\0\0"s), "it is a gguf file, which is not supported yet");
+}
+
+TEST(Recognize, AFileThatWasNeverWritten) {
+  EXPECT_EQ(RecognizeText(std::string(4096, '\0')),
+            "it begins with zeros only: perhaps it was not copied to the end");
+}
+
+TEST(Recognize, NothingInOtherBytes) { EXPECT_EQ(RecognizeText("hello, world"), ""); }
+
+TEST(Recognize, NothingInTheFirstByteOfAMark) { EXPECT_EQ(RecognizeText("\x80"), ""); }
+
+}  // namespace
+}  // namespace ckptfs

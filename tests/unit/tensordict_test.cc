@@ -1,0 +1,660 @@
+#include "fs/tensordict.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "fs/tensordict_names.h"
+#include "parser/error.h"
+#include "parser/layer/memory.h"
+#include "tests/support/sources.h"
+
+namespace ckptfs {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using testing::ElementsAre;
+using testing::IsSupersetOf;
+using testing::Pair;
+using testing::ThrowsMessage;
+using testing::UnorderedElementsAre;
+
+const ByteSourcePtr kSource = std::make_shared<MemorySource>("0123456789");
+
+// Bytes of kSource; different lengths tell tensors apart.
+Tensor Bytes(uint64_t length = 2) {
+  return {.dtype = Dtype::kUint8, .shape = {length}, .data = {kSource, 0, length}};
+}
+
+Member TensorMember(std::string key, Tensor tensor = Bytes()) {
+  return {.key = {.text = std::move(key)}, .content = std::move(tensor)};
+}
+
+Member ValueMember(std::string key, Value value = {.json = "1"}) {
+  return {.key = {.text = std::move(key)}, .content = std::move(value)};
+}
+
+template <typename... Members>
+Member GroupMember(std::string key, Members... members) {
+  auto group = std::make_unique<Group>();
+  (group->members.push_back(std::move(members)), ...);
+  return {.key = {.text = std::move(key)}, .content = std::move(group)};
+}
+
+Member WithKind(Key::Kind kind, Member member) {
+  member.key.kind = kind;
+  return member;
+}
+
+template <typename... Members>
+Checkpoint CheckpointOf(Members... members) {
+  Checkpoint checkpoint;
+  checkpoint.format = "test";
+  (checkpoint.root.members.push_back(std::move(members)), ...);
+  return checkpoint;
+}
+
+// A mount without a kernel.
+class Mounted {
+ public:
+  explicit Mounted(Checkpoint checkpoint, const LayoutOptions& options = {})
+      : tree_(LayOut(std::move(checkpoint), options)) {}
+
+  const Tree& tree() const { return tree_; }
+
+  // Paths of all files but meta.json.
+  std::vector<std::string> Files() const {
+    std::vector<std::string> paths;
+    List(Tree::kRoot, "", paths);
+    return paths;
+  }
+
+  // Throws if there is nothing. Names are looked up one by one.
+  uint64_t Number(std::string_view path) const {
+    uint64_t number = Tree::kRoot;
+    while (!path.empty()) {
+      const size_t slash = std::min(path.find('/'), path.size());
+      number = tree_.Lookup(number, path.substr(0, slash));
+      if (number == 0) throw std::runtime_error("no such file");
+      path.remove_prefix(std::min(slash + 1, path.size()));
+    }
+    return number;
+  }
+
+  uint64_t Length(std::string_view path) const { return tree_.Find(Number(path))->length; }
+
+  std::string Text(std::string_view path) const {
+    const Inode& file = *tree_.Find(Number(path));
+    return ReadString({file.source, file.offset, file.length});
+  }
+
+  Json Meta(const std::string& directory = "") const {
+    return Json::parse(Text(directory + (directory.empty() ? "meta.json" : "/meta.json")));
+  }
+
+ private:
+  void List(uint64_t number, const std::string& path, std::vector<std::string>& paths) const {
+    for (const Entry& entry : tree_.Entries(*tree_.Find(number))) {
+      const std::string child = path + std::string(entry.name);
+      const bool is_directory = tree_.Find(entry.inode)->is_directory();
+      if (is_directory) List(entry.inode, child + "/", paths);
+      if (!is_directory && entry.name != kMetaName) paths.push_back(child);
+    }
+  }
+
+  const Tree tree_;
+};
+
+std::vector<std::string> Keys(const Json& meta) {
+  std::vector<std::string> keys;
+  for (const auto& [key, entry] : meta.items()) {
+    if (entry.is_object() && key != kSummaryKey) keys.push_back(key);
+  }
+  return keys;
+}
+
+// Files of a checkpoint that has tensors with these keys.
+template <typename... Names>
+std::vector<std::string> FilesOf(Names... names) {
+  return Mounted(CheckpointOf(TensorMember(names)...)).Files();
+}
+
+TEST(Layout, SplitsKeysAtDots) {
+  EXPECT_THAT(FilesOf("h.0.attn.weight", "h.0.attn.bias", "wte.weight"),
+              ElementsAre("h/0/attn/bias.memmap", "h/0/attn/weight.memmap", "wte/weight.memmap"));
+}
+
+TEST(Layout, SplitsNoKeysIfFlat) {
+  EXPECT_THAT(Mounted(CheckpointOf(TensorMember("a.b"), GroupMember("c.d", TensorMember("e.f"))),
+                      {.is_flat = true})
+                  .Files(),
+              ElementsAre("a.b.memmap", "c.d/e.f.memmap"));
+}
+
+TEST(Layout, KeepsADottedRestWholeBesideATensor) {
+  EXPECT_THAT(FilesOf("a.b.c", "a"), ElementsAre("a.b.c.memmap", "a.memmap"));
+  EXPECT_THAT(FilesOf("a.b", "a.b.c"), ElementsAre("a/b.c.memmap", "a/b.memmap"));
+}
+
+TEST(Layout, KeepsADottedRestWholeBesideADict) {
+  EXPECT_THAT(
+      Mounted(CheckpointOf(GroupMember("a", TensorMember("x")), TensorMember("a.b"))).Files(),
+      ElementsAre("a/x.memmap", "a.b.memmap"));
+}
+
+TEST(Layout, KeepsADottedRestWholeBesideAValue) {
+  EXPECT_THAT(Mounted(CheckpointOf(TensorMember("a.b"), ValueMember("a"))).Files(),
+              ElementsAre("a.b.memmap"));
+}
+
+TEST(Layout, KeepsADottedRestWholeBesideANumber) {
+  EXPECT_THAT(
+      Mounted(CheckpointOf(TensorMember("1.w"), WithKind(Key::Kind::kNumber, TensorMember("1"))))
+          .Files(),
+      ElementsAre("1.memmap", "1.w.memmap"));
+}
+
+TEST(Layout, DoesNotMergeADictWithADottedPath) {
+  const Mounted mounted(CheckpointOf(GroupMember("a.b", TensorMember("x")), TensorMember("a.b.y"),
+                                     TensorMember("a.c")));
+  EXPECT_THAT(mounted.Files(), ElementsAre("a/b/x.memmap", "a/b.y.memmap", "a/c.memmap"));
+}
+
+TEST(Layout, SplitsTheKeysOfDictsAndValues) {
+  const Mounted mounted(CheckpointOf(GroupMember("a.b", TensorMember("c.d")), ValueMember("a.v")));
+  EXPECT_THAT(mounted.Files(), ElementsAre("a/b/c/d.memmap"));
+  EXPECT_EQ(mounted.Meta("a/v")["data"], 1);
+}
+
+TEST(Layout, DoesNotSplitNumbersAndTuples) {
+  EXPECT_THAT(Mounted(CheckpointOf(WithKind(Key::Kind::kOther, TensorMember("(1.5,2)")),
+                                   WithKind(Key::Kind::kNumber, TensorMember("2.5"))))
+                  .Files(),
+              ElementsAre("(1.5,2).memmap", "2.5.memmap"));
+}
+
+TEST(Layout, DoesNotSplitWhereAPartWouldBeEmpty) {
+  EXPECT_THAT(FilesOf(".a"), ElementsAre(".a.memmap"));
+  EXPECT_THAT(FilesOf("a."), ElementsAre("a..memmap"));
+  EXPECT_THAT(FilesOf("a..b"), ElementsAre("a/.b.memmap"));
+  EXPECT_THAT(FilesOf("..."), ElementsAre("....memmap"));
+}
+
+TEST(Layout, DoesNotSplitOffReservedWords) {
+  EXPECT_THAT(FilesOf("a.b.shape"), ElementsAre("a/b.shape.memmap"));
+  EXPECT_THAT(FilesOf("a.device.b"), ElementsAre("a/device.b.memmap"));
+  EXPECT_THAT(FilesOf("_type.b.c"), ElementsAre("_type.b.c.memmap"));
+  EXPECT_THAT(FilesOf("a._ckptfs"), ElementsAre("a._ckptfs.memmap"));
+}
+
+TEST(Layout, SplitsAKeyIntoAtMost32Parts) {
+  std::string key = "x";
+  std::string path;
+  for (int i = 1; i < 40; ++i) key += ".x";
+  for (int i = 1; i < 32; ++i) path += "x/";
+  EXPECT_THAT(FilesOf(key), ElementsAre(path + "x.x.x.x.x.x.x.x.x.memmap"));
+}
+
+TEST(Layout, MakesNoMoreDirectoriesOfDotsThanHonestKeysNeed) {
+  Checkpoint checkpoint;
+  for (int i = 1000; i < 2000; ++i) {
+    checkpoint.root.members.push_back(
+        TensorMember(std::to_string(i) + ".a.b.c.d.e.f.g.h.i.j.k.l.m.n"));
+  }
+  const Mounted mounted(std::move(checkpoint));
+  EXPECT_NO_THROW(mounted.Number("1000/a/b/c/d/e/f/g/h/i/j/k/l/m/n.memmap"));
+  EXPECT_NO_THROW(mounted.Number("1999.a.b.c.d.e.f.g.h.i.j.k.l.m.n.memmap"));
+  EXPECT_LT(mounted.tree().inode_count(), 2 * (4096 + 8 * 1000) + 2 * 1000);
+}
+
+TEST(Layout, KeepsTheOrderOfTheCheckpoint) {
+  const Mounted mounted(CheckpointOf(TensorMember("z"), TensorMember("m.b"), ValueMember("y"),
+                                     TensorMember("m.a"), TensorMember("a")));
+  EXPECT_THAT(Keys(mounted.Meta()), ElementsAre("z", "m", "y", "a"));
+  EXPECT_THAT(Keys(mounted.Meta("m")), ElementsAre("b", "a"));
+}
+
+TEST(Layout, FindsTensorsByTheirWholeKeys) {
+  const Mounted mounted(CheckpointOf(TensorMember("h.0.attn.bias")));
+  EXPECT_EQ(mounted.Number("h.0.attn.bias.memmap"), mounted.Number("h/0/attn/bias.memmap"));
+  EXPECT_EQ(mounted.Number("h/0.attn.bias.memmap"), mounted.Number("h/0/attn/bias.memmap"));
+}
+
+TEST(Layout, GroupsMayBeNestedDeeply) {
+  Member member = TensorMember("x");
+  for (int i = 0; i < 1000; ++i) member = GroupMember("d", std::move(member));
+  std::string path;
+  for (int i = 0; i < 1000; ++i) path += "d/";
+  EXPECT_THAT(Mounted(CheckpointOf(std::move(member))).Files(), ElementsAre(path + "x.memmap"));
+}
+
+TEST(Layout, AnEmptyCheckpointIsAnEmptyTensorDict) {
+  EXPECT_EQ(Mounted(CheckpointOf(), {.source = "s", .version = "1.2"}).Text("meta.json"),
+            R"({"shape":[],"device":"cpu","_type":"<class 'tensordict._td.TensorDict'>",)"
+            R"("_ckptfs":{"version":"1.2","format":"test","source":"s"}})");
+}
+
+TEST(Names, EncodesWhatTensorDictEncodes) {
+  EXPECT_EQ(EncodeKey("layer-0_w.\xC3\xA9"), "layer-0_w.\xC3\xA9");
+  EXPECT_EQ(EncodeKey("a/b c"), "a%2Fb%20c");
+  EXPECT_EQ(EncodeKey("<>:\"|?*\\%"), "%3C%3E%3A%22%7C%3F%2A%5C%25");
+  EXPECT_EQ(EncodeKey(std::string_view("\0\n\x1f\x7f", 4)), "%00%0A%1F%7F");
+}
+
+TEST(Names, EncodesWhatIsNoNameAtAll) {
+  EXPECT_EQ(EncodeKey(""), "%");
+  EXPECT_EQ(EncodeKey("."), "%2E");
+  EXPECT_EQ(EncodeKey(".."), "%2E%2E");
+  EXPECT_EQ(EncodeKey("..."), "...");
+}
+
+TEST(Names, ShowsATensorUnderBothNames) {
+  const Mounted mounted(CheckpointOf(TensorMember("a b", Bytes(3))));
+  EXPECT_THAT(mounted.Files(), ElementsAre("a b.memmap", "a%20b.memmap"));
+  EXPECT_EQ(mounted.Number("a b.memmap"), mounted.Number("a%20b.memmap"));
+  EXPECT_EQ(mounted.tree().Find(mounted.Number("a b.memmap"))->links, 2U);
+  EXPECT_THAT(Keys(mounted.Meta()), ElementsAre("a b"));
+}
+
+TEST(Names, ShowsATensorWithoutANameUnderBothNames) {
+  EXPECT_THAT(FilesOf(""), ElementsAre("%.memmap", ".memmap"));
+  EXPECT_THAT(FilesOf("."), ElementsAre("%2E.memmap", "..memmap"));
+  EXPECT_THAT(FilesOf(".."), ElementsAre("%2E%2E.memmap", "...memmap"));
+}
+
+TEST(Names, ShowsNoRawNameThatIsNone) {
+  EXPECT_THAT(FilesOf("a/b"), ElementsAre("a%2Fb.memmap"));
+  EXPECT_THAT(FilesOf("../../etc/passwd"), ElementsAre("..%2F..%2Fetc%2Fpasswd.memmap"));
+  EXPECT_THAT(FilesOf(std::string("a\0b", 3)), ElementsAre("a%00b.memmap"));
+}
+
+TEST(Names, AnEncodedNameComesBeforeARawOne) {
+  const Mounted mounted(
+      CheckpointOf(TensorMember("a%2Fb", Bytes(4)), TensorMember("a/b", Bytes(3))));
+  EXPECT_THAT(mounted.Files(), ElementsAre("a%252Fb.memmap", "a%2Fb.memmap"));
+  EXPECT_EQ(mounted.Length("a%2Fb.memmap"), 3U);
+  EXPECT_EQ(mounted.Length("a%252Fb.memmap"), 4U);
+}
+
+TEST(Names, ShowsAnOddTensorBesideAnOddDirectory) {
+  const Mounted mounted(
+      CheckpointOf(TensorMember("a%2Fb", Bytes(4)), GroupMember("a/b.memmap", TensorMember("x"))),
+      {.is_flat = true});
+  EXPECT_THAT(mounted.Files(), ElementsAre("a%252Fb.memmap", "a%2Fb.memmap/x.memmap"));
+}
+
+TEST(Names, ADirectoryHasTheNameThatEveryVersionFinds) {
+  EXPECT_THAT(FilesOf("a b.x"), ElementsAre("a b/x.memmap"));
+  EXPECT_THAT(FilesOf("a\n*.x"), ElementsAre("a\n*/x.memmap"));
+}
+
+TEST(Names, ADirectoryIsEncodedWhereNewVersionsWouldNotLookForItsKey) {
+  EXPECT_THAT(FilesOf("c/d.x"), ElementsAre("c%2Fd/x.memmap"));
+  EXPECT_THAT(FilesOf("c\\d.x"), ElementsAre("c%5Cd/x.memmap"));
+  EXPECT_THAT(FilesOf("C:d.x"), ElementsAre("C%3Ad/x.memmap"));
+  EXPECT_THAT(FilesOf("\xC3\xA9:d.x"), ElementsAre("\xC3\xA9%3Ad/x.memmap"));
+  EXPECT_THAT(FilesOf("ab:d.x"), ElementsAre("ab:d/x.memmap"));
+  EXPECT_THAT(FilesOf("e%.x"), ElementsAre("e%25/x.memmap"));
+  EXPECT_THAT(Mounted(CheckpointOf(GroupMember("..", TensorMember("x")))).Files(),
+              ElementsAre("%2E%2E/x.memmap"));
+  EXPECT_THAT(Mounted(CheckpointOf(GroupMember("", TensorMember("x")))).Files(),
+              ElementsAre("%/x.memmap"));
+}
+
+TEST(Names, AReservedWordGetsUnderscores) {
+  const Mounted mounted(CheckpointOf(TensorMember("shape"), TensorMember("device"),
+                                     ValueMember("_type"),
+                                     GroupMember("_ckptfs", TensorMember("x"))));
+  EXPECT_THAT(mounted.Files(), ElementsAre("_ckptfs_/x.memmap", "device_.memmap", "shape_.memmap"));
+  const Json meta = mounted.Meta();
+  EXPECT_EQ(meta["shape_"]["key"], "shape");
+  EXPECT_EQ(meta["device_"]["key"], "device");
+  EXPECT_EQ(meta["_type_"]["key"], "_type");
+  EXPECT_EQ(meta["_ckptfs_"]["key"], "_ckptfs");
+  EXPECT_EQ(meta["shape"], Json::array());
+  EXPECT_EQ(meta["device"], "cpu");
+}
+
+TEST(Names, AReservedWordGetsUnderscoresUntilItIsFree) {
+  const Mounted mounted(
+      CheckpointOf(TensorMember("shape", Bytes(3)), TensorMember("shape_", Bytes(4))));
+  EXPECT_EQ(mounted.Length("shape_.memmap"), 4U);
+  EXPECT_EQ(mounted.Length("shape__.memmap"), 3U);
+  EXPECT_EQ(mounted.Meta()["shape__"]["key"], "shape");
+  EXPECT_FALSE(mounted.Meta()["shape_"].contains("key"));
+}
+
+TEST(Names, AKeyThatIsThereTwiceIsRenamedTheSecondTime) {
+  const Mounted mounted(CheckpointOf(TensorMember("a.w", Bytes(3)), TensorMember("a.w", Bytes(4))));
+  EXPECT_EQ(mounted.Length("a/w.memmap"), 3U);
+  EXPECT_EQ(mounted.Length("a/w_.memmap"), 4U);
+  EXPECT_EQ(mounted.Meta("a")["w_"]["key"], "w");
+}
+
+TEST(Names, ANumberIsRenamedBesideItsText) {
+  const Mounted mounted(CheckpointOf(TensorMember("1", Bytes(3)),
+                                     WithKind(Key::Kind::kNumber, TensorMember("1", Bytes(4)))));
+  EXPECT_EQ(mounted.Length("1.memmap"), 3U);
+  EXPECT_EQ(mounted.Length("1_.memmap"), 4U);
+  EXPECT_EQ(mounted.Meta()["1_"]["key"], 1);
+}
+
+TEST(Names, KeysThatAreNoTextAreTold) {
+  const Json meta =
+      Mounted(CheckpointOf(WithKind(Key::Kind::kNumber, TensorMember("7")),
+                           WithKind(Key::Kind::kNumber, ValueMember("18446744073709551616")),
+                           WithKind(Key::Kind::kOther, TensorMember("(1, 'a')"))))
+          .Meta();
+  EXPECT_EQ(meta["7"]["key"], 7);
+  EXPECT_EQ(meta["18446744073709551616"]["key"], "18446744073709551616");
+  EXPECT_EQ(meta["(1, 'a')"]["key"], "(1, 'a')");
+  EXPECT_EQ(meta["(1, 'a')"]["key_type"], "other");
+}
+
+TEST(Names, PlacesInAListAreNotTold) {
+  Checkpoint checkpoint = CheckpointOf(WithKind(Key::Kind::kNumber, TensorMember("0")));
+  checkpoint.root.python_type = "list";
+  EXPECT_FALSE(Mounted(std::move(checkpoint)).Meta()["0"].contains("key"));
+}
+
+TEST(Names, ADirectoryMayNotHaveTheNameOfAFile) {
+  const Mounted mounted(
+      CheckpointOf(TensorMember("x"), GroupMember("x.memmap", TensorMember("y"))));
+  EXPECT_THAT(mounted.Files(), ElementsAre("x.memmap", "x.memmap_/y.memmap"));
+  EXPECT_EQ(mounted.Meta()["x.memmap_"]["key"], "x.memmap");
+}
+
+TEST(Names, AFileMayNotHaveTheNameOfADirectory) {
+  const Mounted mounted(
+      CheckpointOf(GroupMember("x.memmap", TensorMember("y")), TensorMember("x", Bytes(3))),
+      {.is_flat = true});
+  EXPECT_THAT(mounted.Files(), ElementsAre("x.memmap/y.memmap", "x_.memmap"));
+  EXPECT_EQ(mounted.Meta()["x_"]["key"], "x");
+}
+
+TEST(Names, ADirectoryMayNotBeCalledMetaJson) {
+  const Mounted mounted(CheckpointOf(ValueMember("meta.json")), {.is_flat = true});
+  EXPECT_EQ(mounted.Meta("meta.json_")["data"], 1);
+  EXPECT_EQ(mounted.Meta()["meta.json_"]["key"], "meta.json");
+}
+
+TEST(Names, ATensorMayBeCalledMetaJson) {
+  EXPECT_THAT(Mounted(CheckpointOf(TensorMember("meta.json")), {.is_flat = true}).Files(),
+              ElementsAre("meta.json.memmap"));
+}
+
+TEST(Names, ALongNameIsKept) {
+  const std::string key(Tree::kMaxName - kTensorSuffix.size(), 'k');
+  EXPECT_THAT(FilesOf(key), ElementsAre(key + ".memmap"));
+}
+
+TEST(Names, ATooLongNameIsShortenedWithAHash) {
+  const std::string key(3000, 'k');
+  const Mounted mounted(CheckpointOf(TensorMember(key), TensorMember(key + "2")));
+  const std::string begin(207, 'k');
+  EXPECT_THAT(mounted.Files(),
+              ElementsAre(begin + "~c78d15343dceb04d.memmap", begin + "~e36b86c50635e7cd.memmap"));
+  EXPECT_EQ(mounted.Meta()[begin + "~c78d15343dceb04d"]["key"], key);
+}
+
+TEST(Names, ANameIsTooLongWithItsPercentSigns) {
+  const std::string key(400, '/');
+  const std::string name = FilesOf(key).at(0);
+  EXPECT_THAT(name, testing::StartsWith("%2F%2F"));
+  EXPECT_LE(name.size(), 255U);
+}
+
+TEST(Names, ANameIsShortenedBetweenCharacters) {
+  std::string key = "k";
+  for (int i = 0; i < 600; ++i) key += "\xC3\xA9";
+  const Mounted mounted(CheckpointOf(TensorMember(key)));
+  EXPECT_THAT(mounted.Files().at(0), testing::HasSubstr("\xC3\xA9~"));
+  EXPECT_EQ(mounted.Meta().items().begin().value()["key"], key);
+}
+
+TEST(Names, BytesThatAreNoUtf8BecomeVisible) {
+  const Mounted mounted(CheckpointOf(TensorMember("w\xFF\xC3")));
+  EXPECT_THAT(mounted.Files(), ElementsAre("w%25FF%25C3.memmap", "w%FF%C3.memmap"));
+  const Json entry = mounted.Meta()["w%FF%C3"];
+  EXPECT_EQ(entry["key"], "w\xEF\xBF\xBD\xEF\xBF\xBD");
+  EXPECT_EQ(entry["key_hex"], "77ffc3");
+}
+
+TEST(Names, ALoneSurrogateBecomesVisible) {
+  const Mounted mounted(CheckpointOf(TensorMember("w\xED\xB2\x80")));
+  EXPECT_EQ(mounted.Meta()["w%ED%B2%80"]["key_hex"], "77edb280");
+}
+
+TEST(Names, ADottedKeyMayHaveDirectoriesThatAreNoUtf8) {
+  const Mounted mounted(CheckpointOf(TensorMember("\xFF.w")));
+  EXPECT_THAT(mounted.Files(), ElementsAre("%25FF/w.memmap"));
+  EXPECT_EQ(mounted.Meta()["%FF"]["key_hex"], "ff");
+}
+
+TEST(Names, RenamedKeysDoNotTakeThePlaceOfOthers) {
+  const Mounted mounted(
+      CheckpointOf(TensorMember("w\xFF", Bytes(3)), TensorMember("w%FF", Bytes(4))));
+  EXPECT_EQ(mounted.Length("w%25FF.memmap"), 4U);
+  EXPECT_EQ(mounted.Length("w%25FF_.memmap"), 3U);
+}
+
+TEST(Names, ThousandsOfEqualKeysAreRenamedQuickly) {
+  Checkpoint checkpoint;
+  for (int i = 0; i < 50000; ++i) checkpoint.root.members.push_back(TensorMember("w"));
+  const Mounted mounted(std::move(checkpoint));
+  EXPECT_EQ(mounted.Files().size(), 50000U);
+  EXPECT_NO_THROW(mounted.Number("w____.memmap"));
+  EXPECT_NO_THROW(mounted.Number("w____5.memmap"));
+  EXPECT_NO_THROW(mounted.Number("w____49999.memmap"));
+}
+
+TEST(Meta, DescribesATensor) {
+  Tensor tensor = {.dtype = Dtype::kFloat32, .shape = {1, 2}, .data = {kSource, 1, 8}};
+  tensor.member = "data/0";
+  tensor.is_in_file = true;
+  tensor.file_offset = 1234;
+  tensor.notes = {{"requires_grad", "true"}, {"stride", "[2,1]"}};
+  EXPECT_EQ(Mounted(CheckpointOf(TensorMember("a.w", std::move(tensor)))).Text("a/meta.json"),
+            R"({"w":{"device":"cpu","shape":[1,2],"dtype":"torch.float32","is_nested":false,)"
+            R"("member":"data/0","file_offset":1234,"requires_grad":true,"stride":[2,1]},)"
+            R"("shape":[],"device":"cpu","_type":"<class 'tensordict._td.TensorDict'>"})");
+}
+
+TEST(Meta, DescribesADict) {
+  Member member = GroupMember("g", TensorMember("x"));
+  auto& group = *std::get<std::unique_ptr<Group>>(member.content);
+  group.python_type = "list";
+  group.notes = {{"n", "null"}};
+  EXPECT_EQ(Mounted(CheckpointOf(std::move(member))).Meta()["g"].dump(),
+            R"({"type":"TensorDict","python_type":"list","n":null})");
+}
+
+TEST(Meta, DescribesADirectoryMadeByDots) {
+  EXPECT_EQ(Mounted(CheckpointOf(TensorMember("a.w"))).Meta()["a"].dump(),
+            R"({"type":"TensorDict"})");
+}
+
+TEST(Meta, DescribesAValue) {
+  Value value = {.json = R"([1,"x"])", .python_type = "tuple", .notes = {{"n", "[]"}}};
+  const Mounted mounted(CheckpointOf(ValueMember("v", std::move(value))));
+  EXPECT_EQ(mounted.Meta()["v"].dump(), R"({"type":"NonTensorData","python_type":"tuple","n":[]})");
+  EXPECT_EQ(mounted.Text("v/meta.json"),
+            R"({"_type":"<class 'tensordict.tensorclass.NonTensorData'>","data":[1,"x"],)"
+            R"("_metadata":null,"_is_non_tensor":true})");
+}
+
+TEST(Meta, TellsAboutTheCheckpointAtTheEndOfTheRoot) {
+  Checkpoint checkpoint = CheckpointOf();
+  checkpoint.root.python_type = "list";
+  checkpoint.root.notes = {{"r", "1"}};
+  checkpoint.notes = {{"byteorder", "\"little\""}};
+  checkpoint.warnings = {"a \"b\"", "c\xFF"};
+  EXPECT_EQ(Mounted(std::move(checkpoint)).Meta()["_ckptfs"].dump(),
+            R"({"version":"","format":"test","python_type":"list","r":1,"byteorder":"little",)"
+            "\"warnings\":[\"a \\\"b\\\"\",\"c\xEF\xBF\xBD\"]}");
+}
+
+TEST(Meta, OnlyTheRootTellsAboutTheCheckpoint) {
+  const Mounted mounted(CheckpointOf(TensorMember("a.b"), GroupMember("c", TensorMember("d"))));
+  EXPECT_TRUE(mounted.Meta().contains("_ckptfs"));
+  EXPECT_FALSE(mounted.Meta("a").contains("_ckptfs"));
+  EXPECT_FALSE(mounted.Meta("c").contains("_ckptfs"));
+}
+
+// The entry of a tensor of some type, without the members that all have.
+std::string TypeOf(Dtype dtype, std::vector<uint64_t> shape) {
+  const uint64_t length = ByteSize(dtype, shape);
+  Tensor tensor = {.dtype = dtype, .shape = std::move(shape), .data = {kSource, 0, length}};
+  if (dtype == Dtype::kOpaque) tensor.foreign_dtype = "F6_E3M2";
+  Json entry = Mounted(CheckpointOf(TensorMember("w", std::move(tensor)))).Meta()["w"];
+  entry.erase("device");
+  entry.erase("is_nested");
+  return entry.dump();
+}
+
+TEST(Meta, ListsTypesThatTensorDictKnows) {
+  EXPECT_EQ(TypeOf(Dtype::kComplex32, {2}), R"({"shape":[2],"dtype":"torch.complex32"})");
+  EXPECT_EQ(TypeOf(Dtype::kUint16, {}), R"({"shape":[],"dtype":"torch.uint16"})");
+  EXPECT_EQ(TypeOf(Dtype::kBool, {0, 3}), R"({"shape":[0,3],"dtype":"torch.bool"})");
+}
+
+TEST(Meta, ListsOtherTypesAsBytes) {
+  EXPECT_EQ(TypeOf(Dtype::kFloat8E4m3fn, {2, 3}),
+            R"({"shape":[2,3],"dtype":"torch.uint8","x_dtype":"torch.float8_e4m3fn",)"
+            R"("x_shape":[2,3]})");
+  EXPECT_EQ(TypeOf(Dtype::kQint32, {1, 2}),
+            R"({"shape":[1,8],"dtype":"torch.uint8","x_dtype":"torch.qint32","x_shape":[1,2]})");
+  EXPECT_EQ(TypeOf(Dtype::kBits16, {0, 2}),
+            R"({"shape":[0,4],"dtype":"torch.uint8","x_dtype":"torch.bits16","x_shape":[0,2]})");
+}
+
+TEST(Meta, ListsScalarsOfOtherTypesAsBytes) {
+  EXPECT_EQ(TypeOf(Dtype::kBits16, {}),
+            R"({"shape":[2],"dtype":"torch.uint8","x_dtype":"torch.bits16","x_shape":[]})");
+}
+
+TEST(Meta, ListsPackedTypesAsBytes) {
+  EXPECT_EQ(TypeOf(Dtype::kQuint4x2, {2, 3}),
+            R"({"shape":[4],"dtype":"torch.uint8","x_dtype":"torch.quint4x2","x_shape":[2,3]})");
+}
+
+TEST(Meta, ListsForeignTypesAsBytes) {
+  EXPECT_EQ(TypeOf(Dtype::kOpaque, {6}),
+            R"({"shape":[6],"dtype":"torch.uint8","foreign_dtype":"F6_E3M2","x_shape":[6]})");
+}
+
+TEST(Meta, ListsShapesThatTorchCannotCountAsEmpty) {
+  EXPECT_EQ(TypeOf(Dtype::kInt8, {0, 0xFFFFFFFFFFFFFFFF}),
+            R"({"shape":[0],"dtype":"torch.int8","x_shape":[0,18446744073709551615]})");
+  EXPECT_EQ(TypeOf(Dtype::kBits16, {0, 0xFFFFFFFFFFFFFFFF}),
+            R"({"shape":[0],"dtype":"torch.uint8","x_dtype":"torch.bits16",)"
+            R"("x_shape":[0,18446744073709551615]})");
+}
+
+TEST(Meta, IsStrictJsonWhateverTheCheckpointSays) {
+  Tensor tensor = Bytes();
+  tensor.dtype = Dtype::kOpaque;
+  tensor.foreign_dtype = "\xED\xA0\x80\"";
+  tensor.member = std::string("\0\xFF\\", 3);
+  tensor.error = "\x1B[31m\n\xC3";
+  Member group = GroupMember("\"\xED\xA0\x80", TensorMember("\t\"\\", std::move(tensor)));
+  std::get<std::unique_ptr<Group>>(group.content)->python_type = "\xFE";
+  const Mounted mounted(CheckpointOf(std::move(group)), {.source = "\xFF", .version = "\xFF"});
+  EXPECT_EQ(mounted.Meta()["\"%ED%A0%80"]["python_type"], "\xEF\xBF\xBD");
+  const Json entry = mounted.Meta("%22%25ED%25A0%2580")["\t\"\\"];
+  EXPECT_EQ(entry["member"], std::string("\0\xEF\xBF\xBD\\", 5));
+  EXPECT_EQ(entry["error"], "\x1B[31m\n\xEF\xBF\xBD");
+}
+
+TEST(Files, HaveTheBytesOfTheirTensors) {
+  Tensor tensor = Bytes(3);
+  tensor.data.offset = 4;
+  EXPECT_EQ(Mounted(CheckpointOf(TensorMember("w", std::move(tensor)))).Text("w.memmap"), "456");
+}
+
+TEST(Files, OfTensorsWithoutElementsAreEmpty) {
+  EXPECT_EQ(Mounted(CheckpointOf(TensorMember("w", Bytes(0)))).Text("w.memmap"), "");
+}
+
+TEST(Files, OfTiedTensorsAreHardLinks) {
+  const Mounted mounted(CheckpointOf(TensorMember("a.w"), GroupMember("b", TensorMember("w"))));
+  EXPECT_EQ(mounted.Number("a/w.memmap"), mounted.Number("b/w.memmap"));
+  EXPECT_EQ(mounted.tree().Find(mounted.Number("a/w.memmap"))->links, 2U);
+}
+
+TEST(Files, OfDifferentViewsOfTheSameBytesAreDifferent) {
+  Tensor reshaped = Bytes();
+  reshaped.shape = {2, 1};
+  Tensor retyped = Bytes();
+  retyped.dtype = Dtype::kInt8;
+  Tensor moved = Bytes();
+  moved.data.offset = 1;
+  Tensor other = Bytes();
+  other.data.source = std::make_shared<MemorySource>("0123456789");
+  const Mounted mounted(
+      CheckpointOf(TensorMember("a"), TensorMember("b", Bytes(3)),
+                   TensorMember("c", std::move(reshaped)), TensorMember("d", std::move(retyped)),
+                   TensorMember("e", std::move(moved)), TensorMember("f", std::move(other))));
+  EXPECT_EQ(mounted.tree().inode_count(), 8U);  // With the root and its meta.json.
+}
+
+TEST(Files, WithoutBytesAreNoHardLinks) {
+  const Mounted mounted(CheckpointOf(TensorMember("a", Bytes(0)), TensorMember("b", Bytes(0))));
+  EXPECT_NE(mounted.Number("a.memmap"), mounted.Number("b.memmap"));
+}
+
+TEST(Files, OfDamagedTensorsCannotBeRead) {
+  Tensor tensor = Bytes();
+  tensor.data.source = nullptr;
+  tensor.error = "member data/0: its checksum is 1, but 2 is right";
+  const Mounted mounted(CheckpointOf(TensorMember("w", std::move(tensor)), TensorMember("x")));
+  EXPECT_EQ(mounted.Length("w.memmap"), 2U);
+  EXPECT_THAT([&] { mounted.Text("w.memmap"); },
+              ThrowsMessage<Error>("member data/0: its checksum is 1, but 2 is right"));
+  EXPECT_EQ(mounted.Meta()["w"]["error"], "member data/0: its checksum is 1, but 2 is right");
+  EXPECT_EQ(mounted.Text("x.memmap"), "01");
+}
+
+TEST(Files, HaveAttributesIfWanted) {
+  Tensor tensor = Bytes();
+  tensor.member = "data/0";
+  tensor.is_in_file = true;
+  tensor.file_offset = 1234;
+  tensor.notes = {{"requires_grad", "true"}};
+  const Mounted mounted(CheckpointOf(GroupMember("a.b", TensorMember("c.w", std::move(tensor)))),
+                        {.has_attributes = true});
+  EXPECT_THAT(mounted.tree().AttributesOf(mounted.Number("a/b/c/w.memmap")),
+              UnorderedElementsAre(
+                  Pair("user.ckptfs.dtype", "uint8"), Pair("user.ckptfs.shape", "[2]"),
+                  Pair("user.ckptfs.key", "a.b.c.w"), Pair("user.ckptfs.member", "data/0"),
+                  Pair("user.ckptfs.offset", "1234"), Pair("user.ckptfs.requires_grad", "true")));
+}
+
+TEST(Files, OfOtherTypesHaveTheirRealTypeAsAttribute) {
+  Tensor tensor = Bytes();
+  tensor.dtype = Dtype::kOpaque;
+  tensor.foreign_dtype = "F6";
+  tensor.error = "is damaged";
+  const Mounted mounted(CheckpointOf(TensorMember("w", std::move(tensor))),
+                        {.has_attributes = true});
+  EXPECT_THAT(
+      mounted.tree().AttributesOf(mounted.Number("w.memmap")),
+      IsSupersetOf({Pair("user.ckptfs.dtype", "F6"), Pair("user.ckptfs.error", "is damaged")}));
+}
+
+TEST(Files, HaveNoAttributesIfNotWanted) {
+  const Mounted mounted(CheckpointOf(TensorMember("w")));
+  EXPECT_THAT(mounted.tree().AttributesOf(mounted.Number("w.memmap")), testing::IsEmpty());
+}
+
+TEST(Files, HaveAttributesThatAreNotMultipliedByLongKeys) {
+  const Mounted mounted(CheckpointOf(GroupMember(std::string(100000, 'g'), TensorMember("w"))),
+                        {.has_attributes = true});
+  const auto& attributes = mounted.tree().AttributesOf(mounted.Number(mounted.Files().at(0)));
+  EXPECT_EQ(attributes.at(2).first, "user.ckptfs.key");
+  EXPECT_EQ(attributes.at(2).second, std::string(1024, 'g'));
+}
+
+}  // namespace
+}  // namespace ckptfs

@@ -1,0 +1,107 @@
+# shellcheck shell=bash disable=SC2034
+# What tools/run, tools/test, tools/lint, tools/fuzz and .ci/run share; they source it.
+#
+# Each function makes sure that something is there: packages of Debian or Ubuntu, a Python with
+# PyTorch, a build directory. What is there is left alone, so that a second run takes no time and
+# needs no network.
+
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+build_packages=(g++ meson:meson ninja-build:ninja pkg-config libfuse3-dev fuse3 libfmt-dev
+  libspdlog-dev zlib1g-dev nlohmann-json3-dev libgtest-dev libgmock-dev)
+test_packages=(python3-venv rsync attr zip util-linux)
+lint_packages=(shellcheck mandoc)
+
+say() { printf '\n== %s\n' "$*" >&2; }
+
+die() {
+  printf '%s: %s\n' "$(basename "$0")" "$*" >&2
+  exit 1
+}
+
+# need PACKAGE[:COMMAND]...: installs those packages that are missing. One that is wanted for a
+# command is not missing where the command is there.
+need() {
+  local package missing=()
+  for package in "$@"; do
+    if [[ $package == *:* ]] && command -v "${package#*:}" >/dev/null; then continue; fi
+    package=${package%:*}
+    # shellcheck disable=SC2016
+    if [[ $(dpkg-query -W -f '${Status}' "$package" 2>/dev/null) != *" installed" ]]; then
+      missing+=("$package")
+    fi
+  done
+  if ((${#missing[@]} == 0)); then return; fi
+  command -v apt-get >/dev/null || die "needs ${missing[*]}: install what they are called here"
+  local sudo=()
+  if ((EUID != 0)); then sudo=(sudo); fi
+  say "installing ${missing[*]}"
+  # Without the package lists of a fresh machine, or with old ones, the first try fails.
+  "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive \
+    apt-get install -y --no-install-recommends "${missing[@]}" >&2 ||
+    { "${sudo[@]}" apt-get update >&2 &&
+      "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -y --no-install-recommends "${missing[@]}" >&2; }
+}
+
+# need_llvm: installs clang, clang-format and clang-tidy and sets $clang, $clangxx, $clang_format and
+# $clang_tidy. Version 14 if the distribution has it, because another one formats differently.
+need_llvm() {
+  local suffix=''
+  if command -v clang++-14 >/dev/null || apt-cache show clang-14 >/dev/null 2>&1; then suffix=-14; fi
+  if [[ -z $suffix ]] && ! command -v clang++ >/dev/null; then
+    # Package lists may be missing altogether: fetch them before settling for another version.
+    local sudo=()
+    if ((EUID != 0)); then sudo=(sudo); fi
+    "${sudo[@]}" apt-get update >&2
+    if apt-cache show clang-14 >/dev/null 2>&1; then suffix=-14; fi
+  fi
+  need "clang$suffix" "clang-format$suffix" "clang-tidy$suffix"
+  local version
+  version=$("clang++$suffix" -dumpversion)
+  need "libclang-rt-${version%%.*}-dev"
+  clang=clang$suffix clangxx=clang++$suffix clang_format=clang-format$suffix clang_tidy=clang-tidy$suffix
+}
+
+# need_python: sets and exports $CKPTFS_PYTHON, a Python with what tests/requirements.txt lists, and
+# $CKPTFS_OLD_TENSORDICT, a folder with the older tensordict. They live in the user's cache, in a
+# folder whose name is a hash of the lists.
+need_python() {
+  if [[ -n ${CKPTFS_PYTHON:-} ]]; then
+    export CKPTFS_PYTHON
+    return
+  fi
+  local lists=("$root/tests/requirements.txt" "$root/tests/requirements-old.txt") key folder
+  key=$({ python3 --version && cat "${lists[@]}"; } | sha256sum | cut -c1-12)
+  folder=${XDG_CACHE_HOME:-$HOME/.cache}/ckptfs/python-$key
+  if [[ ! -e $folder/complete ]]; then
+    say "installing PyTorch and tensordict in $folder"
+    rm -rf "$folder"
+    python3 -m venv "$folder"
+    "$folder/bin/pip" install --quiet --requirement "${lists[0]}" >&2
+    "$folder/bin/pip" install --quiet --no-deps --target "$folder/old" \
+      --requirement "${lists[1]}" >&2
+    touch "$folder/complete"
+  fi
+  export CKPTFS_PYTHON=$folder/bin/python CKPTFS_OLD_TENSORDICT=$folder/old
+}
+
+# configure DIRECTORY [OPTION...]: sets up a build directory, unless it is.
+configure() {
+  local directory=$root/$1
+  shift
+  if [[ ! -e $directory/build.ninja ]]; then meson setup "$directory" "$root" "$@" >&2; fi
+}
+
+# build DIRECTORY: quiet where there is nothing to do.
+build() { ninja --quiet -C "$root/$1" >&2; }
+
+# release: builds ckptfs as users want it, in build/release, and sets $ckptfs to the program.
+release() {
+  need "${build_packages[@]}"
+  configure build/release --buildtype=release
+  build build/release
+  ckptfs=$root/build/release/fs/ckptfs
+}
