@@ -139,8 +139,8 @@ void CheckName(std::string_view name, uint64_t position) {
          name.size(), kMostName);
   }
   check(!name.empty(), "is empty");
-  check(name.find('\0') == name.npos, "contains a NUL");
-  check(name.find('\\') == name.npos, "contains a backslash");
+  check(name.find('\0') == std::string_view::npos, "contains a NUL");
+  check(name.find('\\') == std::string_view::npos, "contains a backslash");
   check(!name.starts_with('/'), "begins with a slash");
   for (size_t begin = 0; begin <= name.size();) {
     const size_t end = std::min(name.find('/', begin), name.size());
@@ -233,7 +233,7 @@ bool Locate(Member& member, std::span<const std::byte> bytes, uint64_t position,
 template <typename OnDamage>
 void LocateAll(const ByteSource& source, std::span<Header> headers, std::span<Member> members,
                uint64_t directory, OnDamage on_damage) {
-  std::array<std::byte, 16384> window;  // Long enough for one header with the longest name.
+  std::array<std::byte, 16384> window = {};  // Long enough for one header with the longest name.
   if (!std::ranges::is_sorted(headers, {}, &Header::begin)) {
     std::ranges::sort(headers, {}, &Header::begin);
   }

@@ -157,7 +157,7 @@ std::optional<size_t> FindEndRecord(std::span<const std::byte> tail) {
   const size_t least = tail.size() - std::min<size_t>(tail.size(), kMostTail);
   std::optional<size_t> last;
   size_t found = text.rfind(kEndSignature, text.size() - kEndSize);
-  while (found != text.npos && found >= least) {
+  while (found != std::string_view::npos && found >= least) {
     ByteReader reader("end record", tail.subspan(found));
     reader.Take(kEndSize - sizeof(uint16_t), "fields");
     if (reader.Read<uint16_t>("comment length") == reader.remaining()) return found;

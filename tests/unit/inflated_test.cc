@@ -2,8 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <atomic>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -82,7 +84,8 @@ TEST(Inflated, ReadsAStreamInTheMiddleOfItsSource) {
 }
 
 TEST(Inflated, ReadsZerosThatTakeVeryLittleSpace) {
-  const std::string zeros(10'000'000, '\0');
+  std::string zeros;
+  zeros.resize(10'000'000);
   const auto source = MakeInflated(ExtentOf(Deflate(zeros)), zeros.size(), Crc(zeros));
   EXPECT_EQ(ReadString(*source, 9'999'990, 10), std::string(10, '\0'));
 }
@@ -188,6 +191,38 @@ TEST(Inflated, TellsThatThereIsNoPlaceForItsFileAndTriesAgain) {
         Fails(ENOENT, "cannot make a temporary file in /nonexistent: No such file or directory"));
   }
   EXPECT_EQ(ReadString(*source, 0, 4), "abcd");
+}
+
+// Lets no file grow beyond `size` bytes, for one test.
+class FilesUpTo {
+ public:
+  explicit FilesUpTo(rlim_t size) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit = {.rlim_cur = size, .rlim_max = before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  FilesUpTo(const FilesUpTo&) = delete;
+  FilesUpTo& operator=(const FilesUpTo&) = delete;
+  ~FilesUpTo() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  void (*const handler_)(int);
+  rlimit before_ = {};
+};
+
+TEST(Inflated, TellsThatThereIsNoRoomForItsFileAndTriesAgain) {
+  const std::string text = LongText();
+  const auto source = MakeInflated(ExtentOf(Deflate(text)), text.size(), Crc(text));
+  const auto read = [&] { ReadString(*source, 0, 4); };
+  {
+    const FilesUpTo limit(300'000);
+    EXPECT_THAT(
+        read, Fails(EFBIG, "cannot write the inflated bytes to a temporary file: File too large"));
+  }
+  EXPECT_EQ(ReadString(*source, 0, text.size()), text);
 }
 
 }  // namespace
