@@ -48,11 +48,15 @@ void AddItems(Children& children, Values items) {
   }
 }
 
-// What makes two keys of a dict one that are no texts: 1, 1.0 and True are the same key.
+// What makes two keys of a dict one that are no texts: 1, 1.0 and True are the same key. Keys that
+// Python compares by what is in them (tuples, classes) are told apart by identity: who writes a
+// dict has compared them already.
 std::string IdentityOf(const Value& key) {
   switch (key.kind) {
     case Kind::kBytes:
-      return fmt::format("b{}", key.text());
+    case Kind::kBigInt:
+    case Kind::kDecimal:
+      return fmt::format("{}{}", static_cast<int>(key.kind), key.text());
     case Kind::kBool:
     case Kind::kInt:
       return fmt::format("n{}", key.integer);
@@ -60,33 +64,53 @@ std::string IdentityOf(const Value& key) {
       return fmt::format("n{}", key.real);
     case Kind::kNone:
       return "N";
-    case Kind::kGlobal:
-      return "g" + pickle::GlobalName(key);
-    case Kind::kTuple:
-    case Kind::kBigInt:
-    case Kind::kDecimal:
-      return "r" + Repr(key);
     default:
       return fmt::format("p{}", static_cast<const void*>(key.node));
   }
 }
 
+// The keys of a dict that were met so far.
+class Keys {
+ public:
+  explicit Keys(Budget& budget) : budget_(budget) {}
+
+  // Returns where the child with the key `key` is, or, if it is new, notes that it will be at
+  // `next` and returns that.
+  size_t PlaceOf(const Value& key, size_t next) {
+    const bool has_text = key.kind == Kind::kText || key.kind == Kind::kBytes ||
+                          key.kind == Kind::kBigInt || key.kind == Kind::kDecimal;
+    if (key.kind == Kind::kText && key.length <= kShort) {
+      return texts_.try_emplace(key.text(), next).first->second;
+    }
+    // A long text may be there by reference very often, and to compare it each time takes long.
+    if (has_text && key.length > kShort) {
+      const auto [seen, is_new] = seen_.try_emplace(key.text_data, next);
+      if (!is_new) return seen->second;
+      auto& places = key.kind == Kind::kText ? texts_ : bytes_;
+      return seen->second = places.try_emplace(key.text(), next).first->second;
+    }
+    return others_.try_emplace(std::pmr::string(IdentityOf(key), &budget_), next).first->second;
+  }
+
+ private:
+  static constexpr size_t kShort = 256;  // Bytes.
+
+  Budget& budget_;
+  std::pmr::unordered_map<std::string_view, size_t> texts_{&budget_};  // No copies.
+  std::pmr::unordered_map<std::string_view, size_t> bytes_{&budget_};
+  std::pmr::unordered_map<const char*, size_t> seen_{&budget_};
+  std::pmr::unordered_map<std::pmr::string, size_t> others_{&budget_};
+};
+
 // Adds the pairs of a dict. A key that is set again keeps its place and gets the later value.
 void AddPairs(Children& children, Values pairs, Budget& budget,
               Child::Role role = Child::Role::kPair) {
-  std::pmr::unordered_map<std::string_view, size_t> texts(&budget);  // Most keys; no copies.
-  std::pmr::unordered_map<std::pmr::string, size_t> others(&budget);
+  Keys keys(budget);
   children.reserve(children.size() + pairs.size() / 2);
   for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
-    const Value& key = pairs[i];
-    size_t place = children.size();
-    if (key.kind == Kind::kText) {
-      place = texts.try_emplace(key.text(), place).first->second;
-    } else {
-      place = others.try_emplace(std::pmr::string(IdentityOf(key), &budget), place).first->second;
-    }
+    const size_t place = keys.PlaceOf(pairs[i], children.size());
     if (place == children.size()) {
-      children.push_back({key, pairs[i + 1], role});
+      children.push_back({pairs[i], pairs[i + 1], role});
     } else {
       children[place].value = pairs[i + 1];
     }
@@ -195,8 +219,12 @@ void AddModule(Children& children, const Object& object, Budget& budget) {
   }
 }
 
+// Cut where it is longer than names are: objects by the thousand may share one.
 std::string ClassName(const Value& target) {
-  return target.kind == Kind::kGlobal ? pickle::GlobalName(target) : Repr(target);
+  constexpr size_t kMost = 1024;  // Bytes, of module and name each.
+  if (target.kind != Kind::kGlobal) return Repr(target);
+  const Values names = ItemsOf(target);
+  return fmt::format("{}.{}", names[0].text().substr(0, kMost), names[1].text().substr(0, kMost));
 }
 
 // What an object of a class that we do not know holds. The arguments of __new__ are what a tuple

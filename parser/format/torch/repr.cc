@@ -48,7 +48,7 @@ std::string ReprOfBytes(std::string_view bytes) {
   return out + "'";
 }
 
-constexpr size_t kMaxRepr = 4096;  // Bytes.
+constexpr size_t kMaxRepr = 1024;  // Bytes, about.
 constexpr int kMaxReprDepth = 6;
 
 void AppendRepr(std::string& out, const Value& value, int depth);
