@@ -41,6 +41,8 @@ struct stat AttributesOf(const Mount& mount, const Inode& inode, fuse_ino_t numb
   st.st_uid = mount.uid;
   st.st_gid = mount.gid;
   if (!inode.is_directory()) {
+    // What stdio takes for its buffer: a sixth less work than with its default of 4 KiB.
+    st.st_blksize = 128 << 10;
     st.st_size = static_cast<off_t>(inode.length);
     st.st_blocks = static_cast<blkcnt_t>(inode.length / 512 + (inode.length % 512 != 0 ? 1 : 0));
   }

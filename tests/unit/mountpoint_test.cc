@@ -2,9 +2,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <cerrno>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
@@ -18,17 +17,12 @@ using testing::ThrowsMessage;
 // A directory of our own, which goes away at the end.
 class MountpointTest : public testing::Test {
  protected:
-  MountpointTest() {
+  void SetUp() override {
     std::string name = std::filesystem::temp_directory_path() / "ckptfs-mountpoint-XXXXXX";
-    if (::mkdtemp(name.data()) == nullptr) FailErrno("{}: cannot make it", name);
+    ASSERT_NE(::mkdtemp(name.data()), nullptr);
     path_ = std::filesystem::canonical(name);
   }
-  MountpointTest(const MountpointTest&) = delete;
-  MountpointTest& operator=(const MountpointTest&) = delete;
-  ~MountpointTest() override {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
+  void TearDown() override { std::filesystem::remove_all(path_); }
 
   std::string path_;
 };

@@ -2,10 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -25,18 +24,13 @@ using testing::ThrowsMessage;
 // A directory of our own with a file "m.pth" of five bytes in it; both go away at the end.
 class OpenTest : public testing::Test {
  protected:
-  OpenTest() {
+  void SetUp() override {
     std::string name = std::filesystem::temp_directory_path() / "ckptfs-open-XXXXXX";
-    if (::mkdtemp(name.data()) == nullptr) FailErrno("{}: cannot make it", name);
+    ASSERT_NE(::mkdtemp(name.data()), nullptr);
     directory_ = name;
     WriteFile("m.pth", "hello");
   }
-  OpenTest(const OpenTest&) = delete;
-  OpenTest& operator=(const OpenTest&) = delete;
-  ~OpenTest() override {
-    std::error_code ignored;
-    std::filesystem::remove_all(directory_, ignored);
-  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
 
   std::string Path(const std::string& name) const { return directory_ / name; }
 

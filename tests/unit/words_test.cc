@@ -1,0 +1,476 @@
+// The words that everything else is written in: errors, text, types, sizes, fields, budgets, JSON.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <memory_resource>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "parser/budget.h"
+#include "parser/byte_reader.h"
+#include "parser/checkpoint.h"
+#include "parser/dtype.h"
+#include "parser/error.h"
+#include "parser/json.h"
+#include "parser/layer/memory.h"
+#include "parser/utf8.h"
+
+namespace ckptfs {
+namespace {
+
+using testing::ThrowsMessage;
+
+constexpr uint64_t kHuge = uint64_t{1} << 62;
+
+std::span<const std::byte> Bytes(std::string_view text) { return std::as_bytes(std::span(text)); }
+
+// The code of the error that `f` throws; 0 if it throws none.
+template <typename F>
+int CodeOf(const F& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.code();
+  }
+  return 0;
+}
+
+TEST(Printable, LeavesTextAsItIs) { EXPECT_EQ(Printable("layer.0 'ä' € 𝄞"), "layer.0 'ä' € 𝄞"); }
+
+TEST(Printable, ReplacesWhatCommandsATerminal) {
+  EXPECT_EQ(Printable("a\nb\x1b[31m\x7f\tc"), "a?b?[31m??c");
+}
+
+TEST(Printable, ReplacesNul) { EXPECT_EQ(Printable(std::string_view("a\0b", 3)), "a?b"); }
+
+TEST(Printable, ReplacesControlsOfTwoBytes) { EXPECT_EQ(Printable("a\u0085\u009bb"), "a??b"); }
+
+TEST(Printable, ReplacesLineEndsOfUnicode) { EXPECT_EQ(Printable("a\u2028b\u2029c"), "a?b?c"); }
+
+TEST(Printable, ReplacesMarksThatTurnTheDirectionOfWriting) {
+  EXPECT_EQ(Printable("\u061c\u200e\u200f\u202a\u202e\u2066\u2069"), "???????");
+}
+
+TEST(Printable, ReplacesEachByteThatIsNoUtf8) {
+  EXPECT_EQ(Printable("a\xff\xc3z\xe2\x82"), "a??z??");
+}
+
+TEST(Error, HasACodeAndASentence) {
+  const Error e(ESTALE, "the file has changed");
+  EXPECT_EQ(e.code(), ESTALE);
+  EXPECT_STREQ(e.what(), "the file has changed");
+}
+
+TEST(Error, IsPrintableWhateverItIsMadeOf) {
+  EXPECT_STREQ(Error(EIO, "\x1b]0;title\a: gone").what(), "?]0;title?: gone");
+}
+
+TEST(Error, IsFormatted) {
+  EXPECT_THAT([] { Fail(EBADMSG, "{} bytes, but {} are left", 7, 3); },
+              ThrowsMessage<Error>("7 bytes, but 3 are left"));
+  EXPECT_EQ(CodeOf([] { Fail(EBADMSG, "no"); }), EBADMSG);
+}
+
+TEST(Error, SaysWhatTheSystemSaid) {
+  const auto fail = [] {
+    errno = ENOENT;
+    FailErrno("cannot open {}", "x");
+  };
+  EXPECT_THAT(fail, ThrowsMessage<Error>("cannot open x: No such file or directory"));
+  EXPECT_EQ(CodeOf(fail), ENOENT);
+}
+
+TEST(Error, KeepsItsCodeWithAContext) {
+  const Error e = WithContext("model.pth", Error(EBADMSG, "too short"));
+  EXPECT_EQ(e.code(), EBADMSG);
+  EXPECT_STREQ(e.what(), "model.pth: too short");
+}
+
+TEST(Quoted, PutsTextBetweenQuotes) { EXPECT_EQ(Quoted("a.b"), "'a.b'"); }
+
+TEST(Quoted, IsPrintable) { EXPECT_EQ(Quoted("a\nb"), "'a?b'"); }
+
+TEST(Quoted, ShowsAHundredBytesWhole) {
+  EXPECT_EQ(Quoted(std::string(100, 'a')), "'" + std::string(100, 'a') + "'");
+}
+
+TEST(Quoted, ShortensMore) {
+  EXPECT_EQ(Quoted(std::string(101, 'a')), "'" + std::string(100, 'a') + "...'");
+}
+
+TEST(Quoted, CutsNoCharacterInTwo) {
+  EXPECT_EQ(Quoted(std::string(97, 'a') + "𝄞𝄞"), "'" + std::string(97, 'a') + "...'");
+  EXPECT_EQ(Quoted(std::string(96, 'a') + "𝄞𝄞"), "'" + std::string(96, 'a') + "𝄞...'");
+}
+
+TEST(Quoted, EndsForBytesThatAreNoText) {
+  EXPECT_EQ(Quoted(std::string(200, '\x80')), "'" + std::string(96, '?') + "...'");
+}
+
+TEST(Utf8, DecodesCharactersOfEachLength) {
+  const auto decoded = [](std::string_view text) {
+    const utf8::Character c = utf8::Decode(text);
+    return std::tuple(c.code, c.length, c.is_valid);
+  };
+  EXPECT_EQ(decoded(std::string_view("\0", 1)), std::tuple(0, 1, true));
+  EXPECT_EQ(decoded("\x7fz"), std::tuple(0x7f, 1, true));
+  EXPECT_EQ(decoded("\xc2\x80z"), std::tuple(0x80, 2, true));
+  EXPECT_EQ(decoded("\xdf\xbf"), std::tuple(0x7ff, 2, true));
+  EXPECT_EQ(decoded("\xe0\xa0\x80"), std::tuple(0x800, 3, true));
+  EXPECT_EQ(decoded("\xed\x9f\xbf"), std::tuple(0xd7ff, 3, true));
+  EXPECT_EQ(decoded("\xee\x80\x80"), std::tuple(0xe000, 3, true));
+  EXPECT_EQ(decoded("\xef\xbf\xbf"), std::tuple(0xffff, 3, true));
+  EXPECT_EQ(decoded("\xf0\x90\x80\x80"), std::tuple(0x10000, 4, true));
+  EXPECT_EQ(decoded("\xf4\x8f\xbf\xbf"), std::tuple(0x10ffff, 4, true));
+}
+
+TEST(Utf8, TakesOneByteOfWhatIsNotValid) {
+  EXPECT_EQ(utf8::Decode("\xe2\x82(").length, 1U);
+  EXPECT_FALSE(utf8::Decode("\xe2\x82(").is_valid);
+}
+
+TEST(Utf8, IsNotValidIfOverlong) {
+  EXPECT_FALSE(utf8::IsValid("\xc0\x80"));
+  EXPECT_FALSE(utf8::IsValid("\xc1\xbf"));
+  EXPECT_FALSE(utf8::IsValid("\xe0\x9f\xbf"));
+  EXPECT_FALSE(utf8::IsValid("\xf0\x8f\xbf\xbf"));
+}
+
+TEST(Utf8, IsNotValidWithSurrogates) {
+  EXPECT_FALSE(utf8::IsValid("\xed\xa0\x80"));
+  EXPECT_FALSE(utf8::IsValid("\xed\xbf\xbf"));
+}
+
+TEST(Utf8, IsNotValidAboveTheLastCharacter) {
+  EXPECT_FALSE(utf8::IsValid("\xf4\x90\x80\x80"));
+  EXPECT_FALSE(utf8::IsValid("\xf5\x80\x80\x80"));
+  EXPECT_FALSE(utf8::IsValid("\xff"));
+}
+
+TEST(Utf8, IsNotValidIfCutOff) {
+  EXPECT_FALSE(utf8::IsValid("a\xc3"));
+  EXPECT_FALSE(utf8::IsValid("a\xe2\x82"));
+  EXPECT_FALSE(utf8::IsValid("a\xf0\x9d\x84"));
+}
+
+TEST(Utf8, IsNotValidIfItBeginsWithinACharacter) { EXPECT_FALSE(utf8::IsValid("\x80")); }
+
+TEST(Utf8, IsValidIfAllOfItIs) {
+  EXPECT_TRUE(utf8::IsValid(""));
+  EXPECT_TRUE(utf8::IsValid("aä€𝄞"));
+  EXPECT_FALSE(utf8::IsValid("aä€𝄞\xff"));
+}
+
+TEST(Dtype, IsFoundByItsName) {
+  EXPECT_EQ(DtypeNamed("float32"), Dtype::kFloat32);
+  EXPECT_EQ(DtypeNamed("bits4x2"), Dtype::kBits4x2);
+}
+
+TEST(Dtype, IsFoundByItsAlias) {
+  EXPECT_EQ(DtypeNamed("half"), Dtype::kFloat16);
+  EXPECT_EQ(DtypeNamed("long"), Dtype::kInt64);
+  EXPECT_EQ(DtypeNamed("cdouble"), Dtype::kComplex128);
+}
+
+TEST(Dtype, IsNothingIfNobodyKnowsTheName) {
+  EXPECT_EQ(DtypeNamed("float3"), std::nullopt);
+  EXPECT_EQ(DtypeNamed(""), std::nullopt);
+  EXPECT_EQ(DtypeNamed("opaque"), std::nullopt);
+}
+
+// A row for each type: PyTorch's name, bytes, elements in them, bytes that a swap turns.
+struct DtypeRow {
+  std::string_view name;
+  unsigned item_size;
+  unsigned elements = 1;
+  unsigned swap_size = item_size;
+};
+
+class EachDtype : public testing::TestWithParam<DtypeRow> {};
+
+TEST_P(EachDtype, IsAsInPyTorch) {
+  const auto dtype = DtypeNamed(GetParam().name);
+  ASSERT_TRUE(dtype.has_value());
+  EXPECT_EQ(Name(*dtype), GetParam().name);
+  EXPECT_EQ(ItemSize(*dtype), GetParam().item_size);
+  EXPECT_EQ(ElementsPerItem(*dtype), GetParam().elements);
+  EXPECT_EQ(SwapSize(*dtype), GetParam().swap_size);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    OfPyTorch, EachDtype,
+    testing::Values(DtypeRow{"bool", 1}, DtypeRow{"uint8", 1}, DtypeRow{"int8", 1},
+                    DtypeRow{"uint16", 2}, DtypeRow{"int16", 2}, DtypeRow{"uint32", 4},
+                    DtypeRow{"int32", 4}, DtypeRow{"uint64", 8}, DtypeRow{"int64", 8},
+                    DtypeRow{"float16", 2}, DtypeRow{"bfloat16", 2}, DtypeRow{"float32", 4},
+                    DtypeRow{"float64", 8}, DtypeRow{"complex32", 4, 1, 2},
+                    DtypeRow{"complex64", 8, 1, 4}, DtypeRow{"complex128", 16, 1, 8},
+                    DtypeRow{"float8_e4m3fn", 1}, DtypeRow{"float8_e5m2", 1},
+                    DtypeRow{"float8_e4m3fnuz", 1}, DtypeRow{"float8_e5m2fnuz", 1},
+                    DtypeRow{"float8_e8m0fnu", 1}, DtypeRow{"float4_e2m1fn_x2", 1},
+                    DtypeRow{"qint8", 1}, DtypeRow{"quint8", 1}, DtypeRow{"qint32", 4},
+                    DtypeRow{"quint4x2", 1, 2}, DtypeRow{"quint2x4", 1, 4}, DtypeRow{"bits8", 1},
+                    DtypeRow{"bits16", 2}, DtypeRow{"bits1x8", 1}, DtypeRow{"bits2x4", 1},
+                    DtypeRow{"bits4x2", 1}),
+    [](const auto& row) { return std::string(row.param.name); });
+
+TEST(ByteSize, IsThatOfTheElements) { EXPECT_EQ(ByteSize(Dtype::kFloat32, {2, 3}), 24U); }
+
+TEST(ByteSize, IsThatOfOneElementForAScalar) { EXPECT_EQ(ByteSize(Dtype::kInt64, {}), 8U); }
+
+TEST(ByteSize, IsNothingWithoutElements) {
+  EXPECT_EQ(ByteSize(Dtype::kInt64, {0}), 0U);
+  EXPECT_EQ(ByteSize(Dtype::kInt64, {3, 0, 5}), 0U);
+}
+
+TEST(ByteSize, BeginsEachRowOfPackedElementsOnAByte) {
+  EXPECT_EQ(ByteSize(Dtype::kQuint4x2, {3, 4}), 6U);
+  EXPECT_EQ(ByteSize(Dtype::kQuint4x2, {3, 5}), 9U);
+  EXPECT_EQ(ByteSize(Dtype::kQuint2x4, {2, 5}), 4U);
+  EXPECT_EQ(ByteSize(Dtype::kQuint2x4, {}), 1U);
+}
+
+TEST(ByteSize, MayBeAlmostTwoToThe63) {
+  EXPECT_EQ(ByteSize(Dtype::kUint8, {std::numeric_limits<int64_t>::max()}),
+            uint64_t{std::numeric_limits<int64_t>::max()});
+}
+
+TEST(ByteSize, RefusesMore) {
+  const auto* const message = "its shape needs more than 2^63 bytes";
+  EXPECT_THAT([] { ByteSize(Dtype::kUint8, {uint64_t{1} << 63}); }, ThrowsMessage<Error>(message));
+  EXPECT_THAT([] { ByteSize(Dtype::kInt16, {kHuge}); }, ThrowsMessage<Error>(message));
+  EXPECT_THAT([] { ByteSize(Dtype::kInt8, {kHuge, kHuge, 16}); }, ThrowsMessage<Error>(message));
+  EXPECT_EQ(CodeOf([] { ByteSize(Dtype::kInt16, {kHuge}); }), EOVERFLOW);
+}
+
+// A tensor of bytes in a source of 10.
+Tensor TensorAt(uint64_t offset, uint64_t length) {
+  Tensor tensor{.dtype = Dtype::kUint8, .shape = {length}};
+  tensor.data = {std::make_shared<MemorySource>("0123456789"), offset, length};
+  return tensor;
+}
+
+Checkpoint With(Tensor tensor) {
+  Checkpoint checkpoint;
+  checkpoint.root.members.push_back({{"w"}, std::move(tensor)});
+  return checkpoint;
+}
+
+TEST(Validate, AcceptsATensorThatEndsWithItsSource) {
+  EXPECT_NO_THROW(Validate(With(TensorAt(4, 6))));
+}
+
+TEST(Validate, AcceptsATensorWithoutElementsAtTheEnd) {
+  EXPECT_NO_THROW(Validate(With(TensorAt(10, 0))));
+}
+
+TEST(Validate, RejectsATensorThatEndsAfterItsSource) {
+  EXPECT_THAT([] { Validate(With(TensorAt(4, 7))); },
+              ThrowsMessage<Error>("tensor 'w': its 7 bytes at byte 4 end after the 10 of memory"));
+}
+
+TEST(Validate, RejectsATensorThatBeginsAfterItsSource) {
+  EXPECT_THAT(
+      [] { Validate(With(TensorAt(~uint64_t{0}, 1))); },
+      ThrowsMessage<Error>(
+          "tensor 'w': its 1 bytes at byte 18446744073709551615 end after the 10 of memory"));
+}
+
+TEST(Validate, RejectsATensorThatHasOtherBytesThanItNeeds) {
+  Tensor tensor = TensorAt(0, 8);
+  tensor.shape = {3};
+  EXPECT_THAT([&] { Validate(With(std::move(tensor))); },
+              ThrowsMessage<Error>("tensor 'w': has 8 bytes, but its dtype and shape need 3"));
+}
+
+TEST(Validate, RejectsATensorOfTooManyDimensions) {
+  Tensor tensor = TensorAt(0, 1);
+  tensor.shape.assign(65, 1);
+  EXPECT_THAT([&] { Validate(With(std::move(tensor))); },
+              ThrowsMessage<Error>("tensor 'w': has 65 dimensions, but 64 is the most"));
+}
+
+TEST(Validate, AcceptsATensorOfAllDimensionsThatThereMayBe) {
+  Tensor tensor = TensorAt(0, 1);
+  tensor.shape.assign(64, 1);
+  EXPECT_NO_THROW(Validate(With(std::move(tensor))));
+}
+
+TEST(Validate, NeedsNoSourceOfATensorThatHasAnError) {
+  Tensor tensor{.dtype = Dtype::kFloat32, .shape = {3}};
+  tensor.data.length = 12;
+  tensor.error = "data/0 is not there";
+  EXPECT_NO_THROW(Validate(With(std::move(tensor))));
+}
+
+TEST(Validate, WantsTheLengthOfATensorThatHasAnError) {
+  Tensor tensor{.dtype = Dtype::kFloat32, .shape = {3}};
+  tensor.error = "data/0 is not there";
+  EXPECT_THAT([&] { Validate(With(std::move(tensor))); },
+              ThrowsMessage<Error>("tensor 'w': has 0 bytes, but its dtype and shape need 12"));
+}
+
+TEST(Validate, LooksIntoGroups) {
+  auto group = std::make_unique<Group>();
+  group->members.push_back({{"in\nner"}, TensorAt(4, 7)});
+  Checkpoint checkpoint;
+  checkpoint.root.members.push_back({{"v"}, Value{.json = "1"}});
+  checkpoint.root.members.push_back({{"g"}, std::move(group)});
+  EXPECT_THAT(
+      [&] { Validate(checkpoint); },
+      ThrowsMessage<Error>("tensor 'in?ner': its 7 bytes at byte 4 end after the 10 of memory"));
+}
+
+TEST(ByteReader, ReadsFieldsOneAfterTheOther) {
+  ByteReader reader("header", Bytes("\x01\x02\x03\x04\xff\xffname"));
+  EXPECT_EQ(reader.Read<uint32_t>("magic"), 0x04030201U);
+  EXPECT_EQ(reader.Read<int16_t>("length"), -1);
+  EXPECT_EQ(reader.TakeText(4, "name"), "name");
+  EXPECT_EQ(reader.remaining(), 0U);
+  EXPECT_EQ(reader.offset(), 10U);
+}
+
+TEST(ByteReader, SaysWhatItCannotRead) {
+  ByteReader reader("header", Bytes("abcde"));
+  reader.Read<uint32_t>("magic");
+  EXPECT_THAT([&] { reader.Read<uint16_t>("version"); },
+              ThrowsMessage<Error>("header at byte 4: version needs 2 bytes, but only 1 are left"));
+  EXPECT_EQ(CodeOf([&] { reader.Read<uint16_t>("version"); }), EBADMSG);
+}
+
+TEST(ByteReader, StaysWhereItIsIfItCannotRead) {
+  ByteReader reader("header", Bytes("abc"));
+  EXPECT_ANY_THROW(reader.Read<uint32_t>("magic"));
+  EXPECT_EQ(reader.offset(), 0U);
+}
+
+TEST(ByteReader, CountsFromItsBase) {
+  ByteReader reader("directory", Bytes("abc"), 1000);
+  reader.Take(1, "tag");
+  EXPECT_EQ(reader.position(), 1001U);
+  EXPECT_THAT(
+      [&] { reader.Take(3, "name"); },
+      ThrowsMessage<Error>("directory at byte 1001: name needs 3 bytes, but only 2 are left"));
+}
+
+TEST(ByteReader, RefusesALengthThatNothingHas) {
+  ByteReader reader("header", Bytes("abc"));
+  reader.Take(1, "tag");
+  EXPECT_THAT([&] { reader.Take(~uint64_t{0}, "name"); },
+              ThrowsMessage<Error>(
+                  "header at byte 1: name needs 18446744073709551615 bytes, but only 2 are left"));
+}
+
+TEST(ByteReader, TakesNothingAtTheEnd) {
+  ByteReader reader("header", {});
+  EXPECT_TRUE(reader.Take(0, "name").empty());
+}
+
+TEST(Budget, AllowsItsLimit) {
+  Budget budget(100);
+  budget.Charge(60);
+  budget.Charge(40);
+  EXPECT_EQ(budget.used(), 100U);
+}
+
+TEST(Budget, RefusesAByteMore) {
+  Budget budget(uint64_t{3} << 20);
+  budget.Charge(uint64_t{3} << 20);
+  EXPECT_THAT([&] { budget.Charge(1); },
+              ThrowsMessage<Error>("the objects in it need more than 3 MiB of memory, which is all "
+                                   "that a file of this size may take"));
+  EXPECT_EQ(CodeOf([&] { budget.Charge(1); }), EFBIG);
+}
+
+TEST(Budget, RefusesWhatWouldOverflow) {
+  Budget budget(100);
+  budget.Charge(50);
+  EXPECT_EQ(CodeOf([&] { budget.Charge(~uint64_t{0}); }), EFBIG);
+  EXPECT_EQ(budget.used(), 50U);
+}
+
+TEST(Budget, HasAgainWhatIsRefunded) {
+  Budget budget(100);
+  budget.Charge(100);
+  budget.Refund(30);
+  budget.Charge(30);
+  EXPECT_EQ(budget.used(), 100U);
+}
+
+TEST(Budget, CountsWhatContainersAllocate) {
+  Budget budget(10000);
+  {
+    std::pmr::vector<uint64_t> numbers(&budget);
+    numbers.reserve(1000);
+    EXPECT_EQ(budget.used(), 8000U);
+    EXPECT_EQ(CodeOf([&] { numbers.reserve(2000); }), EFBIG);
+  }
+  EXPECT_EQ(budget.used(), 0U);
+}
+
+TEST(Budget, GrowsWithTheFile) {
+  EXPECT_EQ(Budget::ForFile(0).limit(), uint64_t{32} << 20);
+  EXPECT_EQ(Budget::ForFile(1000).limit(), (uint64_t{32} << 20) + 16000);
+}
+
+TEST(Budget, IsNeverMoreThan16GiB) {
+  EXPECT_EQ(Budget::ForFile(uint64_t{1} << 30).limit(), uint64_t{16} << 30);
+  EXPECT_EQ(Budget::ForFile(~uint64_t{0}).limit(), uint64_t{16} << 30);
+}
+
+TEST(Json, QuotesText) { EXPECT_EQ(json::String("layer.0"), R"("layer.0")"); }
+
+TEST(Json, EscapesWhatJsonWants) { EXPECT_EQ(json::String("a\"b\\c\nd\te"), R"("a\"b\\c\nd\te")"); }
+
+TEST(Json, EscapesControls) {
+  EXPECT_EQ(json::String(std::string_view("\0\x1f\x7f\r", 4)), R"("\u0000\u001f\u007f\u000d")");
+}
+
+TEST(Json, EscapesAllThatIsNotAscii) { EXPECT_EQ(json::String("ä€"), R"("\u00e4\u20ac")"); }
+
+TEST(Json, EscapesLargeCharactersAsTwo) { EXPECT_EQ(json::String("𝄞"), R"("\ud834\udd1e")"); }
+
+TEST(Json, KeepsASurrogateThatIsAlone) {
+  EXPECT_EQ(json::String("a\xed\xa0\x80z"), R"("a\ud800z")");
+  EXPECT_EQ(json::String("\xed\xbf\xbf"), R"("\udfff")");
+}
+
+TEST(Json, ReplacesEachByteThatIsNoUtf8) {
+  EXPECT_EQ(json::String("\xff\xed\xa0"), R"("\ufffd\ufffd\ufffd")");
+}
+
+std::string Double(double number) {
+  std::string out = "[";
+  json::AppendDouble(out, number);
+  return out;
+}
+
+TEST(Json, WritesNumbersThatReadBackAsTheSame) {
+  EXPECT_EQ(Double(0.1), "[0.1");
+  EXPECT_EQ(Double(1.0 / 3), "[0.3333333333333333");
+  EXPECT_EQ(Double(-5e-324), "[-5e-324");
+  EXPECT_EQ(Double(1.7976931348623157e308), "[1.7976931348623157e+308");
+}
+
+TEST(Json, WritesWholeNumbersAsFloats) {
+  EXPECT_EQ(Double(3), "[3.0");
+  EXPECT_EQ(Double(-0.0), "[-0.0");
+  EXPECT_EQ(Double(1e15), "[1000000000000000.0");
+}
+
+TEST(Json, WritesWhatIsNoNumberAsText) {
+  EXPECT_EQ(Double(std::nan("")), R"(["NaN")");
+  EXPECT_EQ(Double(INFINITY), R"(["Infinity")");
+  EXPECT_EQ(Double(-INFINITY), R"(["-Infinity")");
+}
+
+}  // namespace
+}  // namespace ckptfs
