@@ -32,7 +32,7 @@ void* Budget::do_allocate(size_t bytes, size_t alignment) {
 }
 
 void Budget::do_deallocate(void* pointer, size_t bytes, size_t alignment) {
-  ::operator delete(pointer, bytes, std::align_val_t(alignment));
+  ::operator delete(pointer, std::align_val_t(alignment));
   Refund(bytes);
 }
 

@@ -51,16 +51,17 @@ void* Arena::Take(size_t size) {
 }
 
 void* Arena::Grow(void* piece, size_t old_size, size_t new_size) {
+  if (piece == nullptr) return Take(new_size);
   const size_t old_needed = Aligned(old_size);
   const size_t more = Aligned(new_size) - old_needed;
-  const bool is_latest = piece != nullptr && static_cast<std::byte*>(piece) + old_needed == next_;
+  const bool is_latest = static_cast<std::byte*>(piece) + old_needed == next_;
   if (is_latest && !IsLarge(new_size) && more <= free_) {
     free_ -= more;
     next_ += more;
     return piece;
   }
   void* grown = Take(new_size);
-  if (piece != nullptr) std::memcpy(grown, piece, old_size);
+  std::memcpy(grown, piece, old_size);
   if (IsLarge(old_size)) Free(static_cast<Block*>(piece) - 1);
   return grown;
 }

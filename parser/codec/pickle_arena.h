@@ -23,7 +23,7 @@ class Arena {
   void* Take(size_t size);
 
   // Returns a piece of `new_size` bytes that begins with the `old_size` bytes of `piece`, which
-  // is gone. `piece` may be null, with an `old_size` of 0. Free of copying for the latest small piece.
+  // is gone; null is a piece of no bytes. Costs no copy for the latest small piece.
   void* Grow(void* piece, size_t old_size, size_t new_size);
 
  private:

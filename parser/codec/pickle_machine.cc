@@ -62,6 +62,9 @@ void RequirePairs(std::span<const Value> items) {
   Fail(EBADMSG, "number of keys and values is {}, but must be even", items.size());
 }
 
+// Python 2's str, which is bytes there. What is UTF-8 is taken for text: torch.load decodes so.
+Kind KindOfByteString(std::string_view bytes) { return IsText(bytes) ? Kind::kText : Kind::kBytes; }
+
 }  // namespace
 
 Graph Machine::Run() && {
@@ -173,8 +176,13 @@ void Machine::PushUnicode() {
   PushParsed(Kind::kText, ParseUnicode(in_.ReadLine("text", kNoLimit), scratch_));
 }
 
+void Machine::PushByteString(std::string_view bytes) {
+  Push(OfText(KindOfByteString(bytes), bytes));
+}
+
 void Machine::PushString() {
-  PushParsed(Kind::kBytes, ParseString(in_.ReadLine("string", kNoLimit), scratch_));
+  const std::string_view bytes = ParseString(in_.ReadLine("string", kNoLimit), scratch_);
+  PushParsed(KindOfByteString(bytes), bytes);
 }
 
 void Machine::PushByteArray() {

@@ -74,6 +74,7 @@ class Machine {
   void PushUnicode();
   void PushBytes(std::string_view bytes) { Push(OfText(Kind::kBytes, bytes)); }
   void PushString();
+  void PushByteString(std::string_view bytes);
   void PushByteArray();
 
   // Containers, made of nothing, of the topmost values or of those above the mark.

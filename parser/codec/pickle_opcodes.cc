@@ -1,3 +1,5 @@
+// The table of opcodes. What each does is told in the machine, and at length by pickletools.
+
 #include <array>
 
 #include "parser/codec/pickle_machine.h"
@@ -47,8 +49,8 @@ constexpr Opcode kOpcodes[] = {
 
     // Texts and bytes.
     {'S', "STRING", [](M& m) { m.PushString(); }},
-    {'T', "BINSTRING", [](M& m) { m.PushBytes(m.in().ReadCounted<int32_t>("string")); }},
-    {'U', "SHORT_BINSTRING", [](M& m) { m.PushBytes(m.in().ReadCounted<uint8_t>("string")); }},
+    {'T', "BINSTRING", [](M& m) { m.PushByteString(m.in().ReadCounted<int32_t>("string")); }},
+    {'U', "SHORT_BINSTRING", [](M& m) { m.PushByteString(m.in().ReadCounted<uint8_t>("string")); }},
     {'V', "UNICODE", [](M& m) { m.PushUnicode(); }},
     {'X', "BINUNICODE", [](M& m) { m.PushText(m.in().ReadCounted<uint32_t>("text")); }},
     {0x8c, "SHORT_BINUNICODE", [](M& m) { m.PushText(m.in().ReadCounted<uint8_t>("text")); }},

@@ -162,6 +162,10 @@ void AddPickle(const std::vector<std::byte>& bytes, torch::Context& context,
                Checkpoint& checkpoint) try {
   const pickle::Graph graph = pickle::Load(bytes, context.budget);
   torch::AddObjects(graph.root(), context, checkpoint);
+  if (const size_t strays = graph.stray_states().size() / 2; strays > 0) {
+    checkpoint.warnings.push_back(fmt::format(
+        "data.pkl: {} values that are no objects are given a state, which is left out", strays));
+  }
 } catch (const Error& e) {
   throw WithContext("data.pkl", e);
 }

@@ -1,3 +1,9 @@
+// A tensor is a box in its storage: so many steps along each axis, each step so far. Any run of the
+// tensor's bytes is a few boxes, which gather.h copies. What remains is to choose how much to
+// gather: a request of the kernel is a thin slice of a transposed matrix, and takes as many reads
+// as a slice that is a hundred times thicker. So where that pays, a whole *panel* is gathered and
+// kept for the requests that follow. All choices compare costs as gather.h counts them.
+
 #include "parser/layer/strided.h"
 
 #include <algorithm>

@@ -35,7 +35,7 @@ std::optional<std::string_view> BytesOf(const Value& value, std::string& decoded
   const auto is_bytes = [](const Value& v) {
     return v.kind == Kind::kBytes || v.kind == Kind::kByteArray;
   };
-  if (is_bytes(value)) return value.text();
+  if (is_bytes(value) || value.kind == Kind::kText) return value.text();  // Python 2's str.
   if (!pickle::IsObject(value)) return std::nullopt;
   const Object* object = &ObjectOf(value);
   Values arguments = ItemsOf(object->arguments);

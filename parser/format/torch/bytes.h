@@ -12,8 +12,8 @@
 
 namespace ckptfs::torch {
 
-// The bytes of `value` if it is bytes in any spelling: nothing if it is something else. The view
-// points into the pickle or into `decoded`.
+// The bytes of `value` if it is bytes in any spelling, or the str of a Python 2: nothing if it is
+// something else. The view points into the pickle or into `decoded`.
 std::optional<std::string_view> BytesOf(const pickle::Value& value, std::string& decoded,
                                         Budget& budget);
 
