@@ -89,7 +89,7 @@ inline uint64_t HashOf(std::string_view text) {
     hash = Mix(hash, word);
   }
   uint64_t rest = 0;
-  std::memcpy(&rest, text.data(), text.size());
+  if (!text.empty()) std::memcpy(&rest, text.data(), text.size());
   return Mix(hash, rest);
 }
 

@@ -98,7 +98,8 @@ Tree ReadTree(const ByteSourcePtr& source, const Options& options, Log& log) {
   TellWarnings(log, source->name(), checkpoint.warnings);
   return LayOut(std::move(checkpoint), {.is_flat = options.flat,
                                         .has_attributes = options.xattr,
-                                        .source = Redacted(options.source)});
+                                        .source = Redacted(options.source),
+                                        .version = CKPTFS_VERSION});
 }
 
 // What the table of mounts shows: a relative path would mean nothing there.

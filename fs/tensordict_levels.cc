@@ -23,7 +23,9 @@ class Splitter {
     const auto& members = group.members;
     whole_.Reset(members.size());
     for (size_t i = 0; i < members.size(); ++i) {
-      whole_.Insert(HashOf(members[i].key.text), static_cast<uint32_t>(i));
+      const std::string_view key = members[i].key.text;
+      const uint64_t hash = HashOf(key);
+      if (Find(hash, key) == HashIndex::kNone) whole_.Insert(hash, static_cast<uint32_t>(i));
     }
     items_.reserve(members.size());
     parents_.reserve(members.size());
@@ -77,22 +79,28 @@ class Splitter {
   // Returns the level of all keys that begin with `path` and a dot, which is called `head` in
   // `parent`; kMember if there can be none.
   uint32_t LevelOf(std::string_view path, std::string_view head, uint32_t parent) {
-    const auto& members = group_.members;
+    const size_t members = group_.members.size();
     const uint64_t hash = HashOf(path);
-    const uint32_t known = whole_.Find(hash, [&](uint32_t number) {
-      return path == (number < members.size() ? std::string_view(members[number].key.text)
-                                              : paths_[number - members.size()]);
-    });
+    const uint32_t known = Find(hash, path);
     if (known != HashIndex::kNone) {
-      return known < members.size() ? kMember : LevelOfPath(known - members.size());
+      return known < members ? kMember : LevelOfPath(known - members);
     }
     if (room_ == 0) return kMember;
     --room_;
-    whole_.Insert(hash, static_cast<uint32_t>(members.size() + paths_.size()));
+    whole_.Insert(hash, static_cast<uint32_t>(members + paths_.size()));
     const uint32_t level = LevelOfPath(paths_.size());
     paths_.push_back(path);
     Append({.key = head, .level = level}, parent);
     return level;
+  }
+
+  // Returns what has the whole key, as a number in whole_.
+  uint32_t Find(uint64_t hash, std::string_view key) const {
+    const auto& members = group_.members;
+    return whole_.Find(hash, [&](uint32_t number) {
+      return number < members.size() ? key == members[number].key.text
+                                     : key == paths_[number - members.size()];
+    });
   }
 
   static uint32_t LevelOfPath(size_t path) { return static_cast<uint32_t>(path + 1); }

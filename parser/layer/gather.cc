@@ -159,7 +159,8 @@ void ForEachStep(std::span<const Axis> axes, uint64_t from, uint64_t to, const F
 
 // Copies all elements of a tile to their places. `axes` have their distances in the tile.
 void CopyTile(size_t item_size, std::vector<Axis> axes, const std::byte* tile, std::byte* memory) {
-  while (axes.size() < 2) axes.push_back({.extent = 1, .from = item_size, .to = item_size});
+  std::erase_if(axes, [](const Axis& axis) { return axis.extent == 1; });
+  while (axes.size() < 2) axes.push_back({.extent = 1, .to = ~uint64_t{0}});
   const auto items = axes.begin();
   const auto rows = items + 1;
   std::iter_swap(items, std::ranges::min_element(axes, {}, &Axis::to));

@@ -12,7 +12,8 @@
 
 namespace ckptfs {
 
-// How the elements of a tensor lie in its storage.
+// How the elements of a tensor lie in its storage. Where shape and stride have not the same number
+// of dimensions, the functions below throw Error(EBADMSG).
 struct View {
   Dtype dtype = Dtype::kOpaque;
   std::vector<uint64_t> shape;   // In elements, like all that follows.
@@ -37,8 +38,9 @@ uint64_t ReachOf(const View& view);
 // read. All strided sources of a checkpoint share one cache; without one, each read gathers for
 // itself, which is right but slow where a panel would have served many reads.
 //
-// Precondition: ReachOf(view) <= storage.length. Throws Error: EOVERFLOW if the tensor is larger
-// than 2^63 bytes, ENOTSUP as ReachOf does and if the type has no negatives (bool, bits).
+// Throws Error: EBADMSG if storage.length < ReachOf(view), EOVERFLOW if the tensor is larger than
+// 2^63 bytes, ENOTSUP as ReachOf does and if negatives are asked for of a type that has none
+// (bool).
 ByteSourcePtr MakeStrided(Extent storage, const View& view,
                           std::shared_ptr<PanelCache> panels = nullptr);
 

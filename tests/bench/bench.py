@@ -1,4 +1,4 @@
-"""Measures ckptfs beside other ways to the same bytes; tools/bench builds what it needs and runs it.
+"""Measures ckptfs beside other ways to the same bytes. To be run by tools/bench.
 
 The programs are $CKPTFS, $CKPTFS_NULL and $CKPTFS_READER, and the Python with torch is
 $CKPTFS_PYTHON.
@@ -12,6 +12,7 @@ import shutil
 import signal
 import sys
 from collections import defaultdict
+from contextlib import nullcontext
 from pathlib import Path
 
 import report
@@ -55,20 +56,24 @@ def say(text):
 def measure(lab, options):
     """The values of all rounds by (row, figure, contender)."""
     values = defaultdict(list)
+    sizes = QUICK if options.quick else FULL
     for name, row in options.rows.items():
         contenders = [c for c in row.contenders if is_wanted(c, options)]
         for i in range(1 if options.quick else row.rounds):
             say(f"{name}, round {i + 1}")
-            for contender in contenders:
-                for figure, value in row.measure(lab, QUICK if options.quick else FULL, contender):
-                    values[name, figure, contender].append(value)
+            with lab.apart() if row.is_apart else nullcontext():
+                for contender in contenders:
+                    for figure, value in row.measure(lab, sizes, contender):
+                        values[name, figure, contender].append(value)
     say("")
     return values
 
 
 def write(options, values):
     judged = report.judge(options.rows, values)
-    title = "How much of each goal ckptfs uses up" + (" (quick: small sizes)" if options.quick else "")
+    title = "How much of each goal ckptfs uses up"
+    if options.quick:
+        title += " (quick: small sizes)"
     text = report.table(judged) + "\n" + report.all_figures(values)
     raw = {"machine": {"kernel": platform.release(), "processors": os.cpu_count()},
            "is_quick": options.quick, "goals": judged,

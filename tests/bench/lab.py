@@ -2,8 +2,11 @@
 
 A `Lab` makes each checkpoint once, in a directory that goes away with it, and mounts the file
 systems that are compared. Every mount is new, so that nothing of it is cached, while the archive
-under it has been read before and lies in the page cache: what is measured is the file system and not
-the disk. When it is left, each mount is undone and each daemon has ended, also after a failure.
+under it has been read before and lies in the page cache: what is measured is the file system and
+not the disk. Where a row asks for it, the reader and the daemon have processors of their own: left
+to the scheduler, the same read takes once or twice the time, as the two are put apart or together.
+
+When a Lab is left, each mount is undone and each daemon has ended, also after a failure.
 """
 
 import os
@@ -62,12 +65,25 @@ class Lab:
         self.ckptfs, self.null, self.reader, self.python = ckptfs, null, reader, python
         self.directory = Path(tempfile.mkdtemp(prefix="ckptfs-bench."))
         self.checkpoints = {}
+        self.daemon_cpus = os.sched_getaffinity(0)
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
         shutil.rmtree(self.directory, ignore_errors=True)
+
+    @contextmanager
+    def apart(self):
+        """Meanwhile this process and its readers have one processor, and daemons the others."""
+        everywhere = self.daemon_cpus
+        mine = {min(everywhere)}
+        self.daemon_cpus = everywhere - mine or mine
+        with running_on(mine):
+            try:
+                yield
+            finally:
+                self.daemon_cpus = everywhere
 
     def checkpoint(self, *shape):
         """The path of a checkpoint of (count, bytes) or ("--transposed", rows, columns)."""
@@ -121,7 +137,8 @@ class Lab:
             else:
                 program = {"ckptfs": [self.ckptfs], "fuse-zip": ["fuse-zip", "-r"]}[contender]
                 command = [*program, self.checkpoint(*shape), mountpoint]
-            seconds = self.clock(*command)
+            with running_on(self.daemon_cpus):
+                seconds = self.clock(*command)
             with Daemon(mountpoint, daemon_of(mountpoint), seconds, contender) as daemon:
                 yield daemon
 
@@ -154,6 +171,17 @@ class Lab:
                 self.run("umount", path)
             self.run("mount", "-o", "loop,ro", image, path)
             yield path
+
+
+@contextmanager
+def running_on(cpus):
+    """Meanwhile this process, and what it starts, is on these processors."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cpus)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def daemon_of(mountpoint):

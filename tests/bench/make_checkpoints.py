@@ -14,7 +14,7 @@ import torch
 def many(path, count, size):
     torch.manual_seed(0)
     elements = size // 4
-    # Slices of one random block: no two are equal, and to draw 2 GiB would take longer than to save it.
+    # Slices of one random block: no two are equal, and to draw 2 GiB takes longer than to save.
     block = torch.randn(elements + count)
     torch.save({f"f{i:06}": block[i:i + elements].clone() for i in range(count)}, path)
 

@@ -41,7 +41,8 @@ def beside(result):
 
 
 def table(judged):
-    lines = ["| row | figure | ckptfs | beside it | ratio | goal | |", "|---|---|--:|--:|--:|--:|---|"]
+    lines = ["| row | figure | ckptfs | beside it | ratio | goal | |",
+             "|---|---|--:|--:|--:|--:|---|"]
     for result in judged:
         has_ratio = result["against"] is not None
         ratio = f"{result['ratio']:.3g}" if has_ratio else ""
@@ -54,7 +55,8 @@ def table(judged):
 
 def all_figures(values):
     """What was measured and is in no goal too: the median, the least and the most."""
-    lines = ["| row | figure | of | median | least | most | rounds |", "|---|---|---|--:|--:|--:|--:|"]
+    lines = ["| row | figure | of | median | least | most | rounds |",
+             "|---|---|---|--:|--:|--:|--:|"]
     for (row, figure, contender), numbers in values.items():
         median, least, most = (quantity(f(numbers), figure)
                                for f in (statistics.median, min, max))
@@ -81,7 +83,8 @@ def plot(judged, title):
         width = unit * min(used, FULL_SCALE)
         parts += [f'<text x="{LABELS - 8}" y="{y + 11}" text-anchor="end">{label}</text>',
                   f'<rect x="{LABELS}" y="{y}" width="{width:.1f}" height="{BAR}" fill="{color}"/>',
-                  f'<text x="{LABELS + width + 5:.1f}" y="{y + 11}">{used:.2f}</text>']
-    parts += [f'<line x1="{goal:.1f}" x2="{goal:.1f}" y1="30" y2="{height - 15}" stroke="#333333"/>',
+                  f'<text x="{PLOT_WIDTH - 10}" y="{y + 11}" text-anchor="end">{used:.2f}</text>']
+    parts += [f'<line x1="{goal:.1f}" x2="{goal:.1f}" y1="30" y2="{height - 15}" '
+              'stroke="#333333"/>',
               f'<text x="{goal:.1f}" y="{height - 3}" text-anchor="middle">goal</text>', "</svg>"]
     return "\n".join(parts) + "\n"

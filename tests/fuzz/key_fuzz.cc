@@ -61,6 +61,7 @@ void Check(std::string_view input) {
 
   const auto members = MembersIn(input);
   std::vector<std::string> keys;
+  keys.reserve(members.size());
   for (const Wanted& member : members) keys.emplace_back(member.key);
   for (const Renamed& renamed : Rename(members)) keys[renamed.index] = renamed.key;
 

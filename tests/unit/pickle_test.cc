@@ -223,8 +223,14 @@ TEST(PickleTexts, ComeWithEachSizeOfLength) {
   EXPECT_EQ(Result("(X\1\0\0\0a\x8c\1b\x8d\1\0\0\0\0\0\0\0ct."s), "('a', 'b', 'c')");
 }
 TEST(PickleTexts, MayBeBytes) {
-  EXPECT_EQ(Result("(U\1aT\1\0\0\0bC\1cB\1\0\0\0d\x8e\1\0\0\0\0\0\0\0e\x96\1\0\0\0\0\0\0\0ft."s),
-            "(b'a', b'b', b'c', b'd', b'e', bytearray 'f')");
+  EXPECT_EQ(Result("(C\1cB\1\0\0\0d\x8e\1\0\0\0\0\0\0\0e\x96\1\0\0\0\0\0\0\0ft."s),
+            "(b'c', b'd', b'e', bytearray 'f')");
+}
+TEST(PickleTexts, OfPython2AreTextsAsTorchLoadsThem) {
+  EXPECT_EQ(Result("(U\1aT\1\0\0\0bt."s), "('a', 'b')");
+}
+TEST(PickleTexts, OfPython2AreBytesIfTheyAreNotUtf8) {
+  EXPECT_EQ(Result("(U\1\xc3T\1\0\0\0\xffS'\\xe9'\nt."s), "(b'\xc3', b'\xff', b'\xe9')");
 }
 TEST(PickleTexts, PointIntoThePickle) {
   const Loaded loaded("X\3\0\0\0abc."s);
@@ -250,12 +256,12 @@ TEST(PickleTexts, MustNotHaveANegativeLength) {
   EXPECT_EQ(Result("T\xff\xff\xff\xff."), "BINSTRING at byte 0: length is -1");
 }
 TEST(PickleTexts, OfProtocol0AreInQuotes) {
-  EXPECT_EQ(Result("(S'it'\nS\"it's\"\nS''\nt."), "(b'it', b'it's', b'')");
+  EXPECT_EQ(Result("(S'it'\nS\"it's\"\nS''\nt."), "('it', 'it's', '')");
 }
 TEST(PickleTexts, OfProtocol0HaveEscapes) {
   EXPECT_EQ(Result(R"(S'\x41\102\n\'\\\7\q')"
                    "\n."),
-            "b'AB\n'\\\a\\q'");
+            "'AB\n'\\\a\\q'");
 }
 TEST(PickleTexts, OfProtocol0HaveEscapesForUnicode) {
   EXPECT_EQ(Result("Va\\u00e9\\U0001f600\xe9\\n\\\\u0041\\\n."), "'aé😀é\\n\\\\u0041\\'");

@@ -449,6 +449,12 @@ TEST(Names, ThousandsOfEqualKeysAreRenamedQuickly) {
   EXPECT_NO_THROW(mounted.Number("w____49999.memmap"));
 }
 
+TEST(Names, ThousandsOfEqualDottedKeysAreRenamedQuickly) {
+  Checkpoint checkpoint;
+  for (int i = 0; i < 50000; ++i) checkpoint.root.members.push_back(TensorMember("a.w"));
+  EXPECT_NO_THROW(Mounted(std::move(checkpoint)).Number("a/w____49999.memmap"));
+}
+
 TEST(Meta, DescribesATensor) {
   Tensor tensor = {.dtype = Dtype::kFloat32, .shape = {1, 2}, .data = {kSource, 1, 8}};
   tensor.member = "data/0";

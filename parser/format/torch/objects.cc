@@ -183,7 +183,8 @@ void Walk::AddRoot(const pickle::Value& root) {
   }
   if (!is_container) {
     path_ = is_tensor ? "tensor" : "value";
-    checkpoint_.root.members.push_back({{path_, Key::Kind::kText}, MakeContent(root, 0)});
+    Content content = MakeContent(root, 0);
+    checkpoint_.root.members.push_back({{path_, Key::Kind::kText}, std::move(content)});
   }
   if (first_damage_ && readable_ == 0) throw Error(EBADMSG, first_damage_->what());
 }
