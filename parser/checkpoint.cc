@@ -40,19 +40,6 @@ void ValidateGroup(const Group& group) {
 
 }  // namespace
 
-uint64_t ByteSize(Dtype dtype, const std::vector<uint64_t>& shape) {
-  const unsigned per_item = ElementsPerItem(dtype);
-  int64_t bytes = ItemSize(dtype);
-  for (size_t i = 0; i < shape.size(); ++i) {
-    const bool is_row = i + 1 == shape.size();
-    const uint64_t items = is_row ? shape[i] / per_item + (shape[i] % per_item != 0) : shape[i];
-    if (__builtin_mul_overflow(bytes, items, &bytes)) {
-      Fail(EOVERFLOW, "its shape needs more than 2^63 bytes");
-    }
-  }
-  return static_cast<uint64_t>(bytes);
-}
-
 void Validate(const Checkpoint& checkpoint) { ValidateGroup(checkpoint.root); }
 
 }  // namespace ckptfs

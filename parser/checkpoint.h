@@ -78,9 +78,6 @@ struct Checkpoint {
   std::vector<Note> notes;            // About the file as a whole: {"byteorder", "\"little\""}.
 };
 
-// Bytes needed by a tensor. Throws Error(EOVERFLOW) if they do not fit in 63 bits.
-uint64_t ByteSize(Dtype dtype, const std::vector<uint64_t>& shape);
-
 // Checks what no consumer should have to check again: shapes have at most kMaxDimensions, and each
 // extent has the size that dtype and shape imply and lies within its source. A tensor with an error
 // needs its length only. Throws Error that names the tensor.

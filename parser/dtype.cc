@@ -1,9 +1,12 @@
 #include "parser/dtype.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstddef>
 #include <iterator>
 #include <utility>
+
+#include "parser/error.h"
 
 namespace ckptfs {
 namespace {
@@ -75,6 +78,19 @@ std::optional<Dtype> DtypeNamed(std::string_view name) {
     if (alias == name) return dtype;
   }
   return std::nullopt;
+}
+
+uint64_t ByteSize(Dtype dtype, const std::vector<uint64_t>& shape) {
+  const unsigned per_item = ElementsPerItem(dtype);
+  int64_t bytes = ItemSize(dtype);
+  for (size_t i = 0; i < shape.size(); ++i) {
+    const bool is_row = i + 1 == shape.size();
+    const uint64_t items = is_row ? shape[i] / per_item + (shape[i] % per_item != 0) : shape[i];
+    if (__builtin_mul_overflow(bytes, items, &bytes)) {
+      Fail(EOVERFLOW, "its shape needs more than 2^63 bytes");
+    }
+  }
+  return static_cast<uint64_t>(bytes);
 }
 
 }  // namespace ckptfs

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 namespace ckptfs {
 
@@ -61,5 +62,8 @@ std::string_view Name(Dtype dtype);
 
 // The type with that name, aliases included ("half", "chalf"); nothing if there is none.
 std::optional<Dtype> DtypeNamed(std::string_view name);
+
+// Bytes that a dense tensor needs. Throws Error(EOVERFLOW) if they do not fit in 63 bits.
+uint64_t ByteSize(Dtype dtype, const std::vector<uint64_t>& shape);
 
 }  // namespace ckptfs

@@ -95,13 +95,17 @@ configure() {
   if [[ ! -e $directory/build.ninja ]]; then meson setup "$directory" "$root" "$@" >&2; fi
 }
 
-# build DIRECTORY: quiet where there is nothing to do.
-build() { ninja --quiet -C "$root/$1" >&2; }
+# build DIRECTORY [TARGET...]: builds all or those; quiet where there is nothing to do.
+build() {
+  local directory=$1
+  shift
+  ninja --quiet -C "$root/$directory" "$@" >&2
+}
 
-# release: builds ckptfs as users want it, in build/release, and sets $ckptfs to the program.
+# release [TARGET...]: builds what users want, in build/release; sets $ckptfs to the program.
 release() {
   need "${build_packages[@]}"
   configure build/release --buildtype=release
-  build build/release
+  build build/release "$@"
   ckptfs=$root/build/release/fs/ckptfs
 }

@@ -138,10 +138,14 @@ Record Archive::Open(const std::string& record) const {
 std::vector<std::byte> Archive::Read(const std::string& record, Budget& budget) const {
   const Record opened = Open(record);
   if (!opened.error.empty()) throw Error(EBADMSG, opened.error);
-  budget.Charge(opened.data.length);
-  std::vector<std::byte> bytes(opened.data.length);
-  if (!bytes.empty()) opened.data.source->ReadAt(opened.data.offset, bytes);
-  return bytes;
+  try {
+    budget.Charge(opened.data.length);
+    std::vector<std::byte> bytes(opened.data.length);
+    if (!bytes.empty()) opened.data.source->ReadAt(opened.data.offset, bytes);
+    return bytes;
+  } catch (const Error& e) {
+    throw WithContext(record, e);
+  }
 }
 
 // Whether the storages are big-endian.

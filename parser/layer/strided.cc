@@ -16,7 +16,6 @@
 #include <string>
 #include <utility>
 
-#include "parser/checkpoint.h"
 #include "parser/error.h"
 #include "parser/layer/conversion.h"
 #include "parser/layer/gather.h"

@@ -1,4 +1,4 @@
-"""A source that changes while it is mounted: old bytes or an error, never a byte of the new version."""
+"""A source that changes while it is mounted: old bytes or an error, never a new byte."""
 
 import errno
 import os

@@ -19,8 +19,8 @@ CKPTFS = os.environ.get("CKPTFS", "")
 TESTS = Path(__file__).resolve().parent.parent
 SAMPLES = TESTS / "samples"
 
-# A build with sanitizers is slower, takes more memory, and writes what it finds to files whose names
-# begin with this. See Case.run.
+# A build with sanitizers is slower, takes more memory, and writes what it finds to files whose
+# names begin with this. See Case.run.
 SANITIZER_LOG = os.environ.get("CKPTFS_SANITIZER_LOG", "")
 IS_SANITIZED = bool(SANITIZER_LOG)
 
@@ -133,7 +133,7 @@ class Mount:
 
 
 class Case(unittest.TestCase):
-    """A test with a scratch directory, mounts that are undone, and a look for sanitizers' reports."""
+    """A test with scratch directories, mounts that are undone, and a look for reports."""
 
     maxDiff = 5000
 
@@ -182,7 +182,8 @@ class Case(unittest.TestCase):
         for entry in Path("/proc").glob("[0-9]*"):
             try:
                 arguments = (entry / "cmdline").read_bytes().split(b"\0")
-                parent = int((entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[1])
+                status = (entry / "stat").read_text(errors="replace")
+                parent = int(status.rpartition(")")[2].split()[1])
             except OSError:
                 continue
             if wanted in arguments and parent == os.getpid():

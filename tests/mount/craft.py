@@ -1,7 +1,7 @@
 """Builds checkpoints byte by byte: hostile ones, and ones that are large and cost no disk.
 
-torch.save writes neither. An archive is written as torch writes it (stored, padded to 64 bytes, with
-data descriptors and zip64 end records), so that each test changes one thing only.
+torch.save writes neither. An archive is written as torch writes it (stored, padded to 64 bytes,
+with data descriptors and zip64 end records), so that each test changes one thing only.
 """
 
 import struct
@@ -104,7 +104,8 @@ def write_archive(path, records, folder="archive"):
             file.seek(record.hole, 1)
             crc = 0 if record.hole else crc
             is_large = size >= 0xFFFFFFFF or start >= 0xFFFFFFFF
-            file.write(struct.pack("<4sI2Q" if is_large else "<4s3I", b"PK\7\x08", crc, length, size))
+            file.write(struct.pack("<4sI2Q" if is_large else "<4s3I", b"PK\7\x08", crc, length,
+                                   size))
             extra = b""
             if max(size, length) >= 0xFFFFFFFF:
                 extra += struct.pack("<2Q", size, length)
@@ -130,7 +131,7 @@ def write_archive(path, records, folder="archive"):
 
 
 def write_checkpoint(path, root, storages=(), **pickle_options):
-    """Writes a checkpoint: opcodes for the root object, and pairs of a key and bytes or a Record."""
+    """Writes a checkpoint: opcodes of its root, and pairs of a key and bytes or a Record."""
     records = [Record("data.pkl", PROTO + root + STOP, **pickle_options),
                Record("byteorder", b"little")]
     records += [data if isinstance(data, Record) else Record(f"data/{key}", data)

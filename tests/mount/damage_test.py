@@ -1,7 +1,7 @@
 """Files that are no checkpoints, broken ones, and ones that were made to do harm.
 
-Each is refused with one sentence and the exit code of its kind, within a second and 64 MiB; or, where
-one tensor alone is damaged, mounts with a warning, and only that tensor cannot be read.
+Each is refused with one sentence and the exit code of its kind, within a second and 64 MiB; or,
+where one tensor alone is damaged, mounts with a warning, and only that tensor cannot be read.
 """
 
 import errno
@@ -210,8 +210,8 @@ class Archive(Refusal):
 
     def test_two_members_whose_names_differ_in_case_alone(self):
         craft.write_archive(self.file, [Record("data.pkl", craft.PROTO + GOOD + craft.STOP),
-                                        Record("DATA.PKL", craft.PROTO + b"}."), Record("data/0", A),
-                                        Record("data/1", A[:8])])
+                                        Record("DATA.PKL", craft.PROTO + b"}."),
+                                        Record("data/0", A), Record("data/1", A[:8])])
         self.refuse(DAMAGED, "zip: .*")
 
     def test_a_member_that_would_leave_the_folder(self):
@@ -228,13 +228,13 @@ class Archive(Refusal):
 
     def test_a_pickle_of_exabytes(self):
         self.craft(GOOD, size=1 << 60, deflate=True)
-        self.refuse(LIMITS, ".*data.pkl.*")
+        self.refuse(DAMAGED, "zip: .*data.pkl.* no more than 1032 to one is possible")
 
     def test_a_pickle_that_inflates_without_end(self):
         bomb = b"N0" * (150 << 20) + b"N"
         self.craft(bomb, deflate=True)
         self.assertLess(self.file.stat().st_size, 2 << 20)
-        self.refuse(LIMITS, ".*data.pkl.*")
+        self.refuse(LIMITS, ".*MiB of memory.*")
 
     def test_a_pickle_that_is_damaged_deflate(self):
         self.craft(GOOD + b"\x88" * 10000, deflate=True)
@@ -242,7 +242,7 @@ class Archive(Refusal):
         place = data.index(b"PK\7\x08")
         data[place - 20:place - 4] = bytes(16)
         self.file.write_bytes(data)
-        self.refuse(DAMAGED, ".*data.pkl.*")
+        self.refuse(DAMAGED, ".*deflate stream.*")
 
 
 class Pickle(Refusal):
@@ -262,12 +262,10 @@ class Pickle(Refusal):
     def test_that_is_no_pickle(self):
         self.refuse_pickle(DAMAGED, ".*", b"hello world")
 
-    def test_with_an_entry_of_the_memo_a_billion_away(self):
-        # It is legal to name it so, and costs one entry.
+    def test_with_an_entry_of_the_memo_four_billion_away(self):
         self.craft(b"}r" + struct.pack("<I", 4_000_000_000) + b"(" + text("a") + tensor("0", [6])
-                   + text("b") + tensor("1", [2]) + b"u")
-        mount = self.mount(self.file)
-        self.assertEqual(ckptfs.read(mount / "a.memmap"), A)
+                   + b"u")
+        self.refuse(LIMITS, ".*memo index is 4000000000.*")
 
     def test_that_fetches_what_is_not_in_the_memo(self):
         self.refuse_pickle(DAMAGED, ".*memo.*", craft.PROTO + b"h\x07.")
@@ -365,10 +363,10 @@ class OneTensor(ckptfs.Case):
         self.assertDamaged(tensor("1", [6]), "8")
 
     def test_a_view_that_leaves_its_storage(self):
-        self.assertDamaged(tensor("1", [2], numel=2, offset=1), "")
+        self.assertDamaged(tensor("1", [2], numel=2, offset=1), "reaches 8 bytes from element 1")
 
     def test_a_view_with_strides_that_leave_the_storage(self):
-        self.assertDamaged(tensor("1", [2], numel=2, stride=[2]), "")
+        self.assertDamaged(tensor("1", [2], numel=2, stride=[2]), "reaches 12 bytes from element 0")
 
     def test_a_deflated_storage_that_is_broken(self):
         data = bytes(range(256)) * 64

@@ -46,7 +46,8 @@ class Large(ckptfs.Case):
         count = 70_000
         data = [i.to_bytes(4, "little") for i in range(count)]
         craft.write_checkpoint(
-            file, mapping(*((f"block.{i // 1000}.t{i}", tensor(str(i), [1])) for i in range(count))),
+            file,
+            mapping(*((f"block.{i // 1000}.t{i}", tensor(str(i), [1])) for i in range(count))),
             [(str(i), piece) for i, piece in enumerate(data)])
         start = time.monotonic()
         mount = self.mount(file)

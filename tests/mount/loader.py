@@ -4,6 +4,7 @@ The answer is JSON: {keys joined by dots, escaped as JSON: [dtype, shape, sha256
 It runs in a process of its own so that it can be of another version of tensordict.
 """
 
+import gc
 import hashlib
 import json
 import sys
@@ -18,7 +19,7 @@ warnings.simplefilter("ignore")
 def digest(tensor):
     data = tensor.contiguous().as_subclass(torch.Tensor).reshape(-1)
     if data.numel():
-        data = data.view(torch.uint8) if data.element_size() > 1 or data.dtype != torch.uint8 else data
+        data = data.view(torch.uint8)
     return hashlib.sha256(data.numpy().tobytes()).hexdigest()
 
 
@@ -31,10 +32,17 @@ def leaves(td, prefix=()):
             yield from leaves(value, (*prefix, key))
 
 
-for line in sys.stdin:
+def answer(directory):
     try:
-        loaded = TensorDict.load_memmap(json.loads(line))
-        answer = {json.dumps(keys): leaf for keys, leaf in leaves(loaded)}
+        loaded = TensorDict.load_memmap(directory)
+        return {json.dumps(keys): leaf for keys, leaf in leaves(loaded)}
     except Exception as error:  # Whatever it is, it is the answer.
-        answer = {"": f"{type(error).__name__}: {error}"}
-    print(json.dumps(answer), flush=True)
+        return {"": f"{type(error).__name__}: {error}"}
+
+
+gc.freeze()  # What was imported stays: looking through it again and again takes most of the time.
+for line in sys.stdin:
+    text = json.dumps(answer(json.loads(line)))
+    # A mapped tensor keeps the mount busy, and tensordicts refer to themselves.
+    gc.collect()
+    print(text, flush=True)

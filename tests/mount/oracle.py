@@ -91,6 +91,8 @@ def load(path):
 def key_text(key):
     if isinstance(key, str):
         return key
+    if isinstance(key, type):
+        return f"{key.__module__}.{key.__qualname__}"
     return str(key) if type(key) is int else repr(key)
 
 
@@ -129,9 +131,16 @@ def numpy_dtype(dtype):
     return name and "torch." + name
 
 
+def array_description(dtype, shape, sha256):
+    """The leaf of an array; one of texts, dates or records is shown as bytes."""
+    if numpy_dtype(dtype):
+        return Leaf(numpy_dtype(dtype), shape, sha256)
+    return Leaf("torch.uint8", (*shape, dtype.itemsize), sha256)
+
+
 def array_leaf(array):
     data = array.astype(array.dtype.newbyteorder("<")).tobytes()
-    return Leaf(numpy_dtype(array.dtype), array.shape, hashlib.sha256(data).hexdigest())
+    return array_description(array.dtype, array.shape, hashlib.sha256(data).hexdigest())
 
 
 def flatten(value, keys=(), above=()):
@@ -145,7 +154,7 @@ def flatten(value, keys=(), above=()):
         kind = getattr(value, "dtype", torch.uint8)
         yield keys, leaf(torch.empty(0, dtype=kind).set_(value.untyped(), 0, (len(value),), (1,)))
     elif isinstance(value, numpy.ndarray):
-        if numpy_dtype(value.dtype):
+        if not value.dtype.hasobject:
             yield keys, array_leaf(value)
     elif isinstance(value, dict):
         for key, member in value.items():

@@ -20,12 +20,12 @@ except ImportError as error:
 COUNT = 40 if ckptfs.IS_SANITIZED else 200
 
 KEYS = ["weight", "bias", "layer.0.weight", "layer.0.bias", "layer.1.weight", "layer", "a.b", "a",
-        "shape", "device", "_type", "x y", "p/q", "é", "", ".", "..", "..x", "x.", "%41", "A", "type",
-        "meta.json", "k" * 300, "tab\there", "C:d", "m.memmap", "0", "1", "data"]
+        "shape", "device", "_type", "x y", "p/q", "é", "", ".", "..", "..x", "x.", "%41", "A",
+        "type", "meta.json", "k" * 300, "tab\there", "C:d", "m.memmap", "0", "1", "data"]
 
-DTYPES = ("bool uint8 int8 int16 int32 int64 uint16 uint32 uint64 float16 bfloat16 float32 float64 "
-          "complex32 complex64 complex128 float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz "
-          "float8_e8m0fnu").split()
+DTYPES = ("bool uint8 int8 int16 int32 int64 uint16 uint32 uint64 float16 bfloat16 float32 "
+          "float64 complex32 complex64 complex128 float8_e4m3fn float8_e5m2 float8_e4m3fnuz "
+          "float8_e5m2fnuz float8_e8m0fnu").split()
 
 
 class Maker:
@@ -37,7 +37,8 @@ class Maker:
 
     def base(self):
         dtype = getattr(torch, self.random.choice(DTYPES))
-        shape = [self.random.choice((0, 1, 1, 2, 3, 5, 8, 17)) for _ in range(self.random.randint(0, 4))]
+        lengths = (0, 1, 1, 2, 3, 5, 8, 17)
+        shape = [self.random.choice(lengths) for _ in range(self.random.randint(0, 4))]
         count = 1
         for length in shape:
             count *= length
@@ -88,8 +89,9 @@ class Maker:
         if choice < 0.85:
             items = [self.value(depth + 1) for _ in range(self.random.randint(0, 3))]
             return items if self.random.random() < 0.5 else tuple(items)
-        return self.random.choice([None, True, 5, -1.5, "text", 1 << 70, float("nan"), b"\0\xff", [1, 2],
-                                   {"lr": 0.1, "betas": (0.9, 0.99)}, {1, 2}, torch.float16])
+        return self.random.choice([
+            None, True, 5, -1.5, "text", 1 << 70, float("nan"), b"\0\xff", [1, 2],
+            {"lr": 0.1, "betas": (0.9, 0.99)}, {1, 2}, torch.float16])
 
     def key(self):
         return self.random.choice(KEYS) if self.random.random() < 0.85 else self.random.randrange(3)

@@ -39,7 +39,8 @@ class Tree(ckptfs.Case):
 
     def test_flat_keeps_dotted_keys_whole(self):
         nested = mapping(("a.b", tensor("1", [2])))
-        mount = self.mount(self.checkpoint(("x.y", tensor("0", [6])), ("n.m", nested)), "-o", "flat")
+        file = self.checkpoint(("x.y", tensor("0", [6])), ("n.m", nested))
+        mount = self.mount(file, "-o", "flat")
         self.assertEqual(self.names(mount), ["n.m/a.b.memmap", "x.y.memmap"])
 
     def test_both_spellings_of_a_key_open_the_same_file(self):
@@ -104,8 +105,8 @@ class Tree(ckptfs.Case):
 
     def test_equal_keys_of_different_types_are_two_tensors(self):
         file = self.scratch() / "model.pth"
-        craft.write_checkpoint(file, mapping((integer(1), tensor("0", [6])), ("1", tensor("1", [2]))),
-                               [("0", A), ("1", B)])
+        root = mapping((integer(1), tensor("0", [6])), ("1", tensor("1", [2])))
+        craft.write_checkpoint(file, root, [("0", A), ("1", B)])
         mount = self.mount(file)
         entries = view.entries(mount.path)
         self.assertEqual(list(entries), ["1", "1_"])
@@ -115,7 +116,8 @@ class Tree(ckptfs.Case):
 
     def test_tensors_of_the_same_bytes_are_hard_links(self):
         mount = self.mount(self.plain())
-        first, second = os.stat(mount / "layer/0/weight.memmap"), os.stat(mount / "head/weight.memmap")
+        first = os.stat(mount / "layer/0/weight.memmap")
+        second = os.stat(mount / "head/weight.memmap")
         self.assertEqual(first.st_ino, second.st_ino)
         self.assertEqual((first.st_nlink, second.st_nlink), (2, 2))
         self.assertEqual(os.stat(mount / "layer/0/bias.memmap").st_nlink, 1)
@@ -158,8 +160,9 @@ class Tree(ckptfs.Case):
         file = self.plain()
 
         def inodes(mount):
-            return {os.path.relpath(os.path.join(d, n), mount.path): os.stat(os.path.join(d, n)).st_ino
-                    for d, directories, files in os.walk(mount.path) for n in directories + files}
+            paths = [os.path.join(d, n) for d, directories, files in os.walk(mount.path)
+                     for n in directories + files]
+            return {os.path.relpath(p, mount.path): os.stat(p).st_ino for p in paths}
         first = inodes(self.mount(file))
         self.assertEqual(first, inodes(self.mount(file)))
         self.assertGreater(len(first), 6)

@@ -1,8 +1,8 @@
 """What is on a mount, and what torch says should be there, in forms that can be compared.
 
-Both are told as leaves: the keys on the way to a tensor or a value, joined by dots. That is the same
-text for a key "a.b" and for "a" and "b" in one another, so that where the keys are split (the golden
-trees tell) does not matter here. Two leaves may have the same text.
+Both are told as leaves: the keys on the way to a tensor or a value, joined by dots. That is the
+same text for a key "a.b" and for "a" and "b" in one another, so that where the keys are split (the
+golden trees tell) does not matter here. Two leaves may have the same text.
 """
 
 import collections
@@ -72,9 +72,9 @@ def walk(directory, prefix=()):
         if "type" not in entry:
             yield "tensor", keys, Tensor(directory / (encode(name) + ".memmap"), entry)
             continue
-        below = directory / name
+        below = directory / encode(name)
         if not below.is_dir():
-            below = directory / encode(name)
+            below = directory / name
         if entry["type"] == "NonTensorData":
             value = ckptfs.meta(below)
             assert set(value) == {"_type", "data", "_metadata", "_is_non_tensor"}, value

@@ -16,7 +16,8 @@ using pickle::ObjectOf;
 using pickle::Value;
 using Values = std::span<const Value>;
 
-// Nothing if a character is no byte.
+}  // namespace
+
 std::optional<std::string> BytesOfLatin1(std::string_view text) {
   std::string bytes;
   bytes.reserve(text.size());
@@ -28,8 +29,6 @@ std::optional<std::string> BytesOfLatin1(std::string_view text) {
   }
   return bytes;
 }
-
-}  // namespace
 
 std::optional<std::string_view> BytesOf(const Value& value, std::string& decoded, Budget& budget) {
   const auto is_bytes = [](const Value& v) {

@@ -12,6 +12,9 @@
 
 namespace ckptfs::torch {
 
+// The bytes that `text` spells: nothing if a character is none.
+std::optional<std::string> BytesOfLatin1(std::string_view text);
+
 // The bytes of `value` if it is bytes in any spelling, or the str of a Python 2: nothing if it is
 // something else. The view points into the pickle or into `decoded`.
 std::optional<std::string_view> BytesOf(const pickle::Value& value, std::string& decoded,

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "parser/format/torch/bytes.h"
 #include "parser/format/torch/vocabulary.h"
 
 namespace ckptfs::torch {
@@ -88,6 +89,31 @@ void AppendReprContainer(std::string& out, const Value& value, int depth) {
   if (value.kind == Kind::kFrozenSet) out += ')';
 }
 
+// Calls that Python prints as such, with their arguments; of all others the class.
+void AppendReprObject(std::string& out, const Object& object, int depth) {
+  const Known known = KnownCallable(object.target);
+  const Values arguments = ItemsOf(object.arguments);
+  if (object.target.kind != Kind::kGlobal || depth >= kMaxReprDepth) {
+    out += "<object>";
+  } else if (known == Known::kSize && arguments.size() == 1 && arguments[0].kind == Kind::kTuple) {
+    out += "torch.Size([";
+    AppendReprItems(out, ItemsOf(arguments[0]), depth + 1);
+    out += "])";
+  } else if (known == Known::kEncode && !arguments.empty() && arguments[0].kind == Kind::kText) {
+    const auto bytes = BytesOfLatin1(arguments[0].text().substr(0, kMaxRepr));
+    out += bytes ? ReprOfBytes(*bytes) : "<bytes>";
+  } else if (known == Known::kPrintedCall || known == Known::kComplex) {
+    std::string name = pickle::GlobalName(object.target);
+    if (name.starts_with("builtins.")) name.erase(0, name.find('.') + 1);
+    if (name == "xrange") name = "range";
+    out += name + "(";
+    AppendReprItems(out, arguments, depth + 1);
+    out += ")";
+  } else {
+    out += fmt::format("<{}>", pickle::GlobalName(object.target));
+  }
+}
+
 void AppendRepr(std::string& out, const Value& value, int depth) {
   switch (value.kind) {
     case Kind::kNone:
@@ -128,25 +154,9 @@ void AppendRepr(std::string& out, const Value& value, int depth) {
       AppendReprContainer(out, value, depth);
       return;
     case Kind::kCall:
-    case Kind::kNew: {
-      const Object& object = ObjectOf(value);
-      const bool is_printed = KnownCallable(object.target) == Known::kSize ||
-                              KnownCallable(object.target) == Known::kPrintedCall ||
-                              KnownCallable(object.target) == Known::kComplex;
-      if (object.target.kind != Kind::kGlobal || depth >= kMaxReprDepth) {
-        out += "<object>";
-      } else if (is_printed) {
-        std::string name = pickle::GlobalName(object.target);
-        if (name.starts_with("builtins.")) name.erase(0, name.find('.') + 1);
-        if (name == "xrange") name = "range";
-        out += name + "(";
-        AppendReprItems(out, ItemsOf(object.arguments), depth + 1);
-        out += ")";
-      } else {
-        out += fmt::format("<{}>", pickle::GlobalName(object.target));
-      }
+    case Kind::kNew:
+      AppendReprObject(out, ObjectOf(value), depth);
       return;
-    }
     case Kind::kPersistent:
       out += "<storage>";
       return;
