@@ -110,6 +110,9 @@ Session::Session(const Tree& tree, timespec modified, const std::string& source,
   if (options.allow_other) list += ",allow_other";
   if (options.auto_unmount) list += ",auto_unmount";
   if (options.debug) list += ",debug";
+#if FUSE_VERSION >= FUSE_MAKE_VERSION(3, 18)
+  list += ",io_uring";  // Where the kernel has it switched on; else libfuse goes on without.
+#endif
   std::array<char*, 3> argv = {program.data(), flag.data(), list.data()};
   fuse_args args = FUSE_ARGS_INIT(argv.size(), argv.data());
   const std::unique_ptr<fuse_args, decltype(&fuse_opt_free_args)> freed_at_exit(&args,
