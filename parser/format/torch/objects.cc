@@ -37,7 +37,7 @@ class Walk {
   using Content = std::variant<std::unique_ptr<Group>, Tensor, ckptfs::Value>;
 
   // What a member takes in our memory until the tree is built, in bytes, without its texts.
-  static constexpr uint64_t kCostOfMember = 2 * sizeof(Member);
+  static constexpr uint64_t kCostOfMember = sizeof(Member);
 
   // A tensor that cannot be read is shown as a file of its size up to here, else as a value.
   static constexpr uint64_t kMostForDamaged = uint64_t{1} << 40;
