@@ -108,6 +108,7 @@ Walk::Content Walk::MakeDamaged(Tensor tensor, const Error& error) {
 }
 
 Walk::Content Walk::MakeTensor(const pickle::Value& value) {
+  context_.budget.Charge(kCostOfMember);  // Once more: shape, notes, and its files in the tree.
   Tensor tensor;
   try {
     FillTensor(value, context_, tensor);
