@@ -6,10 +6,8 @@
 #include <span>
 #include <utility>
 
-#include "parser/error.h"
 #include "parser/format/torch/repr.h"
 #include "parser/format/torch/vocabulary.h"
-#include "parser/utf8.h"
 
 namespace ckptfs::torch {
 namespace {
