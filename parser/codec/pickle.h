@@ -5,13 +5,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 
 #include "parser/budget.h"
-#include "parser/codec/pickle_arena.h"
+#include "parser/codec/pickle/arena.h"
 
 namespace ckptfs::pickle {
 
@@ -128,6 +129,9 @@ class Graph {
   // is, and the state is kept for who wants to tell. A state of None does nothing and is left out.
   std::span<const Value> stray_states() const { return stray_states_.items(); }
 
+  // Every kGlobal that the pickle names, in its order; one that is named twice is there twice.
+  std::span<const Value> globals() const { return globals_.items(); }
+
   // Number of bytes of the pickle up to and with STOP.
   size_t consumed() const { return consumed_; }
 
@@ -137,10 +141,16 @@ class Graph {
   std::unique_ptr<Arena> arena_;
   Value root_;
   Node stray_states_{Kind::kDict};
+  Node globals_{Kind::kList};
   size_t consumed_ = 0;
 };
 
+// Returns what a persistent id stands for: `persistent` itself, a kPersistent, or another value
+// that lives as long as the graph. May throw Error.
+using Resolve = std::function<Value(const Value& persistent)>;
+
 // Runs the pickle at the beginning of `pickle`, protocols 0 to 5; what follows STOP is left alone.
+// Each persistent id is given to `resolve` if there is one.
 // `pickle` and `budget` must outlive the result, which points into the one and is charged to the
 // other.
 //
@@ -150,6 +160,6 @@ class Graph {
 //
 // What a real unpickler would refuse only when it calls or compares (an unknown class, a list as
 // a key) is no error here.
-Graph Load(std::span<const std::byte> pickle, Budget& budget);
+Graph Load(std::span<const std::byte> pickle, Budget& budget, const Resolve& resolve = {});
 
 }  // namespace ckptfs::pickle

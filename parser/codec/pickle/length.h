@@ -1,0 +1,16 @@
+// Where a pickle ends that nothing but itself tells the length of.
+
+#pragma once
+
+#include <cstdint>
+
+#include "parser/byte_source.h"
+
+namespace ckptfs::pickle {
+
+// Returns the number of bytes of the pickle at the beginning of `data`, up to and with STOP. Reads
+// it once, in pieces, and runs nothing: opcodes have arguments of known lengths. Throws Error:
+// EBADMSG that says the byte for what is no pickle, EFBIG for one that is longer than any we run.
+uint64_t LengthOf(const Extent& data);
+
+}  // namespace ckptfs::pickle

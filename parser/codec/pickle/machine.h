@@ -1,0 +1,141 @@
+// The machine that runs a pickle, and the table of what its opcodes do.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory_resource>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "parser/codec/pickle.h"
+#include "parser/codec/pickle/builder.h"
+#include "parser/codec/pickle/names.h"
+#include "parser/codec/pickle/reader.h"
+
+namespace ckptfs::pickle {
+
+class Machine;
+
+struct Opcode {
+  uint8_t byte;
+  std::string_view name;  // As pickletools prints it: "BINPUT".
+  void (*run)(Machine&);  // Null if there is no such opcode.
+};
+
+// The opcode that `byte` stands for.
+const Opcode& OpcodeOf(uint8_t byte);
+
+// Stack, memo and what the opcodes do with them. All functions throw Error that says what is wrong
+// but neither opcode nor place, which Run adds.
+class Machine {
+ public:
+  // `resolve` may be empty and must outlive the machine, as must what the others refer to.
+  Machine(std::span<const std::byte> pickle, Budget& budget, const Resolve& resolve)
+      : in_(pickle),
+        resolve_(resolve),
+        graph_(budget),
+        builder_(*graph_.arena_),
+        stack_(&budget),
+        marks_(&budget),
+        memo_(&budget),
+        scratch_(&budget) {}
+
+  // Runs the pickle. The machine is used up by it.
+  Graph Run() &&;
+
+  // Where opcodes take their arguments from.
+  Reader& in() { return in_; }
+
+  // Control.
+  void SetProtocol();
+  void Stop();
+  [[noreturn]] static void Refuse();
+
+  // The stack. What is below the latest mark can be seen only by opcodes that take that mark away.
+  void Push(const Value& value) { stack_.push_back(value); }
+  void PushMark();
+  void Pop();
+  void PopMark();
+  void Duplicate();
+
+  // The memo.
+  void Put(uint64_t index);
+  void Memoize() { Put(memo_count_); }
+  void Get(uint64_t index);
+
+  // Literals. Those without a parameter read it, all but PushDouble and PushByteArray as a line.
+  void PushInteger(int64_t integer) { Push(OfInteger(Kind::kInt, integer)); }
+  void PushInt();
+  void PushLong();
+  void PushFloat();
+  void PushDouble();
+  void PushText(std::string_view text);
+  void PushUnicode();
+  void PushBytes(std::string_view bytes) { Push(OfText(Kind::kBytes, bytes)); }
+  void PushString();
+  void PushByteString(std::string_view bytes);
+  void PushByteArray();
+
+  // Containers, made of nothing, of the topmost values or of those above the mark.
+  void PushEmpty(Kind kind) { Push(builder_.MakeNode(kind, {})); }
+  void Gather(Kind kind, size_t count);
+  void GatherMarked(Kind kind);
+
+  // Filling them: the items are on top or above the mark, and the receiver is under them.
+  void Append();
+  void AppendMarked();
+  void AddMarked();
+  void Set();
+  void SetMarked();
+
+  // Names and objects.
+  void PushGlobal();
+  void StackGlobal();
+  void PushPersistent();
+  void MakePersistent();
+  void Construct(Kind kind);
+  void ConstructWithKeywords();
+  void Instantiate();
+  void InstantiateMarked();
+  void Build();
+
+ private:
+  void Step();
+
+  // Returns the topmost values. They stay.
+  std::span<const Value> Top(size_t count) const;
+
+  // Takes the latest mark away and returns what is above it. The values stay.
+  std::span<const Value> TakeMark();
+
+  // The value under `values`, which are the topmost.
+  const Value& Under(std::span<const Value> values) const;
+
+  void Drop(size_t count) { stack_.resize(stack_.size() - count); }
+  void Replace(size_t count, Value value);
+
+  std::string_view ReadName(std::string_view what);
+  Value MakeGlobal(GlobalNames names);
+  Value Resolved(const Value& id);
+  Value MakeInstance(const Value& target, std::span<const Value> arguments);
+  void PushParsed(Kind kind, std::string_view text);
+  void AppendTo(const Value& receiver, std::span<const Value> items, Kind kind);
+  void SetOn(const Value& receiver, std::span<const Value> pairs);
+
+  Reader in_;
+  const Resolve& resolve_;
+  Graph graph_;
+  Builder builder_;
+  std::pmr::vector<Value> stack_;
+  std::pmr::vector<uint32_t> marks_;  // The depth of the stack when each was made.
+  std::pmr::vector<Value> memo_;
+  size_t memo_count_ = 0;     // Entries that have been set.
+  std::pmr::string scratch_;  // For literals with escapes.
+  uint8_t protocol_ = 0;
+  bool has_stopped_ = false;
+};
+
+}  // namespace ckptfs::pickle

@@ -1,0 +1,168 @@
+#include "parser/codec/pickle/text.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <system_error>
+
+#include "parser/error.h"
+#include "parser/utf8.h"
+
+namespace ckptfs::pickle {
+namespace {
+
+bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+
+bool IsAscii(char c) { return static_cast<unsigned char>(c) < 0x80; }
+
+// Consumes `count` digits from the front of `text`.
+uint32_t TakeDigits(std::string_view& text, size_t count, int base) {
+  uint32_t number = 0;
+  const std::string_view digits = text.substr(0, count);
+  const char* end = digits.data() + digits.size();
+  const auto [stop, error] = std::from_chars(digits.data(), end, number, base);
+  if (digits.size() != count || stop != end || error != std::errc()) {
+    Fail(EBADMSG, "{} is no number of {} digits of base {}", Quoted(digits), count, base);
+  }
+  text.remove_prefix(count);
+  return number;
+}
+
+// Surrogates are encoded like the rest. Precondition: `code` <= 0x10ffff.
+void AppendUtf8(uint32_t code, std::pmr::string& out) {
+  const auto append = [&out](uint32_t byte) { out.push_back(static_cast<char>(byte)); };
+  const auto append_rest = [&](unsigned shift) { append(0x80U | ((code >> shift) & 0x3fU)); };
+  if (code < 0x80) return append(code);
+  if (code < 0x800) {
+    append(0xc0U | (code >> 6U));
+    return append_rest(0);
+  }
+  if (code < 0x10000) {
+    append(0xe0U | (code >> 12U));
+  } else {
+    append(0xf0U | (code >> 18U));
+    append_rest(12);
+  }
+  append_rest(6);
+  append_rest(0);
+}
+
+// Consumes one escape from the front of `text`, which is what follows a backslash. One that
+// Python does not know stands for itself.
+void TakeStringEscape(std::string_view& text, std::pmr::string& out) {
+  constexpr std::string_view kLetters = "abfnrtv\\'\"";
+  constexpr std::string_view kMeanings = "\a\b\f\n\r\t\v\\'\"";
+  const char letter = text.front();
+  if (letter >= '0' && letter <= '7') {
+    const auto last =
+        std::find_if_not(text.begin(), text.begin() + std::min<ptrdiff_t>(3, std::ssize(text)),
+                         [](char c) { return c >= '0' && c <= '7'; });
+    const uint32_t byte = TakeDigits(text, static_cast<size_t>(last - text.begin()), 8);
+    out.push_back(static_cast<char>(byte & 0xffU));
+    return;
+  }
+  text.remove_prefix(1);
+  if (letter == 'x') {
+    out.push_back(static_cast<char>(TakeDigits(text, 2, 16)));
+  } else if (const size_t known = kLetters.find(letter); known != std::string_view::npos) {
+    out.push_back(kMeanings[known]);
+  } else {
+    out.push_back('\\');
+    out.push_back(letter);
+  }
+}
+
+bool StartsWithSurrogate(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  return text.size() >= 3 && byte(0) == 0xed && byte(1) >= 0xa0 && byte(1) <= 0xbf &&
+         byte(2) >= 0x80 && byte(2) <= 0xbf;
+}
+
+}  // namespace
+
+std::optional<int64_t> ParseInteger(std::string_view line) {
+  const std::string_view digits = line.starts_with('-') ? line.substr(1) : line;
+  const bool is_padded = digits.size() > 1 && digits.front() == '0';
+  if (digits.empty() || is_padded || !std::ranges::all_of(digits, IsDigit)) {
+    Fail(EBADMSG, "{} is not a decimal number", Quoted(line));
+  }
+  int64_t number = 0;
+  const auto result = std::from_chars(line.data(), line.data() + line.size(), number);
+  if (result.ec == std::errc::result_out_of_range) return std::nullopt;
+  return number;
+}
+
+double ParseFloat(std::string_view line) {
+  double number = 0;
+  const char* end = line.data() + line.size();
+  const auto [stop, error] = std::from_chars(line.data(), end, number);
+  if (stop != end || error != std::errc() || line.ends_with(')')) {
+    Fail(EBADMSG, "{} is not a floating-point number that fits in 64 bits", Quoted(line));
+  }
+  return number;
+}
+
+uint64_t ParseMemoIndex(std::string_view line) {
+  uint64_t index = 0;
+  const char* end = line.data() + line.size();
+  const auto [stop, error] = std::from_chars(line.data(), end, index);
+  if (stop != end || error != std::errc()) Fail(EBADMSG, "{} is no memo index", Quoted(line));
+  return index;
+}
+
+std::string_view ParseString(std::string_view line, std::pmr::string& scratch) {
+  const char quote = line.empty() ? '\0' : line.front();
+  if (line.size() < 2 || line.back() != quote || (quote != '\'' && quote != '"')) {
+    Fail(EBADMSG, "{} is not in quotes", Quoted(line));
+  }
+  std::string_view text = line.substr(1, line.size() - 2);
+  if (text.find('\\') == std::string_view::npos) return text;
+  scratch.clear();
+  while (!text.empty()) {
+    const size_t plain = std::min(text.find('\\'), text.size());
+    scratch += text.substr(0, plain);
+    text.remove_prefix(plain);
+    if (text.empty()) break;
+    text.remove_prefix(1);
+    if (text.empty()) Fail(EBADMSG, "{} ends in the middle of an escape", Quoted(line));
+    TakeStringEscape(text, scratch);
+  }
+  return scratch;
+}
+
+std::string_view ParseUnicode(std::string_view line, std::pmr::string& scratch) {
+  const auto is_plain = [](char c) { return IsAscii(c) && c != '\\'; };
+  if (std::ranges::all_of(line, is_plain)) return line;
+  scratch.clear();
+  std::string_view text = line;
+  while (!text.empty()) {
+    const char c = text.front();
+    text.remove_prefix(1);
+    AppendUtf8(static_cast<unsigned char>(c), scratch);
+    if (c != '\\' || text.empty()) continue;
+    const char letter = text.front();
+    text.remove_prefix(1);
+    if (letter != 'u' && letter != 'U') {  // No escape: a backslash and what follows it.
+      AppendUtf8(static_cast<unsigned char>(letter), scratch);
+      continue;
+    }
+    scratch.pop_back();
+    const uint32_t code = TakeDigits(text, letter == 'u' ? 4 : 8, 16);
+    if (code > 0x10ffff) Fail(EBADMSG, "U+{:X} is no character", code);
+    AppendUtf8(code, scratch);
+  }
+  return scratch;
+}
+
+bool IsText(std::string_view bytes) {
+  while (true) {
+    const auto* first = std::ranges::find_if_not(bytes, IsAscii);
+    bytes.remove_prefix(static_cast<size_t>(first - bytes.begin()));
+    if (bytes.empty()) return true;
+    const utf8::Character next = utf8::Decode(bytes);
+    if (!next.is_valid && !StartsWithSurrogate(bytes)) return false;
+    bytes.remove_prefix(next.is_valid ? next.length : 3);
+  }
+}
+
+}  // namespace ckptfs::pickle
