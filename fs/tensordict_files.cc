@@ -5,6 +5,7 @@
 
 #include "fs/tensordict_meta.h"
 #include "parser/layer/broken.h"
+#include "parser/secret_hash.h"
 
 namespace ckptfs {
 

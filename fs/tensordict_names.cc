@@ -10,6 +10,7 @@
 
 #include "fs/hash_index.h"
 #include "fs/tree.h"
+#include "parser/secret_hash.h"
 #include "parser/utf8.h"
 
 namespace ckptfs {
@@ -196,7 +197,7 @@ std::vector<Renamed> Rename(std::span<const Wanted> members) {
     }
   }
   // Where the attempts for a base go on: equal keys must not all start from the beginning.
-  std::unordered_map<std::string, size_t> attempts;
+  std::unordered_map<std::string, size_t, SecretHash> attempts;
   for (Renamed& one : renamed) {
     const Wanted& member = members[one.index];
     const std::string base = Base(member.key);

@@ -8,6 +8,7 @@
 
 #include "parser/format/torch/repr.h"
 #include "parser/format/torch/vocabulary.h"
+#include "parser/secret_hash.h"
 
 namespace ckptfs::torch {
 namespace {
@@ -94,10 +95,10 @@ class Keys {
   static constexpr size_t kShort = 256;  // Bytes.
 
   Budget& budget_;
-  std::pmr::unordered_map<std::string_view, size_t> texts_{&budget_};  // No copies.
-  std::pmr::unordered_map<std::string_view, size_t> bytes_{&budget_};
+  std::pmr::unordered_map<std::string_view, size_t, SecretHash> texts_{&budget_};  // No copies.
+  std::pmr::unordered_map<std::string_view, size_t, SecretHash> bytes_{&budget_};
   std::pmr::unordered_map<const char*, size_t> seen_{&budget_};
-  std::pmr::unordered_map<std::pmr::string, size_t> others_{&budget_};
+  std::pmr::unordered_map<std::pmr::string, size_t, SecretHash> others_{&budget_};
 };
 
 // Adds the pairs of a dict. A key that is set again keeps its place and gets the later value.
@@ -362,6 +363,18 @@ Meaning UnderstandObject(const Object& object, Budget& budget) {
 }
 
 }  // namespace
+
+const Value& Unwrapped(const Value& value) {
+  constexpr int kMost = 16;  // Wrappers in one another; TorchScript makes two.
+  const Value* inner = &value;
+  for (int i = 0; i < kMost && pickle::IsObject(*inner); ++i) {
+    const Object& object = ObjectOf(*inner);
+    const Values arguments = ItemsOf(object.arguments);
+    if (KnownCallable(object.target) != Known::kTransparent || arguments.empty()) break;
+    inner = &arguments[0];
+  }
+  return *inner;
+}
 
 Meaning Understand(const Value& value, Budget& budget) {
   Meaning meaning{.form = Form::kLeaf, .type = "", .children = Children(&budget)};

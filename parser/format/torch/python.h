@@ -43,6 +43,10 @@ struct Meaning {
   std::pmr::vector<Child> children;  // In Python's order; a key that is set twice is there once.
 };
 
+// Returns what stands for `value`: it itself, or what a call wraps that only tells its type
+// (TorchScript's lists and dicts).
+const pickle::Value& Unwrapped(const pickle::Value& value);
+
 // Understands `value`, which must be no tensor and no array. Memory is taken from `budget`.
 Meaning Understand(const pickle::Value& value, Budget& budget);
 
