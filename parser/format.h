@@ -5,10 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "parser/byte_source.h"
 #include "parser/checkpoint.h"
+#include "parser/folder.h"
 
 namespace ckptfs {
 
@@ -22,19 +24,37 @@ struct Probe {
 constexpr size_t kProbeHead = 4096;
 constexpr size_t kProbeTail = 66'000;  // The end record of a zip lies in there, if there is one.
 
-// A checkpoint format. Each file in parser/format/ defines one.
+// The format of a checkpoint in one file. Each file in parser/format/ that meson.build lists so
+// defines one.
 struct Format {
   std::string_view name;
 
   // Whether this looks like the format. Does no I/O and does not throw.
   bool (*matches)(const Probe& probe);
 
-  // Reads the headers; never reads tensor data. The caller validates the result.
-  // Throws Error.
+  // Reads the headers; never reads tensor data. The caller validates the result, and sets its
+  // format to `name` if it has none. Throws Error.
   Checkpoint (*parse)(const ByteSourcePtr& source);
+};
+
+// The format of a checkpoint in several files of one folder.
+struct FolderFormat {
+  std::string_view name;
+
+  // Returns the file that tells about the others, which makes a folder one of this format; an empty
+  // text if there is none. `files` is the listing of `folder`. Throws Error if it cannot be told.
+  std::string (*find)(const Folder& folder, std::span<const std::string> files);
+
+  // Whether a file that the user has named is such a file. Does no I/O and does not throw.
+  bool (*is_index)(std::string_view file, const Probe& probe);
+
+  // Reads the headers of all files that `index`, which is such a file, tells about. Damage of one
+  // file is the error of its tensors. As for Format::parse; messages need not name the index.
+  Checkpoint (*parse)(const Folder& folder, const std::string& index);
 };
 
 // All formats, in the order in which they are tried. See parser/meson.build.
 std::span<const Format* const> Formats();
+std::span<const FolderFormat* const> FolderFormats();
 
 }  // namespace ckptfs

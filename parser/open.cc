@@ -4,11 +4,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <vector>
+#include <string>
 
 #include "parser/error.h"
-#include "parser/format.h"
-#include "parser/recognize.h"
 #include "parser/scheme.h"
 
 namespace ckptfs {
@@ -46,36 +44,6 @@ size_t UserLength(std::string_view rest) {
   return at == std::string_view::npos ? 0 : at + 1;
 }
 
-// What detection looks at. Holds the bytes that its probe points to.
-class Sample {
- public:
-  explicit Sample(const ByteSource& source)
-      : size_(source.size()), head_(std::min<uint64_t>(kProbeHead, size_)) {
-    source.ReadAt(0, head_);
-    if (size_ == head_.size()) return;
-    tail_.resize(std::min<uint64_t>(kProbeTail, size_));
-    source.ReadAt(size_ - tail_.size(), tail_);
-  }
-
-  Probe probe() const {
-    return {.size = size_, .head = head_, .tail = tail_.empty() ? head_ : tail_};
-  }
-
- private:
-  uint64_t size_;
-  std::vector<std::byte> head_;
-  std::vector<std::byte> tail_;  // Empty if the head is the whole file.
-};
-
-const Format& FormatOf(const ByteSource& source) {
-  const Sample sample(source);
-  for (const Format* format : Formats()) {
-    if (format->matches(sample.probe())) return *format;
-  }
-  const std::string_view what = Recognize(sample.probe());
-  Fail(ENOTSUP, "not a checkpoint in a format we know{}{}", what.empty() ? "" : ": ", what);
-}
-
 }  // namespace
 
 std::string_view SchemeNameOf(std::string_view uri) {
@@ -94,20 +62,10 @@ std::string Redacted(std::string_view uri) {
   return fmt::format("{}{}{}", scheme, kAfterScheme, rest);
 }
 
-ByteSourcePtr OpenSource(const std::string& uri) try {
+Source OpenSource(const std::string& uri) try {
   return SchemeOf(uri).open(uri);
 } catch (const Error& e) {
   throw WithContext(Redacted(uri), e);
-}
-
-Checkpoint ReadCheckpoint(const ByteSourcePtr& source) try {
-  const Format& format = FormatOf(*source);
-  Checkpoint checkpoint = format.parse(source);
-  checkpoint.format = format.name;
-  Validate(checkpoint);
-  return checkpoint;
-} catch (const Error& e) {
-  throw WithContext(source->name(), e);
 }
 
 }  // namespace ckptfs

@@ -20,27 +20,15 @@ struct Mark {
   std::string_view sentence;
 };
 
-constexpr std::string_view kOldTorch =
-    "it was written by an old torch (before 1.6, or with _use_new_zipfile_serialization=False), "
-    "which is not supported yet";
 constexpr std::string_view kHtml =
     "it is an HTML page, perhaps an error message that was downloaded in place of the file";
-constexpr std::string_view kPickle = "it is a pickle that torch.save did not write";
 constexpr std::string_view kZip =
     "it is a zip archive, but none of torch.save; other kinds of them are not supported yet";
 
 constexpr Mark kMarks[] = {
-    // Torch's number 0x1950a86a20f9469cfc6c as the protocols of pickle write it: 0 and 1; 2 and 3;
-    // 4
-    // and 5, after the frame.
-    {0, "L119547037146038801333356L\n"sv, kOldTorch},
-    {2, "\x8a\x0al\xfc\x9c\x46\xf9 j\xa8P\x19"sv, kOldTorch},
-    {11, "\x8a\x0al\xfc\x9c\x46\xf9 j\xa8P\x19"sv, kOldTorch},
-    {0, "sys_info\0"sv,
-     "it is a tar archive written by an old torch (before 0.1.11), which is not supported yet"},
-    {257, "ustar"sv,
-     "it is a tar archive: if torch wrote it, it is of a kind that is not supported yet; else "
-     "unpack it first"},
+    {0, "PYTORCH1"sv,
+     "it was written by a preview of torch 1.0, whose format no release of torch reads"},
+    {257, "ustar"sv, "it is a tar archive: unpack it first"},
 
     {0, "GGUF"sv, "it is a gguf file, which is not supported yet"},
     {0, "|TZR|"sv, "it is a tensorizer file, which is not supported yet"},
@@ -48,10 +36,6 @@ constexpr Mark kMarks[] = {
     {0, "\x89HDF\r\n\x1a\n"sv, "it is an HDF5 file (as of Keras), which is not supported"},
     {0, "PK\3\4"sv, kZip},
     {0, "PK\5\6"sv, "it is a zip archive without anything in it"},
-    {0, "\x80\2"sv, kPickle},
-    {0, "\x80\3"sv, kPickle},
-    {0, "\x80\4\x95"sv, kPickle},
-    {0, "\x80\5\x95"sv, kPickle},
 
     {0, "version https://git-lfs.github.com/spec/"sv,
      "it is a Git LFS pointer file: fetch the real file with git lfs pull"},
@@ -89,18 +73,6 @@ bool IsAt(const Probe& probe, size_t offset, std::string_view bytes) {
          std::memcmp(probe.head.data() + offset, bytes.data(), bytes.size()) == 0;
 }
 
-// The length of the header in 8 bytes, then the header, which is JSON.
-bool IsSafetensors(const Probe& probe) {
-  uint64_t length = 0;
-  if (probe.head.size() < sizeof length + 2 || probe.head[sizeof length] != std::byte{'{'}) {
-    return false;
-  }
-  for (size_t i = sizeof length; i-- > 0;) {
-    length = length << 8U | std::to_integer<uint64_t>(probe.head[i]);
-  }
-  return length >= 2 && length <= probe.size - sizeof length;
-}
-
 bool IsZero(const Probe& probe) {
   return std::ranges::all_of(probe.head, [](std::byte b) { return b == std::byte{}; });
 }
@@ -112,7 +84,6 @@ std::string_view Recognize(const Probe& probe) {
   for (const Mark& mark : kMarks) {
     if (IsAt(probe, mark.offset, mark.bytes)) return mark.sentence;
   }
-  if (IsSafetensors(probe)) return "it is a safetensors file, which is not supported yet";
   if (IsZero(probe)) return "it begins with zeros only: perhaps it was not copied to the end";
   return {};
 }

@@ -14,17 +14,17 @@ forbid() {
   fi
 }
 
-plugs='parser/(format|scheme|checkpoint|open)\.h'
+plugs='parser/(format|scheme|checkpoint|detect|open)\.h'
 forbid parser 'fs/|fuse|spdlog'
 forbid parser/codec "parser/(source|layer|format)/|$plugs"
-forbid parser/source "parser/(layer|format)/|parser/(format|checkpoint|open)\.h"
+forbid parser/source "parser/(layer|format)/|parser/(format|checkpoint|detect|open)\.h"
 forbid parser/layer "parser/(source|format|codec)/|$plugs"
 forbid parser/format 'parser/source/|parser/(scheme|open)\.h'
 forbid fs 'parser/(source|format|codec)/|parser/(format|scheme)\.h'
 forbid "$(echo fs/tree.* fs/operations.*)" 'fs/tensordict|parser/checkpoint\.h'
 for word in parser/*.h; do
   case $word in
-    parser/format.h | parser/scheme.h | parser/checkpoint.h | parser/open.h) ;;
+    parser/format.h | parser/scheme.h | parser/checkpoint.h | parser/detect.h | parser/open.h) ;;
     *) forbid "$word" 'parser/[a-z]+/' ;;
   esac
 done

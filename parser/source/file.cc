@@ -1,16 +1,21 @@
-// Local files.
+// Local files and directories.
 //
 // A mount must never mix bytes of two versions of a file. The open descriptor pins device and
 // inode: a file that is replaced by a rename goes on being served as it was. A file that is written
 // in place shows in its size or time of modification, which every read compares. A file that is cut
 // while it is read gives an error: it is never mapped into memory, where that would be a SIGBUS.
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <filesystem>
+#include <memory>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "parser/error.h"
 #include "parser/fd.h"
@@ -25,9 +30,10 @@ struct stat StatOf(const Fd& fd) {
   return st;
 }
 
-// Does not wait for a writer if `path` is a pipe; for files O_NONBLOCK means nothing.
-Fd OpenForReading(const std::string& path) {
-  Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+// Opens `path`, which is relative to `directory`. Does not wait for a writer if it is a pipe; for
+// files O_NONBLOCK means nothing.
+Fd OpenForReading(int directory, const std::string& path) {
+  Fd fd(::openat(directory, path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (fd.number() >= 0) return fd;
   if (errno == ENXIO) Fail(EINVAL, "not a regular file");  // A socket.
   FailErrno("cannot open");
@@ -35,8 +41,9 @@ Fd OpenForReading(const std::string& path) {
 
 class FileSource final : public ByteSource {
  public:
-  explicit FileSource(std::string path)
-      : path_(std::move(path)), fd_(OpenForReading(path_)), pinned_(StatOf(fd_)) {
+  // `path` is what messages call it.
+  FileSource(std::string path, Fd fd)
+      : path_(std::move(path)), fd_(std::move(fd)), pinned_(StatOf(fd_)) {
     if (S_ISDIR(pinned_.st_mode)) Fail(EISDIR, "is a directory");
     if (!S_ISREG(pinned_.st_mode)) Fail(EINVAL, "not a regular file");
   }
@@ -90,13 +97,74 @@ class FileSource final : public ByteSource {
   const struct stat pinned_;
 };
 
-ByteSourcePtr OpenFile(const std::string& uri) {
+// The descriptor pins the directory: its files are found there even if it is moved. Links are
+// followed, because the caches of some libraries consist of them.
+class LocalFolder final : public Folder {
+ public:
+  LocalFolder(std::string path, Fd fd) : path_(std::move(path)), fd_(std::move(fd)) {}
+
+  std::string name() const override { return path_; }
+  timespec modified() const override { return StatOf(fd_).st_mtim; }
+
+  std::vector<std::string> List() const override {
+    const int again = ::openat(fd_.number(), ".", O_RDONLY | O_CLOEXEC | O_DIRECTORY);
+    const std::unique_ptr<DIR, int (*)(DIR*)> directory(again < 0 ? nullptr : ::fdopendir(again),
+                                                        ::closedir);
+    if (!directory) FailErrno("cannot list the directory");
+    std::vector<std::string> files;
+    while (true) {
+      errno = 0;
+      const dirent* entry = ::readdir(directory.get());
+      if (entry == nullptr) break;
+      if (!IsFile(*entry)) continue;
+      if (files.size() == kMostFiles) Fail(EFBIG, "has more than {} files", kMostFiles);
+      files.emplace_back(entry->d_name);
+    }
+    if (errno != 0) FailErrno("cannot list the directory");
+    std::ranges::sort(files);
+    return files;
+  }
+
+  ByteSourcePtr Open(const std::string& name) const override {
+    if (!IsPlainName(name)) Fail(EBADMSG, "is not the name of a file in the directory");
+    return std::make_shared<FileSource>((std::filesystem::path(path_) / name).string(),
+                                        OpenForReading(fd_.number(), name));
+  }
+
+ private:
+  bool IsFile(const dirent& entry) const {
+    if (entry.d_type == DT_REG) return true;
+    if (entry.d_type != DT_LNK && entry.d_type != DT_UNKNOWN) return false;
+    struct stat st = {};
+    return ::fstatat(fd_.number(), entry.d_name, &st, 0) == 0 && S_ISREG(st.st_mode);
+  }
+
+  const std::string path_;
+  const Fd fd_;
+};
+
+// Returns null if the directory cannot be opened.
+FolderPtr FolderAt(const std::string& path) {
+  Fd fd(::open(path.c_str(), O_PATH | O_CLOEXEC | O_DIRECTORY));
+  return fd.number() < 0 ? nullptr : std::make_shared<LocalFolder>(path, std::move(fd));
+}
+
+Source Open(const std::string& uri) {
   constexpr std::string_view kPrefix = "file://";
-  return std::make_shared<FileSource>(uri.starts_with(kPrefix) ? uri.substr(kPrefix.size()) : uri);
+  const std::string path = uri.starts_with(kPrefix) ? uri.substr(kPrefix.size()) : uri;
+  Fd fd = OpenForReading(AT_FDCWD, path);
+  if (S_ISDIR(StatOf(fd).st_mode)) {
+    return {.file = nullptr, .folder = FolderAt(path), .file_name = ""};
+  }
+  const std::filesystem::path parts(path);
+  const std::string parent = parts.parent_path().string();
+  return {.file = std::make_shared<FileSource>(path, std::move(fd)),
+          .folder = FolderAt(parent.empty() ? "." : parent),
+          .file_name = parts.filename().string()};
 }
 
 }  // namespace
 
-extern const Scheme file_scheme{.name = "file", .open = OpenFile};
+extern const Scheme file_scheme{.name = "file", .open = Open};
 
 }  // namespace ckptfs

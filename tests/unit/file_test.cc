@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "parser/error.h"
 #include "parser/scheme.h"
@@ -61,7 +62,8 @@ class FileTest : public testing::Test {
     std::ofstream(path, std::ios::binary) << text;
   }
 
-  ByteSourcePtr Open() const { return file_scheme.open(path_); }
+  ByteSourcePtr Open() const { return file_scheme.open(path_).file; }
+  FolderPtr OpenFolder() const { return file_scheme.open(folder_).folder; }
 
   const std::filesystem::path folder_ =
       testing::TempDir() + testing::UnitTest::GetInstance()->current_test_info()->name() +
@@ -81,7 +83,7 @@ TEST_F(FileTest, ReadsAnyRange) {
 
 TEST_F(FileTest, OpensFileUris) {
   Write(path_, "0123456789");
-  EXPECT_EQ(ReadString(*file_scheme.open("file://" + path_.string()), 3, 4), "3456");
+  EXPECT_EQ(ReadString(*file_scheme.open("file://" + path_.string()).file, 3, 4), "3456");
 }
 
 TEST_F(FileTest, ReadsPieces) {
@@ -165,10 +167,6 @@ TEST_F(FileTest, TellsThatItMayNotReadTheFile) {
   EXPECT_THAT([&] { Open(); }, Fails(EACCES, "cannot open: Permission denied"));
 }
 
-TEST_F(FileTest, RefusesADirectory) {
-  EXPECT_THAT([&] { file_scheme.open(folder_); }, Fails(EISDIR, "is a directory"));
-}
-
 TEST_F(FileTest, RefusesAPipeWithoutWaitingForAWriter) {
   ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
   EXPECT_THAT([&] { Open(); }, Fails(EINVAL, "not a regular file"));
@@ -176,6 +174,128 @@ TEST_F(FileTest, RefusesAPipeWithoutWaitingForAWriter) {
 
 TEST_F(FileTest, RefusesADevice) {
   EXPECT_THAT([&] { file_scheme.open("/dev/null"); }, Fails(EINVAL, "not a regular file"));
+}
+
+TEST_F(FileTest, KnowsItsFolderAndItsName) {
+  Write(path_, "0");
+  Write(folder_ / "sibling", "beside it");
+  const Source source = file_scheme.open(path_);
+  EXPECT_EQ(source.file_name, "file");
+  EXPECT_EQ(source.folder->name(), folder_);
+  EXPECT_EQ(ReadString(*source.folder->Open("sibling"), 0, 9), "beside it");
+}
+
+TEST_F(FileTest, InTheWorkingDirectoryHasThatForAFolder) {
+  Write(path_, "0");
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path(folder_);
+  const Source source = file_scheme.open("file");
+  std::filesystem::current_path(before);
+  EXPECT_EQ(source.folder->name(), ".");
+  EXPECT_EQ(source.folder->Open("file")->size(), 1U);
+}
+
+TEST_F(FileTest, BehindALinkHasTheFolderOfTheLink) {
+  std::filesystem::create_directory(folder_ / "blobs");
+  Write(folder_ / "blobs" / "0123", "index");
+  std::filesystem::create_symlink("blobs/0123", path_);
+  Write(folder_ / "sibling", "shard");
+  EXPECT_EQ(ReadString(*file_scheme.open(path_).folder->Open("sibling"), 0, 5), "shard");
+}
+
+TEST_F(FileTest, MayBeADirectory) {
+  const Source source = file_scheme.open(folder_);
+  EXPECT_EQ(source.file, nullptr);
+  EXPECT_EQ(source.name(), folder_);
+}
+
+using FolderTest = FileTest;
+
+TEST_F(FolderTest, ListsRegularFilesAndLinksToThemInTheOrderOfTheirBytes) {
+  Write(folder_ / "b", "");
+  Write(folder_ / "B", "");
+  Write(folder_ / ".hidden", "");
+  std::filesystem::create_directory(folder_ / "directory");
+  std::filesystem::create_symlink("b", folder_ / "link");
+  std::filesystem::create_symlink("directory", folder_ / "link to a directory");
+  std::filesystem::create_symlink("nothing", folder_ / "link to nothing");
+  ASSERT_EQ(::mkfifo((folder_ / "pipe").c_str(), 0600), 0);
+  EXPECT_EQ(OpenFolder()->List(), (std::vector<std::string>{".hidden", "B", "b", "link"}));
+}
+
+TEST_F(FolderTest, OfNoFilesHasAnEmptyList) { EXPECT_TRUE(OpenFolder()->List().empty()); }
+
+TEST_F(FolderTest, MayBeListedTwice) {
+  Write(path_, "");
+  const FolderPtr folder = OpenFolder();
+  EXPECT_EQ(folder->List().size(), 1U);
+  EXPECT_EQ(folder->List().size(), 1U);
+}
+
+TEST_F(FolderTest, FollowsLinks) {
+  std::filesystem::create_directory(folder_ / "snapshot");
+  Write(path_, "blob");
+  std::filesystem::create_symlink("../file", folder_ / "snapshot" / "model");
+  const FolderPtr snapshot = file_scheme.open(folder_ / "snapshot").folder;
+  EXPECT_EQ(ReadString(*snapshot->Open("model"), 0, 4), "blob");
+}
+
+TEST_F(FolderTest, IsTheSameAfterItWasMoved) {
+  std::filesystem::create_directory(folder_ / "old");
+  Write(folder_ / "old" / "file", "here");
+  const FolderPtr folder = file_scheme.open(folder_ / "old").folder;
+  std::filesystem::rename(folder_ / "old", folder_ / "new");
+  std::filesystem::create_directory(folder_ / "old");
+  EXPECT_EQ(ReadString(*folder->Open("file"), 0, 4), "here");
+}
+
+TEST_F(FolderTest, TellsThatThereIsNoFile) {
+  EXPECT_THAT([&] { OpenFolder()->Open("nothing"); },
+              Fails(ENOENT, "cannot open: No such file or directory"));
+}
+
+TEST_F(FolderTest, OpensNoFileOfAnotherFolder) {
+  Write(path_, "");
+  std::filesystem::create_directory(folder_ / "inner");
+  const FolderPtr inner = file_scheme.open(folder_ / "inner").folder;
+  const auto refused = Fails(EBADMSG, "is not the name of a file in the directory");
+  EXPECT_THAT([&] { inner->Open("../file"); }, refused);
+  EXPECT_THAT([&] { inner->Open(path_); }, refused);
+  EXPECT_THAT([&] { OpenFolder()->Open("inner/../file"); }, refused);
+  EXPECT_THAT([&] { inner->Open(".."); }, refused);
+  EXPECT_THAT([&] { inner->Open(std::string("file\0x", 6)); }, refused);
+  EXPECT_THAT([&] { inner->Open(""); }, refused);
+}
+
+TEST_F(FolderTest, OpensNoDirectoryAndNoPipe) {
+  std::filesystem::create_directory(folder_ / "inner");
+  ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
+  EXPECT_THAT([&] { OpenFolder()->Open("inner"); }, Fails(EISDIR, "is a directory"));
+  EXPECT_THAT([&] { OpenFolder()->Open("file"); }, Fails(EINVAL, "not a regular file"));
+}
+
+TEST_F(FolderTest, TellsWhenFilesWereAdded) {
+  const timespec times[] = {{.tv_sec = 1, .tv_nsec = 2}, {.tv_sec = 12345, .tv_nsec = 67890}};
+  ASSERT_EQ(::utimensat(AT_FDCWD, folder_.c_str(), times, 0), 0);
+  EXPECT_EQ(file_scheme.open(folder_).modified().tv_sec, 12345);
+}
+
+TEST(PlainName, IsThatOfAFileInAFolder) {
+  EXPECT_TRUE(IsPlainName("model-00001-of-00002.safetensors"));
+  EXPECT_TRUE(IsPlainName("..."));
+  EXPECT_TRUE(IsPlainName(".hidden"));
+  EXPECT_FALSE(IsPlainName(""));
+  EXPECT_FALSE(IsPlainName("."));
+  EXPECT_FALSE(IsPlainName(".."));
+  EXPECT_FALSE(IsPlainName("a/b"));
+  EXPECT_FALSE(IsPlainName("/a"));
+  EXPECT_FALSE(IsPlainName("a\\b"));
+  EXPECT_FALSE(IsPlainName(std::string_view("a\0b", 3)));
+}
+
+TEST(Listed, ShowsTheFirstNamesOfMany) {
+  const std::vector<std::string> names = {"a", "b", "c", "d", "e", "f", "g"};
+  EXPECT_EQ(Listed(names), "'a', 'b', 'c', 'd', 'e' and 2 more");
 }
 
 }  // namespace

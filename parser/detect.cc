@@ -1,0 +1,161 @@
+// A file is tried with each format of files, a folder with each format of folders. A folder of none
+// of these may still have one file that is a checkpoint beside a README and a tokenizer; where it
+// has several, the user has to say which.
+
+#include "parser/detect.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "parser/error.h"
+#include "parser/format.h"
+#include "parser/recognize.h"
+
+namespace ckptfs {
+namespace {
+
+// What detection looks at. Holds the bytes that its probe points to.
+class Sample {
+ public:
+  explicit Sample(const ByteSource& source)
+      : size_(source.size()), head_(std::min<uint64_t>(kProbeHead, size_)) {
+    source.ReadAt(0, head_);
+    if (size_ == head_.size()) return;
+    tail_.resize(std::min<uint64_t>(kProbeTail, size_));
+    source.ReadAt(size_ - tail_.size(), tail_);
+  }
+
+  Probe probe() const {
+    return {.size = size_, .head = head_, .tail = tail_.empty() ? head_ : tail_};
+  }
+
+ private:
+  uint64_t size_;
+  std::vector<std::byte> head_;
+  std::vector<std::byte> tail_;  // Empty if the head is the whole file.
+};
+
+// Returns null if there is none.
+const Format* FormatOf(const Probe& probe) {
+  const auto formats = Formats();
+  const auto found =
+      std::ranges::find_if(formats, [&](const Format* f) { return f->matches(probe); });
+  return found == formats.end() ? nullptr : *found;
+}
+
+Checkpoint Finished(Checkpoint checkpoint, std::string_view format) {
+  if (checkpoint.format.empty()) checkpoint.format = format;
+  Validate(checkpoint);
+  return checkpoint;
+}
+
+Checkpoint ReadFile(const ByteSourcePtr& file, const Probe& probe) {
+  const Format* format = FormatOf(probe);
+  if (format != nullptr) return Finished(format->parse(file), format->name);
+  const std::string_view what = Recognize(probe);
+  Fail(ENOTSUP, "not a checkpoint in a format we know{}{}", what.empty() ? "" : ": ", what);
+}
+
+// Whether the file `name` begins and ends as a checkpoint does. One that cannot be read is none.
+bool IsCheckpoint(const Folder& folder, const std::string& name) try {
+  const ByteSourcePtr file = folder.Open(name);
+  return FormatOf(Sample(*file).probe()) != nullptr;
+} catch (const Error&) {
+  return false;
+}
+
+// The files of a checkpoint are called "model-00002-of-00003.safetensors". Returns whether `name`
+// is that of one of several.
+bool IsOneOfSeveral(std::string_view name) {
+  constexpr std::string_view kDigits = "0123456789";
+  constexpr std::string_view kOf = "-of-";
+  const size_t of = name.find(kOf);
+  if (of == std::string_view::npos || of == 0) return false;
+  if (kDigits.find(name[of - 1]) == std::string_view::npos) return false;
+  std::string_view count = name.substr(of + kOf.size());
+  count = count.substr(0, count.find_first_not_of(kDigits));
+  count.remove_prefix(std::min(count.find_first_not_of('0'), count.size()));
+  return !count.empty() && count != "1";
+}
+
+// The only checkpoint in a folder.
+Checkpoint ReadOnly(const Folder& folder, const std::string& name) try {
+  const ByteSourcePtr file = folder.Open(name);
+  Checkpoint checkpoint = ReadFile(file, Sample(*file).probe());
+  if (IsOneOfSeveral(name)) {
+    checkpoint.warnings.push_back(fmt::format(
+        "has {} alone, which is one of several files of a checkpoint, and no index of them",
+        Quoted(name)));
+  }
+  return checkpoint;
+} catch (const Error& e) {
+  throw WithContext(name, e);
+}
+
+// Reads the checkpoint that `index` tells about.
+Checkpoint ReadAll(const FolderFormat& format, const Folder& folder, const std::string& index) try {
+  return Finished(format.parse(folder, index), format.name);
+} catch (const Error& e) {
+  throw WithContext(index, e);
+}
+
+Checkpoint ReadFolder(const Folder& folder) {
+  const std::vector<std::string> files = folder.List();
+  for (const FolderFormat* format : FolderFormats()) {
+    const std::string index = format->find(folder, files);
+    if (!index.empty()) return ReadAll(*format, folder, index);
+  }
+  constexpr size_t kMostLookedAt = 1000;
+  if (files.size() > kMostLookedAt) {
+    Fail(ENOTSUP,
+         "is a directory of {} files, which is no sharded checkpoint that we know: name the file "
+         "to mount",
+         files.size());
+  }
+  std::vector<std::string> checkpoints;
+  for (const std::string& name : files) {
+    if (!name.starts_with('.') && IsCheckpoint(folder, name)) checkpoints.push_back(name);
+  }
+  if (checkpoints.size() == 1) return ReadOnly(folder, checkpoints.front());
+  if (checkpoints.empty()) {
+    Fail(ENOTSUP, "is a directory without a checkpoint in a format we know{}{}",
+         files.empty() ? "" : ", but with ", Listed(files));
+  }
+  Fail(ENOTSUP, "is a directory with {} checkpoints, {}: name the one to mount", checkpoints.size(),
+       Listed(checkpoints));
+}
+
+}  // namespace
+
+Checkpoint ReadCheckpoint(const ByteSourcePtr& file) { return ReadCheckpoint(file, file->name()); }
+
+Checkpoint ReadCheckpoint(const ByteSourcePtr& file, std::string_view name) try {
+  return ReadFile(file, Sample(*file).probe());
+} catch (const Error& e) {
+  throw WithContext(name, e);
+}
+
+Checkpoint ReadCheckpoint(const Source& source) try {
+  if (!source.file) return ReadFolder(*source.folder);
+  const Sample sample(*source.file);
+  for (const FolderFormat* format : FolderFormats()) {
+    if (source.folder && format->is_index(source.file_name, sample.probe())) {
+      return Finished(format->parse(*source.folder, source.file_name), format->name);
+    }
+  }
+  Checkpoint checkpoint = ReadFile(source.file, sample.probe());
+  if (IsOneOfSeveral(source.file_name)) {
+    checkpoint.warnings.emplace_back(
+        "is one of several files of a checkpoint: mount their directory to have all of it");
+  }
+  return checkpoint;
+} catch (const Error& e) {
+  throw WithContext(source.name(), e);
+}
+
+}  // namespace ckptfs

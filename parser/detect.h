@@ -1,0 +1,24 @@
+// From bytes, or from files that lie side by side, to a checkpoint: which format it is.
+
+#pragma once
+
+#include <string_view>
+
+#include "parser/byte_source.h"
+#include "parser/checkpoint.h"
+#include "parser/folder.h"
+
+namespace ckptfs {
+
+// Detects the format of a file and reads its headers. The result is valid in the sense of Validate.
+// Throws Error; the message starts with the name of the file.
+Checkpoint ReadCheckpoint(const ByteSourcePtr& file);
+
+// The same; in messages the file is called `name`.
+Checkpoint ReadCheckpoint(const ByteSourcePtr& file, std::string_view name);
+
+// The same of a file or a folder. A folder is a checkpoint in several files, or has one file that
+// is a checkpoint; a file may be the index of a checkpoint in several.
+Checkpoint ReadCheckpoint(const Source& source);
+
+}  // namespace ckptfs

@@ -1,0 +1,54 @@
+// A folder that is in memory.
+
+#pragma once
+
+#include <cerrno>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "parser/error.h"
+#include "parser/folder.h"
+#include "parser/layer/memory.h"
+
+namespace ckptfs {
+
+class MemoryFolder final : public Folder {
+ public:
+  explicit MemoryFolder(std::map<std::string, std::string> files) : files_(std::move(files)) {}
+
+  std::string name() const override { return "folder"; }
+
+  std::vector<std::string> List() const override {
+    std::vector<std::string> names;
+    for (const auto& [name, bytes] : files_) names.push_back(name);
+    return names;
+  }
+
+  ByteSourcePtr Open(const std::string& name) const override {
+    const auto found = files_.find(name);
+    if (found == files_.end()) Fail(ENOENT, "there is no such file");
+    return std::make_shared<MemorySource>(found->second);
+  }
+
+ private:
+  const std::map<std::string, std::string> files_;
+};
+
+// The folder as what a URI names.
+inline Source FolderOf(std::map<std::string, std::string> files) {
+  return {
+      .file = nullptr, .folder = std::make_shared<MemoryFolder>(std::move(files)), .file_name = ""};
+}
+
+// The same of one of its files.
+inline Source FileOf(std::map<std::string, std::string> files, const std::string& name) {
+  Source source = FolderOf(std::move(files));
+  source.file = source.folder->Open(name);
+  source.file_name = name;
+  return source;
+}
+
+}  // namespace ckptfs

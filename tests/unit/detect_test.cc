@@ -1,0 +1,134 @@
+#include "parser/detect.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "parser/error.h"
+#include "parser/layer/memory.h"
+#include "tests/support/memory_folder.h"
+#include "tests/support/safetensors.h"
+
+namespace ckptfs {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::Property;
+using testing::StrEq;
+using testing::Throws;
+using testing::ThrowsMessage;
+using Files = std::map<std::string, std::string>;
+
+// A checkpoint with one tensor.
+std::string Model() {
+  return SafetensorsFile(R"({"w":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})", "abcd");
+}
+
+TEST(Detect, SaysThatAFileIsNoCheckpoint) {
+  EXPECT_THAT([] { ReadCheckpoint(std::make_shared<MemorySource>("hello")); },
+              Throws<Error>(AllOf(
+                  Property(&Error::what, StrEq("memory: not a checkpoint in a format we know")),
+                  Property(&Error::code, ENOTSUP))));
+}
+
+TEST(Detect, SaysWhatAFileIsInstead) {
+  EXPECT_THAT([] { ReadCheckpoint(std::make_shared<MemorySource>("")); },
+              ThrowsMessage<Error>("memory: not a checkpoint in a format we know: it is empty"));
+}
+
+TEST(Detect, CallsAFileAsItIsTold) {
+  EXPECT_THAT([] { ReadCheckpoint(std::make_shared<MemorySource>("hello"), "shard"); },
+              ThrowsMessage<Error>("shard: not a checkpoint in a format we know"));
+}
+
+TEST(Detect, ReadsTheOnlyCheckpointOfAFolder) {
+  const Checkpoint checkpoint = ReadCheckpoint(
+      FolderOf({{"model.safetensors", Model()}, {"README.md", "# Model"}, {"config.json", "{}"}}));
+  EXPECT_EQ(checkpoint.format, "safetensors");
+  EXPECT_THAT(checkpoint.warnings, IsEmpty());
+}
+
+TEST(Detect, LooksAtNoHiddenFileOfAFolder) {
+  const Checkpoint checkpoint =
+      ReadCheckpoint(FolderOf({{"._model.safetensors", Model()}, {"model.safetensors", Model()}}));
+  EXPECT_EQ(checkpoint.root.members.size(), 1U);
+}
+
+TEST(Detect, AsksWhichOfSeveralCheckpointsIsMeant) {
+  EXPECT_THAT(
+      [] {
+        ReadCheckpoint(FolderOf({{"a", Model()}, {"b", Model()}, {"c", "text"}}));
+      },
+      Throws<Error>(
+          AllOf(Property(&Error::what, StrEq("folder: is a directory with 2 checkpoints, 'a', "
+                                             "'b': name the one to mount")),
+                Property(&Error::code, ENOTSUP))));
+}
+
+TEST(Detect, SaysThatAFolderHasNoCheckpointAndWhatItHas) {
+  EXPECT_THAT(
+      [] {
+        ReadCheckpoint(FolderOf({{"README.md", "# Model"}, {"notes", "hello"}}));
+      },
+      ThrowsMessage<Error>("folder: is a directory without a checkpoint in a format we "
+                           "know, but with 'README.md', 'notes'"));
+}
+
+TEST(Detect, SaysThatAFolderHasNothing) {
+  EXPECT_THAT([] { ReadCheckpoint(FolderOf({})); },
+              ThrowsMessage<Error>("folder: is a directory without a checkpoint in a format we "
+                                   "know"));
+}
+
+TEST(Detect, LooksForNoCheckpointInAThousandFiles) {
+  Files files;
+  for (int i = 0; i <= 1000; ++i) files[std::to_string(i)] = "";
+  EXPECT_THAT([&] { ReadCheckpoint(FolderOf(files)); },
+              ThrowsMessage<Error>("folder: is a directory of 1001 files, which is no sharded "
+                                   "checkpoint that we know: name the file to mount"));
+}
+
+TEST(Detect, NamesTheDamagedCheckpointOfAFolder) {
+  EXPECT_THAT(
+      [] {
+        ReadCheckpoint(FolderOf({{"model", Model() + "x"}}));
+      },
+      ThrowsMessage<Error>("folder: model: the tensors need 4 bytes of data, but the file "
+                           "has 5"));
+}
+
+TEST(Detect, HintsAtTheOtherFilesOfACheckpoint) {
+  const std::string name = "model-00001-of-00002.safetensors";
+  EXPECT_THAT(ReadCheckpoint(FileOf({{name, Model()}}, name)).warnings,
+              ElementsAre("is one of several files of a checkpoint: mount their directory to have "
+                          "all of it"));
+}
+
+TEST(Detect, HintsAtTheFilesThatAFolderDoesNotHave) {
+  EXPECT_THAT(
+      ReadCheckpoint(FolderOf({{"model-00001-of-00002.safetensors", Model()}})).warnings,
+      ElementsAre(
+          "has 'model-00001-of-00002.safetensors' alone, which is one of several files of a "
+          "checkpoint, and no index of them"));
+}
+
+TEST(Detect, HintsAtNothingIfThereIsOneFileOfOne) {
+  const std::string name = "model-00001-of-00001.safetensors";
+  EXPECT_THAT(ReadCheckpoint(FileOf({{name, Model()}}, name)).warnings, IsEmpty());
+}
+
+TEST(Detect, HintsAtNothingInNamesThatCountNoFiles) {
+  EXPECT_THAT(ReadCheckpoint(FileOf({{"best-of-7", Model()}}, "best-of-7")).warnings, IsEmpty());
+  EXPECT_THAT(ReadCheckpoint(FileOf({{"1-of-", Model()}}, "1-of-")).warnings, IsEmpty());
+  EXPECT_THAT(ReadCheckpoint(FileOf({{"-of-2", Model()}}, "-of-2")).warnings, IsEmpty());
+  EXPECT_THAT(ReadCheckpoint(FileOf({{"1-of-000", Model()}}, "1-of-000")).warnings, IsEmpty());
+}
+
+}  // namespace
+}  // namespace ckptfs
