@@ -100,4 +100,13 @@ void AppendDouble(std::string& out, double number) {
   }
 }
 
+std::string Object(std::span<const std::pair<std::string_view, std::string>> members) {
+  std::string out = "{";
+  for (const auto& [name, value] : members) {
+    if (out.size() > 1) out += ',';
+    out.append("\"").append(name).append("\":").append(value);
+  }
+  return out += '}';
+}
+
 }  // namespace ckptfs::json

@@ -2,8 +2,10 @@
 
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace ckptfs::json {
 
@@ -17,5 +19,8 @@ std::string String(std::string_view text);
 // Appends a number that reads back as the same double; NaN and infinities as the strings "NaN",
 // "Infinity" and "-Infinity".
 void AppendDouble(std::string& out, double number);
+
+// Returns an object; the members are names, which need no escapes, and texts in JSON.
+std::string Object(std::span<const std::pair<std::string_view, std::string>> members);
 
 }  // namespace ckptfs::json
