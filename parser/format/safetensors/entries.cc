@@ -1,0 +1,175 @@
+#include "parser/format/safetensors/entries.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <iterator>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "parser/checkpoint.h"
+#include "parser/codec/json_reader.h"
+#include "parser/error.h"
+
+namespace ckptfs::safetensors {
+namespace {
+
+constexpr size_t kMaxTensors = 2'000'000;
+constexpr size_t kMaxNameSize = 65'536;  // Bytes.
+constexpr std::string_view kMetadata = "__metadata__";
+
+// Collects what a header says. Positions in it are told by how many objects and lists are open:
+// 1 in the header, 2 in an entry or in the metadata, 3 in the lists of an entry.
+class Collector final : public json::Visitor {
+ public:
+  Collector(Header& header, Budget& budget) : header_(header), budget_(budget) {}
+
+  void Begin(bool is_object) override {
+    if (depth_ == 0 && !is_object) Fail(EBADMSG, "is no JSON object");
+    if (depth_ == 1) BeginEntry(is_object);
+    if (depth_ >= 2) BeginInEntry(is_object);
+    ++depth_;
+  }
+
+  void End(bool /*is_object*/) override {
+    --depth_;
+    if (depth_ == 2) member_ = Member::kOther;
+    if (depth_ == 1 && !is_metadata_) EndEntry();
+  }
+
+  void Key(std::string& key) override {
+    if (depth_ == 1) {
+      is_metadata_ = key == kMetadata;
+      name_.swap(key);
+    } else if (depth_ == 2 && is_metadata_) {
+      name_.swap(key);
+    } else if (depth_ == 2) {
+      const auto* found = std::ranges::find(kMembers, key);
+      member_ = static_cast<Member>(found - std::begin(kMembers));
+    }
+  }
+
+  void Text(std::string& text) override {
+    if (depth_ == 2 && is_metadata_) {
+      budget_.Charge(sizeof(header_.metadata.front()) + name_.size() + text.size());
+      header_.metadata.emplace_back(std::move(name_), std::move(text));
+    } else if (depth_ == 2 && member_ == Member::kDtype) {
+      budget_.Charge(text.size());
+      entry().dtype = std::move(text);
+      has_dtype_ = true;
+    } else {
+      Refuse("a text");
+    }
+  }
+
+  void Whole(uint64_t number) override {
+    if (depth_ != 3 || member_ == Member::kOther || is_metadata_) return Refuse("a number");
+    if (member_ == Member::kShape) {
+      AddSize(number);
+    } else {
+      AddOffset(number);
+    }
+  }
+
+  void Other(std::string_view json) override {
+    if (depth_ == 1 && is_metadata_ && json == "null") return;
+    Refuse(json);
+  }
+
+ private:
+  enum class Member { kDtype, kShape, kOffsets, kOther };
+  static constexpr std::string_view kMembers[] = {"dtype", "shape", "data_offsets"};
+
+  Entry& entry() { return header_.entries.back(); }
+
+  void BeginEntry(bool is_object) {
+    if (!is_object) Refuse("a list");
+    if (is_metadata_) return;
+    if (header_.entries.size() == kMaxTensors) Fail(EFBIG, "has more than {} tensors", kMaxTensors);
+    if (name_.size() > kMaxNameSize) {
+      Fail(EFBIG, "a name has {} bytes, but {} is the most", name_.size(), kMaxNameSize);
+    }
+    // Twice: once more for the tensor that is made of it, and its files.
+    budget_.Charge(2 * (sizeof(Entry) + sizeof(ckptfs::Member) + name_.size()));
+    header_.entries.push_back({.name = std::move(name_), .dtype = "", .shape = {}});
+    has_dtype_ = has_shape_ = false;
+    offsets_ = 0;
+    member_ = Member::kOther;
+  }
+
+  void BeginInEntry(bool is_object) {
+    const bool is_list = depth_ == 2 && !is_object;
+    const bool is_ignored = member_ == Member::kOther && !is_metadata_;
+    if (is_ignored) return;
+    if (!is_list || member_ == Member::kDtype || is_metadata_) {
+      Refuse(is_object ? "an object" : "a list");
+    }
+    if (member_ == Member::kShape) has_shape_ = true;
+  }
+
+  void AddSize(uint64_t size) {
+    if (entry().shape.size() == kMaxDimensions) {
+      FailIn("has more than {} dimensions", kMaxDimensions);
+    }
+    budget_.Charge(2 * sizeof size);
+    entry().shape.push_back(size);
+  }
+
+  void AddOffset(uint64_t offset) {
+    if (offsets_ == 0) entry().begin = offset;
+    if (offsets_ == 1) entry().end = offset;
+    if (++offsets_ > 2) FailIn("has more than 2 data_offsets");
+  }
+
+  void EndEntry() {
+    if (!has_dtype_) FailIn("has no dtype");
+    if (!has_shape_) FailIn("has no shape");
+    if (offsets_ != 2) FailIn("has {} data_offsets, but needs 2", offsets_);
+  }
+
+  // Throws Error if what was found cannot be ignored where it is.
+  void Refuse(std::string_view found) {
+    if (depth_ == 0) Fail(EBADMSG, "is no JSON object");
+    if (is_metadata_) {
+      if (depth_ == 1) Fail(EBADMSG, "{} is {}, but must be an object", kMetadata, found);
+      Fail(EBADMSG, "{} in {} is {}, but must be a text", Quoted(name_), kMetadata, found);
+    }
+    if (depth_ == 1) {
+      Fail(EBADMSG, "tensor {}: is {}, but must be an object", Quoted(name_), found);
+    }
+    if (member_ == Member::kOther) return;
+    if (member_ == Member::kDtype) FailIn("its dtype is {}, but must be a text", found);
+    const auto member = kMembers[static_cast<size_t>(member_)];
+    if (depth_ == 2) FailIn("its {} is {}, but must be a list", member, found);
+    FailIn("its {} has {} in it, but must be of whole numbers", member, found);
+  }
+
+  template <typename... Args>
+  [[noreturn]] void FailIn(fmt::format_string<Args...> format, Args&&... args) {
+    throw WithContext("tensor " + Quoted(entry().name),
+                      Error(EBADMSG, fmt::format(format, std::forward<Args>(args)...)));
+  }
+
+  Header& header_;
+  Budget& budget_;
+  size_t depth_ = 0;
+  std::string name_;  // Of the member of the header, or of the metadata, that comes next.
+  bool is_metadata_ = false;
+  Member member_ = Member::kOther;  // Of the entry.
+  bool has_dtype_ = false;
+  bool has_shape_ = false;
+  size_t offsets_ = 0;  // How many of them the entry has had.
+};
+
+}  // namespace
+
+void ReadEntries(const ByteSource& file, uint64_t offset, uint64_t length, Budget& budget,
+                 Header& header) {
+  Collector collector(header, budget);
+  json::Read(file, offset, length, budget, collector);
+}
+
+}  // namespace ckptfs::safetensors

@@ -1,0 +1,231 @@
+"""Files of safetensors: each rule of the format, the files that the reference writes, and hostile ones.
+
+samples/safetensors/expected.json has what the reference (safetensors 0.8 with torch 2.13) finds in
+each file, or why it refuses it, and what we do: accept, refuse, opaque (a dtype that nobody knows is
+shown as bytes), or either of them.
+"""
+
+import hashlib
+import json
+import os
+import random
+import struct
+import time
+from pathlib import Path
+
+import ckptfs
+import view
+from ckptfs import DAMAGED, FORMAT, LIMITS
+
+try:
+    import torch
+    from safetensors import safe_open
+    from safetensors.torch import save_file, save_model
+except ImportError as error:
+    torch = None
+    MISSING = str(error)
+
+FOLDER = ckptfs.SAMPLES / "safetensors"
+EXPECTED = {name: sample
+            for name, sample in json.loads((FOLDER / "expected.json").read_text()).items()
+            if name.endswith(".safetensors")}
+
+
+def write(path, header, data=b""):
+    header = header if isinstance(header, bytes) else header.encode()
+    Path(path).write_bytes(struct.pack("<Q", len(header)) + header + data)
+
+
+def entries(directory):
+    """{key: (path, entry)} of the tensors of a mount."""
+    return {".".join(keys): tensor for kind, keys, tensor in view.walk(directory)
+            if kind == "tensor"}
+
+
+def expected_shape(tensor):
+    """The shape that we show: where the header counts half bytes, of bytes."""
+    if tensor["dtype"] is None:
+        return [tensor["nbytes"]]
+    if tensor["stored_dtype"] != "F4":
+        return tensor["shape"]
+    *rows, last = tensor["shape"]
+    return [*rows, last // 2] if last % 2 == 0 else [tensor["nbytes"]]
+
+
+class Samples(ckptfs.Case):
+    def assertHolds(self, mount, sample):
+        found = entries(mount.path)
+        for tensor in sample["tensors"]:
+            there = found.pop(tensor["path"][0])
+            entry = there.entry
+            self.assertEqual(hashlib.sha256(ckptfs.read(there.path)).hexdigest(), tensor["sha256"])
+            self.assertEqual(there.path.stat().st_size, tensor["nbytes"])
+            self.assertEqual(list(there.shape), expected_shape(tensor))
+            self.assertEqual(entry["file_offset"], tensor["offset"])
+            if tensor["dtype"] is not None:
+                self.assertEqual(there.dtype, tensor["dtype"])
+            if tensor["dtype"] is None or tensor["stored_dtype"] == "F4":
+                self.assertEqual(entry["stored_dtype"], tensor["stored_dtype"])
+                self.assertEqual(entry["stored_shape"], tensor["shape"])
+        tied = {name for name, tensor in found.items() if "tied_to" in tensor.entry}
+        self.assertEqual(set(found), tied)
+        summary = ckptfs.meta(mount.path)["_ckptfs"]
+        self.assertEqual(summary["format"], "safetensors")
+        self.assertEqual(summary.get("metadata"), sample["metadata"] or None)
+
+    def test_every_file_is_shown_or_refused_as_the_reference_does(self):
+        counts = {"accept": 0, "refuse": 0, "opaque": 0, "either": 0}
+        for name, sample in EXPECTED.items():
+            with self.subTest(name):
+                ours = sample["ours"] if sample["ours"] in counts else "either"
+                counts[ours] += 1
+                mountpoint = self.mountpoint()
+                done = self.ckptfs(FOLDER / name, mountpoint)
+                if done.returncode != 0:
+                    self.assertIn(ours, ("refuse", "either"), done.stderr)
+                    self.assertIn(done.returncode, (FORMAT, DAMAGED, LIMITS))
+                    self.assertRegex(done.stderr, rf"\Ackptfs: {FOLDER / name}: .+\n\Z")
+                    self.assertTrue(done.stderr[:-1].isprintable())
+                    continue
+                with ckptfs.Mount(mountpoint, self.daemon_of(mountpoint), done.stderr) as mount:
+                    self.assertNotEqual(ours, "refuse")
+                    if ours == "accept":
+                        self.assertHolds(mount, sample)
+                    if ours == "opaque":
+                        entry = entries(mount.path)["x"].entry
+                        self.assertEqual(entry["stored_dtype"], sample["tensors"][0]["stored_dtype"])
+        self.assertGreater(counts["accept"], 30)
+        self.assertGreater(counts["refuse"], 60)
+        self.assertEqual(counts["opaque"], 4)
+
+    def test_tied_names_are_hard_links_to_the_kept_ones(self):
+        mount = self.mount(FOLDER / "tied_model.safetensors")
+        head, embed = mount / "head/weight.memmap", mount / "embed/weight.memmap"
+        self.assertEqual(head.stat().st_ino, embed.stat().st_ino)
+        self.assertEqual(head.stat().st_nlink, 2)
+        self.assertEqual(view.entries(mount / "head")["weight"]["tied_to"], "embed.weight")
+
+    def test_torch_reads_the_same_values(self):
+        if torch is None:
+            self.skip_avoidable(MISSING)
+        mount = self.mount(FOLDER / "dtypes.safetensors")
+        with safe_open(FOLDER / "dtypes.safetensors", "pt") as reference:
+            names = set(reference.keys())
+            for name in sorted(names):
+                with self.subTest(name):
+                    tensor = reference.get_tensor(name)
+                    leaf = entries(mount.path)[name]
+                    self.assertEqual(f"{tensor.dtype}", leaf.dtype)
+                    self.assertEqual(tuple(tensor.shape), leaf.shape)
+                    raw = tensor.contiguous().view(torch.uint8).numpy().tobytes()
+                    self.assertEqual(ckptfs.read(leaf.path), raw)
+        self.assertEqual(set(entries(mount.path)), names)
+
+
+class Random(ckptfs.Case):
+    """Files that safetensors writes here and now."""
+
+    def setUp(self):
+        if torch is None:
+            self.skip_avoidable(MISSING)
+
+    def test_files_of_save_file_hold_what_was_saved(self):
+        dtypes = (torch.float32, torch.bfloat16, torch.int64, torch.uint8, torch.bool,
+                  torch.float8_e4m3fn, torch.complex64, torch.uint16)
+        for seed in range(10 if ckptfs.IS_SANITIZED else 40):
+            with self.subTest(seed=seed):
+                rng = random.Random(seed)
+                tensors = {}
+                for i in range(rng.randrange(1, 30)):
+                    dtype = rng.choice(dtypes)
+                    shape = [rng.choice((0, 1, 2, 3, 7)) for _ in range(rng.randrange(4))]
+                    count = int(torch.tensor(shape).prod()) if shape else 1
+                    data = bytearray(rng.randbytes(count * dtype.itemsize) or b"\0")
+                    if dtype is torch.bool:
+                        data = bytearray(b & 1 for b in data)
+                    flat = torch.frombuffer(data, dtype=torch.uint8)[:count * dtype.itemsize]
+                    tensors[f"layer.{i % 5}.w{i}"] = flat.clone().view(dtype).reshape(shape)
+                file = self.scratch() / "model.safetensors"
+                save_file(tensors, file, {"seed": str(seed)})
+                mount = self.mount(file)
+                self.assertEqual(
+                    {name: (t.dtype, t.shape, ckptfs.read(t.path))
+                     for name, t in entries(mount.path).items()},
+                    {name: (f"{t.dtype}", tuple(t.shape),
+                            t.reshape(-1).view(torch.uint8).numpy().tobytes())
+                     for name, t in tensors.items()})
+                mount.unmount()
+
+    def test_a_model_of_save_model_has_all_names_of_its_tied_tensors(self):
+        model = torch.nn.Module()
+        model.embed = torch.nn.Embedding(5, 3)
+        model.head = torch.nn.Linear(3, 5, bias=False)
+        model.head.weight = model.embed.weight
+        file = self.scratch() / "model.safetensors"
+        save_model(model, str(file))
+        mount = self.mount(file)
+        raw = model.embed.weight.detach().numpy().tobytes()
+        self.assertEqual(ckptfs.read(mount / "embed/weight.memmap"), raw)
+        self.assertEqual(ckptfs.read(mount / "head/weight.memmap"), raw)
+
+    def test_a_file_that_another_user_wrote_says_that_it_may_not_be_read(self):
+        if os.geteuid() == 0:
+            self.skipTest("root may read every file")
+        file = self.scratch() / "model.safetensors"
+        save_file({"w": torch.zeros(2)}, file)
+        file.chmod(0)
+        self.assertRefused(self.ckptfs(file, self.mountpoint()), ckptfs.SOURCE,
+                           f"{file}: cannot open: Permission denied")
+
+
+class Hostile(ckptfs.Case):
+    """What small and large headers may cost."""
+
+    def setUp(self):
+        self.file = self.scratch() / "model.safetensors"
+
+    def refuse(self, code, pattern, seconds=1):
+        start = time.monotonic()
+        done = self.ckptfs(self.file, self.mountpoint())
+        self.assertRefusedLike(done, code, f"{self.file}: {pattern}")
+        if not ckptfs.IS_SANITIZED:
+            self.assertLess(time.monotonic() - start, seconds)
+
+    def test_a_header_that_the_file_does_not_have(self):
+        self.file.write_bytes(struct.pack("<Q", 99_999_999) + b'{"a":')
+        self.refuse(DAMAGED, "header: needs 99999999 bytes, but only 5 are left: "
+                             "the file is truncated")
+
+    def test_a_header_of_exabytes(self):
+        self.file.write_bytes(struct.pack("<Q", 1 << 39) + b'{"a":')
+        self.refuse(LIMITS, "header: has 549755813888 bytes, but 100000000 is the most")
+
+    def test_a_hundred_thousand_tensors_on_one_range(self):
+        entry = '{"dtype":"U8","shape":[4],"data_offsets":[0,4]}'
+        write(self.file, "{" + ",".join(f'"{i}":{entry}' for i in range(100_000)) + "}", b"abcd")
+        self.refuse(DAMAGED, "tensor '.*': begins at byte 0 of the data, but .* ends at byte 4")
+
+    def test_a_name_a_hundred_thousand_times(self):
+        entry = '{"dtype":"U8","shape":[0],"data_offsets":[0,0]}'
+        write(self.file, "{" + ",".join(f'"x":{entry}' for _ in range(100_000)) + "}")
+        self.refuse(DAMAGED, "header: 'x' occurs twice")
+
+    def test_a_million_brackets(self):
+        write(self.file, '{"x":' + "[" * 1_000_000)
+        self.refuse(DAMAGED, "header: tensor 'x': is a list, but must be an object")
+
+    def test_a_million_brackets_where_they_are_ignored(self):
+        write(self.file, '{"x":{"y":' + "[" * 1_000_000)
+        self.refuse(LIMITS, "header: is nested more than 64 deep")
+
+    def test_a_name_of_a_megabyte(self):
+        entry = '{"dtype":"U8","shape":[0],"data_offsets":[0,0]}'
+        write(self.file, '{"' + "x" * 1_000_000 + f'":{entry}}}')
+        self.refuse(LIMITS, "header: a name has 1000000 bytes, but 65536 is the most")
+
+    def test_a_file_that_shrinks_while_it_is_mounted(self):
+        write(self.file, '{"w":{"dtype":"U8","shape":[8192],"data_offsets":[0,8192]}}', bytes(8192))
+        mount = self.mount(self.file)
+        os.truncate(self.file, 4000)
+        with self.assertRaises(OSError):
+            ckptfs.read(mount / "w.memmap")

@@ -1,0 +1,28 @@
+// Files of safetensors for tests.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "parser/byte_source.h"
+#include "parser/layer/memory.h"
+
+namespace ckptfs {
+
+// Returns the file with that header and that data.
+inline std::string SafetensorsFile(std::string_view header, std::string_view data) {
+  std::string file;
+  for (unsigned i = 0; i < sizeof(uint64_t); ++i) {
+    file += static_cast<char>(uint64_t{header.size()} >> (8 * i) & 0xFFU);
+  }
+  return file.append(header).append(data);
+}
+
+inline ByteSourcePtr Safetensors(std::string_view header, std::string_view data) {
+  return std::make_shared<MemorySource>(SafetensorsFile(header, data));
+}
+
+}  // namespace ckptfs
