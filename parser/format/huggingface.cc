@@ -1,0 +1,116 @@
+// The sharded checkpoints of Hugging Face: files of any format, each of which has some of the
+// tensors, and an index in JSON that tells which; see huggingface/index.h.
+//
+// The files are called model-00001-of-00003.safetensors or pytorch_model-00001-of-00003.bin as a
+// rule, but only the index counts. A file that is missing or damaged costs its tensors and no
+// others.
+
+#include <algorithm>
+#include <cerrno>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "parser/detect.h"
+#include "parser/error.h"
+#include "parser/format.h"
+#include "parser/format/huggingface/index.h"
+#include "parser/format/huggingface/merge.h"
+
+namespace ckptfs {
+namespace huggingface {
+namespace {
+
+// "model.safetensors.index.json", and "model.safetensors.index.fp16.json" for a variant.
+bool IsIndexName(std::string_view name) {
+  return !name.starts_with('.') && name.ends_with(".json") &&
+         name.find(".index.") != std::string_view::npos;
+}
+
+bool IsOfSafetensors(std::string_view name) {
+  return name.find(".safetensors.index.") != std::string_view::npos;
+}
+
+// Of other frameworks, whose weights may lie in the same directory.
+bool IsForeign(std::string_view name) {
+  return name.find(".h5.index.") != std::string_view::npos ||
+         name.find(".msgpack.index.") != std::string_view::npos;
+}
+
+// Where there are two, for safetensors and for pickles, both tell about the same tensors.
+std::string Find(const Folder& /*folder*/, std::span<const std::string> files) {
+  std::vector<std::string> indexes;
+  for (const std::string& name : files) {
+    if (IsIndexName(name) && !IsForeign(name)) indexes.push_back(name);
+  }
+  if (std::ranges::any_of(indexes, IsOfSafetensors)) {
+    std::erase_if(indexes, [](const std::string& name) { return !IsOfSafetensors(name); });
+  }
+  if (indexes.empty()) return {};
+  if (indexes.size() > 1) {
+    Fail(ENOTSUP, "is a directory with {} indexes of checkpoints, {}: name the one to mount",
+         indexes.size(), Listed(indexes));
+  }
+  return indexes.front();
+}
+
+bool IsIndex(std::string_view file, const Probe& probe) {
+  const std::string_view head(reinterpret_cast<const char*>(probe.head.data()), probe.head.size());
+  const size_t first = head.find_first_not_of(" \t\r\n");
+  return IsIndexName(file) && first != std::string_view::npos && head[first] == '{';
+}
+
+// Whether the lack is ours and not that of a file.
+bool IsOurs(int error) { return error == EMFILE || error == ENFILE || error == ENOMEM; }
+
+// A file of the index, or why there is none.
+struct Shard {
+  ByteSourcePtr file;
+  std::vector<Error> error;  // One, if there is no file.
+};
+
+Shard Open(const Folder& folder, const std::string& name) try {
+  return {.file = folder.Open(name), .error = {}};
+} catch (const Error& e) {
+  if (IsOurs(e.code())) throw WithContext(name, e);
+  return {.file = nullptr, .error = {WithContext(name, e)}};
+}
+
+void Read(size_t number, const std::string& name, const Shard& shard, Merger& merger) {
+  if (!shard.file) return merger.AddBroken(number, shard.error.front());
+  Checkpoint checkpoint;
+  try {
+    checkpoint = ReadCheckpoint(shard.file, name);
+  } catch (const Error& e) {
+    if (IsOurs(e.code())) throw;
+    return merger.AddBroken(number, e);
+  }
+  merger.Add(number, std::move(checkpoint));
+}
+
+Checkpoint Parse(const Folder& folder, const std::string& name) {
+  const ByteSourcePtr file = folder.Open(name);
+  Budget of_index = Budget::ForFile(file->size());
+  const Index index = ReadIndex(*file, of_index);
+  std::vector<Shard> shards;
+  uint64_t size = file->size();
+  for (const std::string& shard : index.shards) {
+    shards.push_back(Open(folder, shard));
+    if (shards.back().file) size += shards.back().file->size();
+  }
+  // Each file has a budget of its own while it is read; what is left of all of them has this one.
+  Budget budget = Budget::ForFile(size);
+  Merger merger(index, budget);
+  for (size_t i = 0; i < shards.size(); ++i) Read(i, index.shards[i], shards[i], merger);
+  return merger.Finish();
+}
+
+}  // namespace
+}  // namespace huggingface
+
+extern const FolderFormat huggingface_format{.name = "huggingface",
+                                             .find = huggingface::Find,
+                                             .is_index = huggingface::IsIndex,
+                                             .parse = huggingface::Parse};
+
+}  // namespace ckptfs

@@ -1,0 +1,209 @@
+#include "parser/format/huggingface/merge.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <iterator>
+#include <memory>
+#include <utility>
+#include <variant>
+
+#include "parser/codec/json_reader.h"
+#include "parser/json.h"
+#include "parser/layer/memory.h"
+
+namespace ckptfs::huggingface {
+namespace {
+
+uint64_t CostOf(const std::vector<Note>& notes) {
+  uint64_t cost = notes.size() * sizeof(Note);
+  for (const Note& note : notes) cost += note.second.size();
+  return cost;
+}
+
+// What a group and all that is in it take, the files in the tree included. The depth of the
+// recursion is that of the tree, which its format has bounded.
+uint64_t CostOf(const Group& group);
+
+uint64_t CostOf(const Member& member) {
+  const uint64_t cost = 2 * sizeof member + member.key.text.size();
+  if (const auto* tensor = std::get_if<Tensor>(&member.content)) {
+    return cost + CostOf(tensor->notes) + tensor->shape.size() * sizeof(uint64_t) +
+           tensor->error.size() + tensor->member.size();
+  }
+  if (const auto* value = std::get_if<Value>(&member.content)) {
+    return cost + CostOf(value->notes) + value->json.size();
+  }
+  return cost + CostOf(*std::get<std::unique_ptr<Group>>(member.content));
+}
+
+uint64_t CostOf(const Group& group) {
+  uint64_t cost = sizeof group + CostOf(group.notes);
+  for (const Member& member : group.members) cost += CostOf(member);
+  return cost;
+}
+
+std::vector<Note>& NotesOf(Member& member) {
+  if (auto* tensor = std::get_if<Tensor>(&member.content)) return tensor->notes;
+  if (auto* value = std::get_if<Value>(&member.content)) return value->notes;
+  return std::get<std::unique_ptr<Group>>(member.content)->notes;
+}
+
+// A list of texts in JSON as a set.
+class TextSet final : public json::Visitor {
+ public:
+  TextSet(std::set<std::string>& texts, Budget& budget) : texts_(texts), budget_(budget) {}
+
+  void Text(std::string& text) override {
+    const auto [place, is_new] = texts_.insert(std::move(text));
+    if (is_new) budget_.Charge(sizeof(std::string) + place->size() + 8 * sizeof(void*));
+  }
+
+ private:
+  std::set<std::string>& texts_;
+  Budget& budget_;
+};
+
+template <typename Texts>
+std::string ListOf(const Texts& texts) {
+  std::string list = "[";
+  for (const std::string_view text : texts) {
+    json::AppendString(list, text);
+    list += ',';
+  }
+  if (list.size() == 1) return "[]";
+  list.back() = ']';
+  return list;
+}
+
+std::string Tensors(size_t count) {
+  return count == 1 ? "1 tensor is" : fmt::format("{} tensors are", count);
+}
+
+}  // namespace
+
+Merger::Merger(const Index& index, Budget& budget)
+    : index_(index),
+      budget_(budget),
+      shards_(index.shards.size()),
+      is_found_(index.weights.size()) {}
+
+void Merger::Add(size_t shard, Checkpoint checkpoint) {
+  Shard& added = shards_.at(shard);
+  added.notes = fmt::format("\"format\":{}", json::String(checkpoint.format));
+  AddNotes(added, checkpoint.root.notes);
+  AddNotes(added, checkpoint.notes);
+  for (const std::string& warning : checkpoint.warnings) {
+    budget_.Charge(sizeof(std::string) + index_.shards[shard].size() + warning.size());
+    merged_.warnings.push_back(fmt::format("{}: {}", index_.shards[shard], warning));
+  }
+  if (readable_ == 0) merged_.root.python_type = checkpoint.root.python_type;
+  if (merged_.root.python_type != checkpoint.root.python_type) merged_.root.python_type.clear();
+  for (Member& member : checkpoint.root.members) AddMember(shard, std::move(member));
+  ++readable_;
+}
+
+void Merger::AddMember(size_t shard, Member member) {
+  const bool is_text = member.key.kind == Key::Kind::kText;
+  const size_t weight = is_text ? index_.Find(member.key.text) : Index::kNone;
+  if (weight != Index::kNone) {
+    if (index_.weights[weight].shard != shard) {
+      ++shards_[shard].superseded;
+      return;
+    }
+    is_found_[weight] = true;
+  }
+  std::vector<Note>& notes = NotesOf(member);
+  notes.emplace_back("file", json::String(index_.shards[shard]));
+  if (weight == Index::kNone) notes.emplace_back("not_in_index", "true");
+  budget_.Charge(CostOf(member));
+  merged_.root.members.push_back(std::move(member));
+}
+
+void Merger::AddNotes(Shard& shard, const std::vector<Note>& notes) {
+  for (const auto& [name, json] : notes) {
+    const bool is_global = name == "globals";
+    if (is_global || name == "globals_refused_by_weights_only") {
+      TextSet texts(is_global ? globals_ : refused_globals_, budget_);
+      json::Read(MemorySource(json), 0, json.size(), budget_, texts);
+      continue;
+    }
+    budget_.Charge(name.size() + json.size());
+    shard.notes += fmt::format(",\"{}\":{}", name, json);
+  }
+}
+
+void Merger::AddBroken(size_t shard, const Error& error) {
+  shards_.at(shard).error = error.what();
+  if (errors_.empty()) errors_.push_back(error);
+}
+
+// Members for what is in the index and in no file.
+void Merger::AddLost() {
+  for (size_t i = 0; i < is_found_.size(); ++i) {
+    if (is_found_[i]) continue;
+    const Weight& weight = index_.weights[i];
+    Shard& shard = shards_[weight.shard];
+    ++shard.lost;
+    Tensor tensor{.dtype = Dtype::kOpaque, .foreign_dtype = "unknown", .shape = {1}, .data = {}};
+    tensor.data.length = 1;
+    tensor.error = !shard.error.empty()
+                       ? shard.error
+                       : fmt::format("{} does not have it", index_.shards[weight.shard]);
+    tensor.notes.emplace_back("file", json::String(index_.shards[weight.shard]));
+    Member member{{weight.name}, std::move(tensor)};
+    budget_.Charge(CostOf(member));
+    merged_.root.members.push_back(std::move(member));
+  }
+}
+
+// What is lost comes first: of many warnings the terminal shows the first ones.
+void Merger::TellLost() {
+  std::vector<std::string> told;
+  for (size_t i = 0; i < shards_.size(); ++i) {
+    const Shard& shard = shards_[i];
+    if (!shard.error.empty()) {
+      told.push_back(fmt::format("{}: {} lost", shard.error, Tensors(shard.lost)));
+    } else if (shard.lost > 0) {
+      told.push_back(fmt::format("{}: does not have all that the index says: {} lost",
+                                 index_.shards[i], Tensors(shard.lost)));
+    }
+    if (shard.superseded > 0) {
+      told.push_back(fmt::format("{}: {} left out, because the index has them in other files",
+                                 index_.shards[i], Tensors(shard.superseded)));
+    }
+  }
+  merged_.warnings.insert(merged_.warnings.begin(), std::make_move_iterator(told.begin()),
+                          std::make_move_iterator(told.end()));
+  std::vector<std::string_view> names;
+  for (size_t i = 0; i < is_found_.size(); ++i) {
+    if (!is_found_[i]) names.push_back(index_.weights[i].name);
+  }
+  if (names.empty()) return;
+  merged_.notes.emplace_back("lost", ListOf(names));
+  budget_.Charge(merged_.notes.back().second.size());
+}
+
+Checkpoint Merger::Finish() {
+  if (readable_ == 0) {
+    throw WithContext(fmt::format("none of its {} files can be read", shards_.size()),
+                      errors_.front());
+  }
+  AddLost();
+  if (!index_.metadata.empty()) merged_.notes.emplace_back("index_metadata", index_.metadata);
+  TellLost();
+  if (!globals_.empty()) {
+    merged_.notes.emplace_back("globals", ListOf(globals_));
+    merged_.notes.emplace_back("globals_refused_by_weights_only", ListOf(refused_globals_));
+  }
+  std::string notes = "{";
+  for (size_t i = 0; i < shards_.size(); ++i) {
+    json::AppendString(notes, index_.shards[i]);
+    notes += fmt::format(":{{{}}},", shards_[i].notes);
+  }
+  notes.back() = '}';
+  merged_.notes.emplace_back("shards", std::move(notes));
+  return std::move(merged_);
+}
+
+}  // namespace ckptfs::huggingface
