@@ -1,6 +1,7 @@
 // The program: a table of contents. Each step may fail, and which one it was says the exit status.
 
 #include <malloc.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -20,6 +21,7 @@
 #include "fs/mountpoint.h"
 #include "fs/options.h"
 #include "fs/session.h"
+#include "fs/strict.h"
 #include "fs/tensordict.h"
 #include "fs/tree.h"
 #include "parser/error.h"
@@ -60,6 +62,8 @@ ExitCode ExitCodeOf(Step step, int error) {
     case ESTALE:
     case ETIMEDOUT:
       return ExitCode::kSource;
+    case EMFILE:
+    case ENFILE:
     case ENOSPC:
       return ExitCode::kUnexpected;
     default:
@@ -83,6 +87,14 @@ int Guard(Log& log, const Step& step, const std::function<int()>& body) {
   return static_cast<int>(code);
 }
 
+// A checkpoint in many files keeps a descriptor for each, and the usual limit is 1024.
+void RaiseFileLimit() {
+  rlimit limit = {};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 void TellWarnings(Log& log, const std::string& source, const std::vector<std::string>& warnings) {
   constexpr size_t kMost = 10;
   for (const std::string& warning : std::span(warnings).first(std::min(kMost, warnings.size()))) {
@@ -93,9 +105,10 @@ void TellWarnings(Log& log, const std::string& source, const std::vector<std::st
   }
 }
 
-Tree ReadTree(const ByteSourcePtr& source, const Options& options, Log& log) {
+Tree ReadTree(const Source& source, const Options& options, Log& log) {
   Checkpoint checkpoint = ReadCheckpoint(source);
-  TellWarnings(log, source->name(), checkpoint.warnings);
+  if (options.strict) CheckWhole(checkpoint, source.name());
+  TellWarnings(log, source.name(), checkpoint.warnings);
   return LayOut(std::move(checkpoint), {.is_flat = options.flat,
                                         .has_attributes = options.xattr,
                                         .source = Redacted(options.source),
@@ -111,7 +124,7 @@ std::string NameInMountTable(const std::string& source) {
 int Serve(const Options& options, Log& log, const std::function<void()>& mounted) {
   Step step = Step::kOpen;
   return Guard(log, step, [&] {
-    ByteSourcePtr source;
+    Source source;
     try {
       source = OpenSource(options.source);
     } catch (const Error& e) {
@@ -125,8 +138,8 @@ int Serve(const Options& options, Log& log, const std::function<void()>& mounted
     CheckFuse();
     if (options.is_fake) return 0;
     ::malloc_trim(0);  // Reading has left holes that serving will not need.
-    Session session(tree, source->modified(), NameInMountTable(options.source), options, log);
-    source.reset();
+    Session session(tree, source.modified(), NameInMountTable(options.source), options, log);
+    source = {};
     step = Step::kServe;
     log.Info("mounted on {}", options.mountpoint);
     mounted();
@@ -149,6 +162,7 @@ int Main(const std::string& program, std::span<const char* const> arguments) {
     FillStandardDescriptors();
     // A caller that is gone, or a connection that is closed, is an error code and no death.
     std::signal(SIGPIPE, SIG_IGN);
+    RaiseFileLimit();
     step = Step::kCommandLine;
     Options options = ParseOptions(program, arguments);
     if (options.help) return Print(Usage());

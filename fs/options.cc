@@ -54,6 +54,7 @@ struct MountFlag {
 constexpr MountFlag kMountFlags[] = {
     {"flat", "do not make directories of the dots in names", &Options::flat},
     {"xattr", "tell dtype, shape and more as extended attributes", &Options::xattr},
+    {"strict", "do not mount if a tensor is damaged or missing", &Options::strict},
     {"allow_other", "let other users read the mount", &Options::allow_other},
     {"auto_unmount", "unmount even if ckptfs is killed", &Options::auto_unmount},
     {"nonempty", "mount over files or over another mount", &Options::nonempty},

@@ -23,6 +23,7 @@ struct Options {
   bool allow_other = false;
   bool auto_unmount = false;
   bool nonempty = false;     // Mount over a directory with files, or over another mount.
+  bool strict = false;       // Do not mount if a tensor is damaged or missing.
   bool flat = false;         // Do not split keys at dots.
   bool xattr = false;        // Extended attributes on tensor files.
   std::optional<uid_t> uid;  // Owner of all files; else the user who mounts.

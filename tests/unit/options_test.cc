@@ -42,6 +42,7 @@ TEST(Options, AreOffUnlessTheyAreGiven) {
   EXPECT_FALSE(options.allow_other);
   EXPECT_FALSE(options.auto_unmount);
   EXPECT_FALSE(options.nonempty);
+  EXPECT_FALSE(options.strict);
   EXPECT_FALSE(options.flat);
   EXPECT_FALSE(options.xattr);
   EXPECT_FALSE(options.uid.has_value());
@@ -65,6 +66,8 @@ TEST(Options, EachListAddsToTheOnesBefore) {
   EXPECT_TRUE(options.nonempty);
   EXPECT_TRUE(options.no_fail);
 }
+
+TEST(Options, MayAskForAllTensorsToBeSound) { EXPECT_TRUE(ParseList("strict").strict); }
 
 TEST(Options, TellTheOwnerInDecimalAndThePermissionsInOctal) {
   const Options options = ParseList("uid=1000,gid=0,umask=027");
@@ -228,6 +231,7 @@ Unmount with: fusermount3 -u MOUNTPOINT
   -V, --version      print the version and exit
   -o flat            do not make directories of the dots in names
   -o xattr           tell dtype, shape and more as extended attributes
+  -o strict          do not mount if a tensor is damaged or missing
   -o allow_other     let other users read the mount
   -o auto_unmount    unmount even if ckptfs is killed
   -o nonempty        mount over files or over another mount

@@ -1,0 +1,68 @@
+#include "fs/strict.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "parser/error.h"
+
+namespace ckptfs {
+namespace {
+
+struct Count {
+  size_t tensors = 0;
+  size_t broken = 0;
+  std::string path;  // Of the first broken one.
+  std::string error;
+  bool is_value = false;
+};
+
+// Why a member is not all that was saved; empty if it is. A tensor of unknown size, and an object
+// that is lost, are values with an error; a tensor in pieces may have lost some of them.
+std::string ErrorOf(const Member& member) {
+  const auto note_of = [](const std::vector<Note>& notes, std::string_view name) {
+    const auto found = std::ranges::find(notes, name, &Note::first);
+    return found == notes.end() ? std::string() : found->second;
+  };
+  if (const auto* tensor = std::get_if<Tensor>(&member.content)) {
+    if (!tensor->error.empty()) return tensor->error;
+    return note_of(tensor->notes, "lost_chunks").empty() ? "" : "some of its pieces are lost";
+  }
+  const auto* value = std::get_if<Value>(&member.content);
+  return value == nullptr ? "" : note_of(value->notes, "error");
+}
+
+// The depth of the recursion is that of the tree, which its format has bounded.
+void Add(const Group& group, Count& count) {
+  for (const Member& member : group.members) {
+    if (const auto* child = std::get_if<std::unique_ptr<Group>>(&member.content)) {
+      const bool was_sound = count.broken == 0;
+      Add(**child, count);
+      if (was_sound && count.broken > 0) count.path = member.key.text + "." + count.path;
+      continue;
+    }
+    if (std::holds_alternative<Tensor>(member.content)) ++count.tensors;
+    const std::string error = ErrorOf(member);
+    if (error.empty() || ++count.broken > 1) continue;
+    count.path = member.key.text;
+    count.error = error;
+    count.is_value = std::holds_alternative<Value>(member.content);
+  }
+}
+
+}  // namespace
+
+void CheckWhole(const Checkpoint& checkpoint, std::string_view name) {
+  Count count;
+  Add(checkpoint.root, count);
+  if (count.broken == 0) return;
+  Fail(EBADMSG, "{}: {} {}: {}: {} of {} tensors cannot be read, and strict wants all of them",
+       name, count.is_value ? "value" : "tensor", Quoted(count.path), count.error, count.broken,
+       std::max(count.tensors, count.broken));
+}
+
+}  // namespace ckptfs

@@ -1,0 +1,65 @@
+#include "fs/strict.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "parser/error.h"
+
+namespace ckptfs {
+namespace {
+
+using testing::ThrowsMessage;
+
+Member TensorCalled(std::string name, std::string error = "") {
+  Tensor tensor;
+  tensor.error = std::move(error);
+  return {{std::move(name)}, std::move(tensor)};
+}
+
+TEST(Strict, TakesACheckpointWhoseTensorsCanAllBeRead) {
+  Checkpoint checkpoint;
+  checkpoint.root.members.push_back(TensorCalled("a"));
+  checkpoint.warnings.emplace_back("something else is odd");
+  EXPECT_NO_THROW(CheckWhole(checkpoint, "m.pth"));
+}
+
+TEST(Strict, TellsTheFirstTensorThatCannotBeReadAndHowManyThereAre) {
+  auto inner = std::make_unique<Group>();
+  inner->members.push_back(TensorCalled("b"));
+  inner->members.push_back(TensorCalled("c", "data/7 is missing"));
+  auto outer = std::make_unique<Group>();
+  outer->members.push_back({{"inner"}, std::move(inner)});
+  Checkpoint checkpoint;
+  checkpoint.root.members.push_back(TensorCalled("a"));
+  checkpoint.root.members.push_back({{"outer"}, std::move(outer)});
+  checkpoint.root.members.push_back(TensorCalled("d", "data/8 is missing"));
+  EXPECT_THAT([&] { CheckWhole(checkpoint, "m.pth"); },
+              ThrowsMessage<Error>("m.pth: tensor 'outer.inner.c': data/7 is missing: 2 of 4 "
+                                   "tensors cannot be read, and strict wants all of them"));
+}
+
+TEST(Strict, CountsATensorThatHasLostSomeOfItsPieces) {
+  Checkpoint checkpoint;
+  checkpoint.root.members.push_back(TensorCalled("a"));
+  std::get<Tensor>(checkpoint.root.members[0].content).notes.emplace_back("lost_chunks", "[1]");
+  EXPECT_THAT([&] { CheckWhole(checkpoint, "dcp"); },
+              ThrowsMessage<Error>("dcp: tensor 'a': some of its pieces are lost: 1 of 1 tensors "
+                                   "cannot be read, and strict wants all of them"));
+}
+
+TEST(Strict, CountsAnObjectThatIsLost) {
+  Checkpoint checkpoint;
+  Value lost{.json = "null", .python_type = "", .notes = {}};
+  lost.notes.emplace_back("error", "\"it is gone\"");
+  checkpoint.root.members.push_back({{"step"}, std::move(lost)});
+  EXPECT_THAT([&] { CheckWhole(checkpoint, "dcp"); },
+              ThrowsMessage<Error>("dcp: value 'step': \"it is gone\": 1 of 1 tensors cannot be "
+                                   "read, and strict wants all of them"));
+}
+
+}  // namespace
+}  // namespace ckptfs
