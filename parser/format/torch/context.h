@@ -10,14 +10,15 @@
 
 #include "parser/budget.h"
 #include "parser/byte_source.h"
+#include "parser/format/torch/nested.h"
+#include "parser/format/torch/reading.h"
 #include "parser/format/torch/storage.h"
-#include "parser/layer/panel_cache.h"
 
 namespace ckptfs::torch {
 
 // Belongs to one thread.
 struct Context {
-  Budget& budget;
+  Reading& reading;
   Storages& storages;
   bool is_big_endian = false;  // The storages are.
 
@@ -25,11 +26,13 @@ struct Context {
   std::span<const std::byte> pickle;
   Record pickle_record;
 
-  // What gathered tensors keep between reads; theirs long after this is gone.
-  std::shared_ptr<PanelCache> panels = std::make_shared<PanelCache>();
-
   // Sources of tensors that must be gathered, by what they show, so that tied ones share theirs.
-  std::unordered_map<std::string, ByteSourcePtr> gathered;
+  std::unordered_map<std::string, ByteSourcePtr> gathered = {};
+
+  // Storages that are files inside of the pickle.
+  NestedStorages nested = {};
+
+  Budget& budget = reading.budget;
 };
 
 }  // namespace ckptfs::torch

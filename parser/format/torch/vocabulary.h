@@ -40,6 +40,7 @@ enum class Known : uint8_t {
   kSize,
   kDevice,
   kLayout,
+  kTransparent,  // TorchScript's wrappers: the value is the first argument
   // NumPy.
   kArray,       // _reconstruct, then BUILD
   kFromBuffer,  // how protocol 5 spells arrays
@@ -65,6 +66,8 @@ enum class Known : uint8_t {
   kRebuildJagged,
   kRebuildWrapper,
   kUninitialized,
+  // Storages that are files: parser/format/torch/nested.h
+  kLoadFromBytes,
 };
 
 // What calling `target` means.

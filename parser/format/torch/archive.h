@@ -1,0 +1,66 @@
+// The zip archives of PyTorch: in all of them each name begins with one folder, and the members
+// below it are called records.
+
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "parser/budget.h"
+#include "parser/byte_source.h"
+#include "parser/codec/zip.h"
+#include "parser/format/torch/storage.h"
+
+namespace ckptfs::torch {
+
+class Archive {
+ public:
+  // What wrote an archive shows in the records it has.
+  enum class Kind {
+    kSaved,      // torch.save: data.pkl
+    kScript,     // torch.jit.save: data.pkl and constants.pkl
+    kPackage,    // torch.package: .data/extern_modules
+    kExport,     // torch.export.save: archive_format
+    kOldExport,  // torch.export.save before 2.9: serialized_state_dict.pt, without a folder
+  };
+
+  // Reads the directory of the archive that `data` is. What it keeps is charged to `budget`.
+  // Throws Error: EBADMSG and ENOTSUP for what is no archive of PyTorch, or not one alone.
+  Archive(Extent data, Budget& budget);
+
+  Kind kind() const { return kind_; }
+
+  // "folder/"
+  const std::string& prefix() const { return prefix_; }
+
+  // All members, those outside of the folder included.
+  std::span<const zip::Member> members() const { return directory_.members(); }
+
+  // Returns null if there is no such record.
+  const zip::Member* Find(std::string_view record) const {
+    return directory_.Find(prefix_ + std::string(record));
+  }
+
+  // Where the bytes of a record are. Does not throw.
+  Record Open(const std::string& record) const;
+
+  // The bytes of a record that is read whole. Throws Error.
+  std::vector<std::byte> Read(const std::string& record, Budget& budget) const;
+
+  // Whether the storages are big-endian. Throws Error(EBADMSG) if that is not clear.
+  bool IsBigEndian(Budget& budget) const;
+
+ private:
+  bool FindPickle();
+  void FindKind();
+
+  Extent data_;
+  zip::Directory directory_;
+  std::string prefix_;
+  Kind kind_ = Kind::kSaved;
+};
+
+}  // namespace ckptfs::torch

@@ -1,0 +1,25 @@
+#include "parser/format/torch/archives.h"
+
+#include <fmt/format.h>
+
+#include <vector>
+
+#include "parser/format/torch/pickled.h"
+
+namespace ckptfs::torch {
+
+void AddPickleOf(const Archive& archive, const PickleOfArchive& which, Reading& reading,
+                 Checkpoint& checkpoint) {
+  const std::vector<std::byte> bytes = archive.Read(which.record, reading.budget);
+  Storages storages(reading.budget, [&](std::string_view key) {
+    return archive.Open(fmt::format("{}{}{}", which.storages, key, which.suffix));
+  });
+  Context context{.reading = reading,
+                  .storages = storages,
+                  .is_big_endian = which.is_big_endian,
+                  .pickle = bytes,
+                  .pickle_record = archive.Open(which.record)};
+  AddPickle(which.record, context, checkpoint);
+}
+
+}  // namespace ckptfs::torch

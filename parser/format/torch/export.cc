@@ -1,0 +1,202 @@
+// torch.export: what torch.export.save writes since 2.9, an archive without a pickle:
+//
+//   folder/data/weights/MODEL_weights_config.json        which tensor is what view of which record
+//   folder/data/weights/weight_0                         the bytes of a storage
+//   folder/data/constants/MODEL_constants_config.json    the same of constants
+//   folder/models/MODEL.json                             the graph, and no concern of ours
+//
+// A tensor that is no plain one is a file of torch.save as a record. Before 2.9 all of them were in
+// one such file, in an archive without a folder.
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "parser/error.h"
+#include "parser/format/torch/archives.h"
+#include "parser/format/torch/context.h"
+#include "parser/format/torch/export_config.h"
+#include "parser/format/torch/saved.h"
+#include "parser/format/torch/tensor.h"
+#include "parser/json.h"
+
+namespace ckptfs::torch {
+namespace {
+
+// The numbers of torch._export.serde.schema.ScalarType.
+std::optional<Dtype> DtypeOfNumber(uint64_t number) {
+  constexpr std::pair<uint64_t, Dtype> kTypes[] = {
+      {1, Dtype::kUint8},           {2, Dtype::kInt8},
+      {3, Dtype::kInt16},           {4, Dtype::kInt32},
+      {5, Dtype::kInt64},           {6, Dtype::kFloat16},
+      {7, Dtype::kFloat32},         {8, Dtype::kFloat64},
+      {9, Dtype::kComplex32},       {10, Dtype::kComplex64},
+      {11, Dtype::kComplex128},     {12, Dtype::kBool},
+      {13, Dtype::kBfloat16},       {28, Dtype::kUint16},
+      {29, Dtype::kFloat8E4m3fn},   {30, Dtype::kFloat8E5m2},
+      {31, Dtype::kFloat8E4m3fnuz}, {32, Dtype::kFloat8E5m2fnuz},
+      {33, Dtype::kFloat8E8m0fnu},  {34, Dtype::kUint32},
+      {35, Dtype::kUint64}};
+  for (const auto& [known, dtype] : kTypes) {
+    if (known == number) return dtype;
+  }
+  return {};
+}
+
+// Adds what one config lists, to one group.
+class Section {
+ public:
+  // `folder` is that of the config and of the records that it names: "data/weights/".
+  Section(const Archive& archive, std::string folder, bool is_big_endian, Reading& reading,
+          Checkpoint& checkpoint)
+      : archive_(archive),
+        folder_(std::move(folder)),
+        storages_(reading.budget, [](std::string_view) { return Record(); }),
+        context_{.reading = reading, .storages = storages_, .is_big_endian = is_big_endian},
+        checkpoint_(checkpoint) {}
+
+  void Add(ExportedTensor exported, Group& group) {
+    context_.budget.Charge(2 * sizeof(Member) + exported.name.size());
+    Content content = ContentOf(exported);
+    group.members.push_back({{std::move(exported.name), Key::Kind::kText}, std::move(content)});
+  }
+
+ private:
+  Content ContentOf(const ExportedTensor& exported) {
+    Tensor tensor;
+    try {
+      const Record record = archive_.Open(folder_ + exported.record);
+      if (!record.error.empty()) throw Error(EBADMSG, record.error);
+      if (exported.is_pickled) return Unpickled(record);
+      Fill(exported, record, tensor);
+      return tensor;
+    } catch (const Error& e) {
+      if (e.code() == EFBIG) throw;
+      checkpoint_.warnings.push_back(
+          fmt::format("tensor {}: {}: reading it will fail", Quoted(exported.name), e.what()));
+      return Damaged(std::move(tensor), e);
+    }
+  }
+
+  // A tensor of a subclass, or an object.
+  Content Unpickled(const Record& record) {
+    Checkpoint saved = ReadSaved(record.data, context_.reading);
+    for (std::string& warning : saved.warnings) {
+      checkpoint_.warnings.push_back(std::move(warning));
+    }
+    if (saved.root.members.size() == 1) return std::move(saved.root.members.front().content);
+    return std::make_unique<Group>(std::move(saved.root));
+  }
+
+  void Fill(const ExportedTensor& exported, const Record& record, Tensor& tensor) {
+    const auto dtype = DtypeOfNumber(exported.dtype);
+    if (!dtype) Fail(ENOTSUP, "is of type {}, which we do not know", exported.dtype);
+    constexpr uint64_t kStrided = 7;
+    if (exported.layout != kStrided) {
+      Fail(ENOTSUP, "has the layout {}, but must be strided ({})", exported.layout, kStrided);
+    }
+    const Storage storage = {.record = record,
+                             .type = {.dtype = *dtype},
+                             .size = record.data.length,
+                             .location = exported.device};
+    const View view{.dtype = *dtype,
+                    .shape = exported.sizes,
+                    .stride = exported.strides,
+                    .is_big_endian = context_.is_big_endian && SwapSize(*dtype) > 1};
+    if (exported.is_parameter) {
+      tensor.notes.emplace_back("python_type", "\"torch.nn.parameter.Parameter\"");
+    }
+    if (exported.requires_grad) tensor.notes.emplace_back("requires_grad", "true");
+    if (exported.device != "cpu") {
+      tensor.notes.emplace_back("location", json::String(exported.device));
+    }
+    FillView(storage, exported.offset, view, context_, tensor);
+  }
+
+  const Archive& archive_;
+  const std::string folder_;
+  Storages storages_;  // None: the records are found by their names.
+  Context context_;
+  Checkpoint& checkpoint_;
+};
+
+struct Kind {
+  std::string_view folder;  // "data/weights/"
+  std::string_view ending;  // Of the config, after the name of the model.
+  std::string_view group;
+};
+
+constexpr Kind kKinds[] = {{"data/weights/", "_weights_config.json", "state_dict"},
+                           {"data/constants/", "_constants_config.json", "constants"}};
+
+// The names of the models, in the order of the archive.
+std::vector<std::string> ModelsOf(const Archive& archive) {
+  std::vector<std::string> models;
+  const std::string folder = archive.prefix() + std::string(kKinds[0].folder);
+  for (const zip::Member& member : archive.members()) {
+    if (!member.name.starts_with(folder) || !member.name.ends_with(kKinds[0].ending)) continue;
+    const std::string_view name = member.name.substr(folder.size());
+    models.emplace_back(name.substr(0, name.size() - kKinds[0].ending.size()));
+  }
+  return models;
+}
+
+}  // namespace
+
+void AddExport(const Archive& archive, bool is_big_endian, Reading& reading,
+               Checkpoint& checkpoint) {
+  const std::vector<std::string> models = ModelsOf(archive);
+  if (models.empty()) Fail(EBADMSG, "is an archive of torch.export without weights");
+  for (const std::string& model : models) {
+    Group* parent = &checkpoint.root;
+    if (models.size() > 1) {
+      auto group = std::make_unique<Group>();
+      parent = group.get();
+      checkpoint.root.members.push_back({{model, Key::Kind::kText}, std::move(group)});
+    }
+    for (const Kind& kind : kKinds) {
+      const std::string record = fmt::format("{}{}{}", kind.folder, model, kind.ending);
+      if (archive.Find(record) == nullptr) continue;
+      auto group = std::make_unique<Group>();
+      Section section(archive, std::string(kind.folder), is_big_endian, reading, checkpoint);
+      try {
+        const Record opened = archive.Open(record);
+        if (!opened.error.empty()) throw Error(EBADMSG, opened.error);
+        ReadExportConfig(opened.data, reading.budget, [&](ExportedTensor exported) {
+          section.Add(std::move(exported), *group);
+        });
+      } catch (const Error& e) {
+        throw WithContext(record, e);
+      }
+      parent->members.push_back({{std::string(kind.group), Key::Kind::kText}, std::move(group)});
+    }
+  }
+}
+
+void AddOldExport(const Archive& archive, Reading& reading, Checkpoint& checkpoint) {
+  constexpr std::pair<std::string_view, std::string_view> kFiles[] = {
+      {"serialized_state_dict.pt", "state_dict"}, {"serialized_constants.pt", "constants"}};
+  for (const auto& [record, name] : kFiles) {
+    if (archive.Find(record) == nullptr) continue;
+    const Record opened = archive.Open(std::string(record));
+    if (!opened.error.empty()) throw Error(EBADMSG, opened.error);
+    Checkpoint saved;
+    try {
+      saved = ReadSaved(opened.data, reading);
+    } catch (const Error& e) {
+      throw WithContext(record, e);
+    }
+    for (std::string& warning : saved.warnings) checkpoint.warnings.push_back(std::move(warning));
+    checkpoint.root.members.push_back(
+        {{std::string(name), Key::Kind::kText}, std::make_unique<Group>(std::move(saved.root))});
+  }
+}
+
+}  // namespace ckptfs::torch

@@ -1,0 +1,32 @@
+// A part of a source as a source of its own.
+
+#pragma once
+
+#include <cassert>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "parser/byte_source.h"
+
+namespace ckptfs {
+
+// For what counts its offsets from its own beginning, but lies in the middle of a file.
+class Slice final : public ByteSource {
+ public:
+  explicit Slice(Extent extent) : extent_(std::move(extent)) {}
+
+  std::string name() const override { return extent_.source->name(); }
+  uint64_t size() const override { return extent_.length; }
+  timespec modified() const override { return extent_.source->modified(); }
+
+  void ReadAt(uint64_t offset, std::span<std::byte> buffer) const override {
+    assert(offset <= size() && buffer.size() <= size() - offset);
+    extent_.source->ReadAt(extent_.offset + offset, buffer);
+  }
+
+ private:
+  const Extent extent_;
+};
+
+}  // namespace ckptfs

@@ -1,0 +1,228 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "parser/detect.h"
+#include "parser/error.h"
+#include "parser/layer/memory.h"
+#include "tests/support/pickle_writer.h"
+#include "tests/support/sources.h"
+#include "tests/support/zip_writer.h"
+
+namespace ckptfs {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Pair;
+using testing::ThrowsMessage;
+
+// A dict of the tensor `key` in the storage "0".
+std::string OneTensor(std::string_view key) {
+  return PickleWriter()
+      .EmptyDict()
+      .Text(key)
+      .Tensor("Byte", "0", 4, {.offset = 0, .shape = {4}, .stride = {1}})
+      .SetItem()
+      .Finish();
+}
+
+// A tuple of the tensor in the storage "0".
+std::string OneConstant() {
+  return PickleWriter()
+      .Mark()
+      .Tensor("Byte", "0", 4, {.offset = 0, .shape = {4}, .stride = {1}})
+      .Tuple()
+      .Finish();
+}
+
+TEST(Script, FindsTheStoragesOfEachPickleBesideIt) {
+  const Checkpoint checkpoint = ReadCheckpoint(ZipWriter()
+                                                   .Add("m/data.pkl", OneTensor("w"))
+                                                   .Add("m/data/0", "abcd")
+                                                   .Add("m/constants.pkl", OneConstant())
+                                                   .Add("m/constants/0", "efgh")
+                                                   .Source());
+  EXPECT_EQ(ReadString(TensorAt(checkpoint, "w").data), "abcd");
+  EXPECT_EQ(ReadString(TensorAt(checkpoint, "constants/0").data), "efgh");
+}
+
+TEST(Script, HasNoConstantsWhereThereAreNone) {
+  const Checkpoint checkpoint =
+      ReadCheckpoint(ZipWriter()
+                         .Add("m/data.pkl", OneTensor("w"))
+                         .Add("m/data/0", "abcd")
+                         .Add("m/constants.pkl", PickleWriter().Mark().Tuple().Finish())
+                         .Source());
+  EXPECT_EQ(checkpoint.root.members.size(), 1U);
+}
+
+TEST(Script, SeesThroughTypedContainers) {
+  const std::string pickle = PickleWriter()
+                                 .EmptyDict()
+                                 .Text("l")
+                                 .Global("torch.jit._pickle", "build_intlist")
+                                 .Mark()
+                                 .Raw("](K\1K\2e")
+                                 .Tuple()
+                                 .Reduce()
+                                 .SetItem()
+                                 .Finish();
+  const Checkpoint checkpoint =
+      ReadCheckpoint(ZipWriter()
+                         .Add("m/data.pkl", pickle)
+                         .Add("m/constants.pkl", PickleWriter().Mark().Tuple().Finish())
+                         .Source());
+  EXPECT_EQ(ValueAt(checkpoint, "l").json, "[1,2]");
+}
+
+TEST(Script, RefusesBrokenConstants) {
+  const ByteSourcePtr source = ZipWriter()
+                                   .Add("m/data.pkl", OneTensor("w"))
+                                   .Add("m/data/0", "abcd")
+                                   .Add("m/constants.pkl", "\x80\x02")
+                                   .Source();
+  EXPECT_THAT([&] { ReadCheckpoint(source); },
+              ThrowsMessage<Error>("memory: constants.pkl: pickle ends at byte 2 without STOP"));
+}
+
+TEST(Package, ShowsEachPickleByItsPath) {
+  const Checkpoint checkpoint = ReadCheckpoint(ZipWriter()
+                                                   .Add("p/a/b/net.pkl", OneTensor("w"))
+                                                   .Add("p/a/one.pkl", OneTensor("v"))
+                                                   .Add("p/.data/0.storage", "abcd")
+                                                   .Add("p/.data/extern_modules", "")
+                                                   .Source());
+  EXPECT_EQ(ReadString(TensorAt(checkpoint, "a/b/net/w").data), "abcd");
+  EXPECT_EQ(ReadString(TensorAt(checkpoint, "a/one/v").data), "abcd");
+}
+
+TEST(Package, LeavesOutAPickleThatIsDamaged) {
+  const Checkpoint checkpoint = ReadCheckpoint(ZipWriter()
+                                                   .Add("p/a/bad.pkl", "\xff")
+                                                   .Add("p/a/one.pkl", OneTensor("v"))
+                                                   .Add("p/.data/0.storage", "abcd")
+                                                   .Add("p/.data/extern_modules", "")
+                                                   .Source());
+  EXPECT_EQ(ReadString(TensorAt(checkpoint, "a/one/v").data), "abcd");
+  EXPECT_THAT(checkpoint.warnings, ElementsAre(HasSubstr("a/bad.pkl: ")));
+}
+
+TEST(Package, IsRefusedIfEveryPickleIsDamaged) {
+  const ByteSourcePtr source =
+      ZipWriter().Add("p/a/bad.pkl", "\x80\x02").Add("p/.data/extern_modules", "").Source();
+  EXPECT_THAT([&] { ReadCheckpoint(source); },
+              ThrowsMessage<Error>("memory: a/bad.pkl: pickle ends at byte 2 without STOP"));
+}
+
+// An archive of torch.export with this table of weights, and one weight of four bytes.
+ByteSourcePtr Exported(std::string_view table) {
+  return ZipWriter()
+      .Add("x/archive_format", "pt2")
+      .Add("x/data/weights/weight_0", "abcd")
+      .Add("x/data/weights/model_weights_config.json", table)
+      .Source();
+}
+
+// A table of the tensor "t".
+std::string Table(std::string_view sizes, std::string_view strides, std::string_view offset = "0",
+                  std::string_view dtype = "1") {
+  return std::string(R"({"config":{"t":{"path_name":"weight_0","is_param":false,)") +
+         R"("use_pickle":false,"tensor_meta":{"layout":7,"requires_grad":true,"dtype":)" +
+         std::string(dtype) + R"(,"sizes":)" + std::string(sizes) + R"(,"strides":)" +
+         std::string(strides) + R"(,"storage_offset":{"as_int":)" + std::string(offset) + "}}}}}";
+}
+
+TEST(Export, ShowsAViewOfAWeight) {
+  const Checkpoint checkpoint = ReadCheckpoint(
+      Exported(Table(R"([{"as_int":2},{"as_int":2}])", R"([{"as_int":1},{"as_int":2}])")));
+  const Tensor& tensor = TensorAt(checkpoint, "state_dict/t");
+  EXPECT_EQ(ReadString(tensor.data), "acbd");
+  EXPECT_EQ(tensor.notes, (std::vector<Note>{{"requires_grad", "true"}, {"stride", "[1,2]"}}));
+}
+
+TEST(Export, AWeightThatIsTooShortIsDamaged) {
+  const Checkpoint checkpoint =
+      ReadCheckpoint(Exported(Table(R"([{"as_int":2}])", R"([{"as_int":1}])", "3")));
+  EXPECT_EQ(TensorAt(checkpoint, "state_dict/t").error,
+            "reaches 2 bytes from element 3 on, but data/weights/weight_0 has 4 bytes");
+  EXPECT_THAT(checkpoint.warnings,
+              ElementsAre("tensor 't': reaches 2 bytes from element 3 on, but "
+                          "data/weights/weight_0 has 4 bytes: reading it will fail"));
+}
+
+TEST(Export, ATypeThatItDoesNotKnowIsTold) {
+  const Checkpoint checkpoint =
+      ReadCheckpoint(Exported(Table(R"([{"as_int":2}])", R"([{"as_int":1}])", "0", "99")));
+  EXPECT_THAT(ValueAt(checkpoint, "state_dict/t").notes,
+              Contains(Pair("error", "\"is of type 99, which we do not know\"")));
+}
+
+TEST(Export, RefusesANegativeSize) {
+  EXPECT_THAT(
+      [] { ReadCheckpoint(Exported(Table(R"([{"as_int":-2}])", R"([{"as_int":1}])"))); },
+      ThrowsMessage<Error>("memory: data/weights/model_weights_config.json: tensor 't': a size, "
+                           "stride or offset is '-2'"));
+}
+
+TEST(Export, RefusesATableThatIsNoJson) {
+  EXPECT_THAT([] { ReadCheckpoint(Exported("{\"config\":")); },
+              ThrowsMessage<Error>(HasSubstr("data/weights/model_weights_config.json: ")));
+}
+
+TEST(Export, RefusesAnArchiveWithoutWeights) {
+  const ByteSourcePtr source = ZipWriter().Add("x/archive_format", "pt2").Source();
+  EXPECT_THAT([&] { ReadCheckpoint(source); },
+              ThrowsMessage<Error>("memory: is an archive of torch.export without weights"));
+}
+
+TEST(Export, ShowsTheStateOfOneBefore29) {
+  const std::string saved =
+      ZipWriter().Add("s/data.pkl", OneTensor("w")).Add("s/data/0", "abcd").Finish();
+  const Checkpoint checkpoint =
+      ReadCheckpoint(ZipWriter().Add("serialized_state_dict.pt", saved).Source());
+  const Tensor& tensor = TensorAt(checkpoint, "state_dict/w");
+  EXPECT_EQ(ReadString(tensor.data), "abcd");
+  EXPECT_TRUE(tensor.is_in_file);
+}
+
+TEST(Globals, AreToldWithThoseThatWeightsOnlyRefuses) {
+  const std::string pickle = PickleWriter()
+                                 .EmptyDict()
+                                 .Text("a")
+                                 .Global("posix", "system")
+                                 .Mark()
+                                 .Text("true")
+                                 .Tuple()
+                                 .Reduce()
+                                 .SetItem()
+                                 .Text("b")
+                                 .Global("torch", "float32")
+                                 .SetItem()
+                                 .Finish();
+  const Checkpoint checkpoint = ReadCheckpoint(TorchArchive(pickle, {}));
+  EXPECT_THAT(checkpoint.notes, Contains(Pair("globals", R"(["posix.system","torch.float32"])")));
+  EXPECT_THAT(checkpoint.notes,
+              Contains(Pair("globals_refused_by_weights_only", R"(["posix.system"])")));
+}
+
+TEST(PlainPickle, ShowsValuesOfAFileThatTorchDidNotWrite) {
+  const std::string pickle = PickleWriter().EmptyDict().Text("a").Int(3).SetItem().Finish();
+  const Checkpoint checkpoint = ReadCheckpoint(std::make_shared<MemorySource>(pickle));
+  EXPECT_EQ(checkpoint.format, "pickle");
+  EXPECT_EQ(ValueAt(checkpoint, "a").json, "3");
+}
+
+TEST(PlainPickle, HasNoStorages) {
+  EXPECT_THAT([] { ReadCheckpoint(std::make_shared<MemorySource>(OneTensor("w"))); },
+              ThrowsMessage<Error>("memory: tensor 'w': a pickle by itself has no storages"));
+}
+
+}  // namespace
+}  // namespace ckptfs
