@@ -15,6 +15,8 @@
 #include "fs/tensordict_levels.h"
 #include "fs/tensordict_meta.h"
 #include "fs/tensordict_names.h"
+#include "parser/json.h"
+#include "parser/secret_hash.h"
 
 namespace ckptfs {
 namespace {
@@ -80,7 +82,7 @@ class Names {
     }
     std::vector<std::pair<std::string_view, uint32_t>> entries;
     entries.reserve(names_.size());
-    std::unordered_set<std::string_view> taken;
+    std::unordered_set<std::string_view, SecretHash> taken;
     size_t begin = 0;
     for (const auto& [end, inode] : names_) {
       const auto name = std::string_view(text_).substr(begin, end - begin);
@@ -131,6 +133,7 @@ class Layout {
 
   void LayOutGroup(Pending& pending) {
     if (!options_.is_flat) room_ += kRoomPerMember * pending.group.members.size();
+    if (!pending.group.about.empty()) summary_ = json::Object(pending.group.about);
     const Levels levels(pending.group, room_);
     std::vector<uint32_t> inodes(levels.count());
     inodes[0] = pending.inode;
@@ -216,7 +219,7 @@ class Layout {
   TreeBuilder builder_;
   TensorFiles files_;
   std::deque<Pending> pending_;
-  std::string summary_;  // For the meta.json of the root, which comes first.
+  std::string summary_;  // For the next meta.json: of the root, which comes first, or of a tensor.
   size_t room_;
 
   // Of the directory at hand; here to keep their memory.

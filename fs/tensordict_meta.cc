@@ -87,6 +87,15 @@ void AppendOriginal(std::string& out, const EntryName& name) {
 // Whether tensordict has a name for the type and torch can map it from a file.
 bool IsLoadable(Dtype dtype) { return dtype >= Dtype::kBool && dtype <= Dtype::kComplex128; }
 
+// Whether a user gets the tensor from its bytes by viewing them as another type. Quantized ones
+// need their quantizer, too.
+bool IsViewOfBytes(Dtype dtype) {
+  constexpr Dtype kQuantized[] = {Dtype::kQint8, Dtype::kQuint8, Dtype::kQint32, Dtype::kQuint4x2,
+                                  Dtype::kQuint2x4};
+  return !IsLoadable(dtype) && dtype != Dtype::kOpaque && ElementsPerItem(dtype) == 1 &&
+         std::ranges::count(kQuantized, dtype) == 0;
+}
+
 // Whether torch can count the elements and strides of the shape. A tensor without elements may have
 // any other dimensions.
 bool IsCountable(const std::vector<uint64_t>& shape) {
@@ -134,6 +143,11 @@ void AppendView(std::string& out, const Tensor& tensor) {
   if (!is_loadable || !is_countable) {
     out += ",\"x_shape\":";
     AppendShape(out, tensor.shape);
+  }
+  if (IsViewOfBytes(tensor.dtype) && IsCountable(tensor.shape)) {
+    out.append(",\"recipe\":\"tensor.view(torch.").append(Name(tensor.dtype)) += ").reshape(";
+    AppendShape(out, tensor.shape);
+    out += ")\"";
   }
 }
 

@@ -60,14 +60,18 @@ struct Group {
   std::vector<Member> members;  // In the order of the checkpoint. Keys may occur twice.
   std::string python_type;      // Where it is no dict: "list", "torch.nn.modules.linear.Linear".
   std::vector<Note> notes;
+
+  // Not empty: a tensor that is made of its members. What it is, and how it is put together:
+  // "class", "shape", "recipe", ..., which its own meta.json tells.
+  std::vector<Note> about;
 };
+
+using Content = std::variant<std::unique_ptr<Group>, Tensor, Value>;
 
 struct Member {
   Key key;
-  std::variant<std::unique_ptr<Group>, Tensor, Value> content;
+  Content content;
 };
-
-constexpr size_t kMaxDimensions = 64;  // PyTorch's limit and NumPy's.
 
 // The root is a group, also where the checkpoint is a single tensor or a single value: then it has
 // one member, `tensor` or `value`.

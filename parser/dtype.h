@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -46,6 +47,9 @@ enum class Dtype : uint8_t {
   kBits2x4,
   kBits4x2,
 };
+
+// Of a tensor: PyTorch's limit and NumPy's.
+constexpr size_t kMaxDimensions = 64;
 
 // Bytes of one element; of kQuint4x2 and kQuint2x4 the bytes of one packed group.
 unsigned ItemSize(Dtype dtype);

@@ -50,6 +50,12 @@ def without_elements(*_):
     return torch.empty(0, device="meta")
 
 
+def sparse_csr(_, data):
+    """Stands in for a constructor that torch no longer has under its old name."""
+    rows, columns, values, size = data
+    return torch.sparse_csr_tensor(rows, columns, values, size)
+
+
 def attribute(owner, name):
     """Stands in for getattr, by which enums travel."""
     return None if issubclass(owner, StandIn) else getattr(owner, name)
@@ -64,7 +70,8 @@ def rebuild_from_type(function, kind, arguments, state):
 
 class Unpickler(pickle.Unpickler):
     REPLACED = {("builtins", "getattr"): attribute, ("__builtin__", "getattr"): attribute,
-                ("torch._tensor", "_rebuild_from_type_v2"): rebuild_from_type}
+                ("torch._tensor", "_rebuild_from_type_v2"): rebuild_from_type,
+                ("torch._utils", "_rebuild_sparse_csr_tensor"): sparse_csr}
 
     def find_class(self, module, name):
         if (module, name) in self.REPLACED:
@@ -102,6 +109,30 @@ def is_composite(tensor):
             or tensor.is_quantized and tensor.qscheme() not in (torch.per_tensor_affine,
                                                                  torch.per_tensor_symmetric)
             or isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin))
+
+
+def parts(tensor):
+    """The tensors that a composite one is made of: [(name, tensor)]."""
+    if tensor.is_quantized:
+        return [("int_repr", tensor.int_repr()), ("scales", tensor.q_per_channel_scales()),
+                ("zero_points", tensor.q_per_channel_zero_points())]
+    if tensor.is_nested and tensor.layout is torch.jagged:
+        inner = [("_values", tensor._values), ("_offsets", tensor._offsets),
+                 ("_lengths", tensor._lengths)]
+        return [(name, part) for name, part in inner if part is not None]
+    if tensor.is_nested:
+        return [("buffer", tensor.values()), ("sizes", tensor._nested_tensor_size()),
+                ("strides", tensor._nested_tensor_strides()),
+                ("offsets", tensor._nested_tensor_storage_offsets())]
+    if tensor.layout is torch.sparse_coo:
+        return [("indices", tensor._indices()), ("values", tensor._values())]
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [("crow_indices", tensor.crow_indices()), ("col_indices", tensor.col_indices()),
+                ("values", tensor.values())]
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return [("ccol_indices", tensor.ccol_indices()), ("row_indices", tensor.row_indices()),
+                ("values", tensor.values())]
+    return []
 
 
 def raw(tensor):
@@ -144,12 +175,20 @@ def array_leaf(array):
 
 
 def flatten(value, keys=(), above=()):
-    """Yields (keys, leaf) for each tensor, and (keys, None) for each composite one."""
+    """Yields (keys, leaf) for each tensor, composite ones by their parts, and (keys, None) for each
+    that has no elements anywhere."""
     if id(value) in above:
         return
     above = (*above, id(value))
     if isinstance(value, torch.Tensor):
-        yield keys, None if is_composite(value) else leaf(value)
+        if not is_composite(value):
+            yield keys, leaf(value)
+            return
+        pieces = parts(value)
+        if not pieces:
+            yield keys, None
+        for name, part in pieces:
+            yield (*keys, name), leaf(part)
     elif isinstance(value, (torch.storage.TypedStorage, torch.storage.UntypedStorage)):
         kind = getattr(value, "dtype", torch.uint8)
         yield keys, leaf(torch.empty(0, dtype=kind).set_(value.untyped(), 0, (len(value),), (1,)))
@@ -176,7 +215,7 @@ def flatten(value, keys=(), above=()):
 
 
 def tensors(root):
-    """As view.tensors, and the dotted keys of composite tensors."""
+    """As view.tensors, and the dotted keys of tensors without elements anywhere."""
     found, composite = collections.defaultdict(list), []
     if isinstance(root, (torch.Tensor, numpy.ndarray)):
         root = {"tensor": root}

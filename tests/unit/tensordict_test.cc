@@ -528,16 +528,18 @@ TEST(Meta, ListsTypesThatTensorDictKnows) {
 TEST(Meta, ListsOtherTypesAsBytes) {
   EXPECT_EQ(TypeOf(Dtype::kFloat8E4m3fn, {2, 3}),
             R"({"shape":[2,3],"dtype":"torch.uint8","x_dtype":"torch.float8_e4m3fn",)"
-            R"("x_shape":[2,3]})");
+            R"x("x_shape":[2,3],"recipe":"tensor.view(torch.float8_e4m3fn).reshape([2,3])"})x");
   EXPECT_EQ(TypeOf(Dtype::kQint32, {1, 2}),
             R"({"shape":[1,8],"dtype":"torch.uint8","x_dtype":"torch.qint32","x_shape":[1,2]})");
   EXPECT_EQ(TypeOf(Dtype::kBits16, {0, 2}),
-            R"({"shape":[0,4],"dtype":"torch.uint8","x_dtype":"torch.bits16","x_shape":[0,2]})");
+            R"({"shape":[0,4],"dtype":"torch.uint8","x_dtype":"torch.bits16","x_shape":[0,2],)"
+            R"x("recipe":"tensor.view(torch.bits16).reshape([0,2])"})x");
 }
 
 TEST(Meta, ListsScalarsOfOtherTypesAsBytes) {
   EXPECT_EQ(TypeOf(Dtype::kBits16, {}),
-            R"({"shape":[2],"dtype":"torch.uint8","x_dtype":"torch.bits16","x_shape":[]})");
+            R"({"shape":[2],"dtype":"torch.uint8","x_dtype":"torch.bits16","x_shape":[],)"
+            R"x("recipe":"tensor.view(torch.bits16).reshape([])"})x");
 }
 
 TEST(Meta, ListsPackedTypesAsBytes) {

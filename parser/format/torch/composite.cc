@@ -1,13 +1,31 @@
-// Tensors that have no dense bytes of their own: they are told apart here, and described.
+// What the constructors are given that make tensors of other tensors:
+//
+//   _rebuild_sparse_tensor             layout, (indices, values, size[, is_coalesced]) for COO,
+//   else
+//                                      layout, (compressed indices, plain indices, values, size)
+//   _rebuild_nested_tensor             buffer, sizes, strides, offsets
+//   _rebuild_njt                       keyword arguments: values, offsets, lengths, ...
+//   _rebuild_qtensor                   storage, offset, size, stride, (scheme, scales, zero points,
+//                                      axis), requires_grad, hooks
+//   _rebuild_wrapper_subclass          class, dtype, size, stride, storage offset, layout, device,
+//                                      requires_grad; the state that comes with it has the tensors
+//   _rebuild_meta_tensor_no_storage    dtype, size, stride, requires_grad
+
+#include "parser/format/torch/composite.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <span>
 #include <string_view>
+#include <utility>
 
 #include "parser/error.h"
+#include "parser/format/torch/attributes.h"
 #include "parser/format/torch/bare.h"
+#include "parser/format/torch/distributed.h"
 #include "parser/format/torch/numpy.h"
 #include "parser/format/torch/repr.h"
 #include "parser/format/torch/tensor.h"
@@ -35,6 +53,7 @@ TensorForm FormOf(const Bare& bare) {
     case Known::kRebuildTensor:
     case Known::kRebuildTensorV2:
     case Known::kRebuildTensorV3:
+    case Known::kLoadFromBytes:
       return TensorForm::kDense;
     case Known::kRebuildQuantized:
       return bare.arguments.size() > 4 && IsPerTensor(bare.arguments[4]) ? TensorForm::kDense
@@ -54,6 +73,211 @@ TensorForm FormOf(const Bare& bare) {
   return TensorForm::kNone;
 }
 
+void Require(Values arguments, size_t count) {
+  if (arguments.size() < count) {
+    Fail(EBADMSG, "is made of {} arguments, but needs {}", arguments.size(), count);
+  }
+}
+
+void AddText(Composite& composite, std::string_view name, std::string_view text) {
+  composite.about.emplace_back(name, json::String(text));
+}
+
+void AddShape(Composite& composite, const std::vector<uint64_t>& shape) {
+  composite.about.emplace_back("shape", fmt::format("[{}]", fmt::join(shape, ",")));
+}
+
+// The name that `torch.serialization._get_layout` is given: "torch.sparse_coo".
+std::string LayoutOf(const Value& layout) {
+  if (pickle::IsObject(layout)) {
+    const Values arguments = ItemsOf(ObjectOf(layout).arguments);
+    if (arguments.size() == 1 && arguments[0].kind == Kind::kText) {
+      return std::string(arguments[0].text());
+    }
+  }
+  return Repr(layout);
+}
+
+void ComposeCoo(Values data, Composite& composite) {
+  Require(data, 3);
+  const std::vector<uint64_t> shape = Numbers(data[2], "size");
+  composite.parts = {{"indices", data[0]}, {"values", data[1]}};
+  AddShape(composite, shape);
+  std::string coalesced;
+  if (data.size() > 3 && data[3].kind == Kind::kBool) {
+    const bool is_coalesced = data[3].integer != 0;
+    composite.about.emplace_back("is_coalesced", is_coalesced ? "true" : "false");
+    coalesced = is_coalesced ? ", is_coalesced=True" : "";
+  }
+  AddText(
+      composite, "recipe",
+      fmt::format("torch.sparse_coo_tensor(indices, values, {}{})", TupleText(shape), coalesced));
+}
+
+// CSR and BSR compress the rows, CSC and BSC the columns; the B is for blocks.
+void ComposeCompressed(std::string_view layout, Values data, Composite& composite) {
+  constexpr std::string_view kPrefix = "torch.sparse_";
+  constexpr std::string_view kByRows[] = {"csr", "bsr"};
+  constexpr std::string_view kByColumns[] = {"csc", "bsc"};
+  const std::string_view kind = layout.starts_with(kPrefix) ? layout.substr(kPrefix.size()) : "";
+  const bool is_by_rows = std::ranges::count(kByRows, kind) != 0;
+  if (!is_by_rows && std::ranges::count(kByColumns, kind) == 0) {
+    Fail(ENOTSUP, "has the layout {}, which we do not know", Quoted(layout));
+  }
+  Require(data, 4);
+  const std::vector<uint64_t> shape = Numbers(data[3], "size");
+  const std::string_view compressed = is_by_rows ? "crow_indices" : "ccol_indices";
+  const std::string_view plain = is_by_rows ? "col_indices" : "row_indices";
+  composite.parts = {
+      {std::string(compressed), data[0]}, {std::string(plain), data[1]}, {"values", data[2]}};
+  AddShape(composite, shape);
+  AddText(composite, "recipe",
+          fmt::format("torch.sparse_{}_tensor({}, {}, values, {})", kind, compressed, plain,
+                      TupleText(shape)));
+}
+
+void ComposeSparse(Values arguments, Composite& composite) {
+  Require(arguments, 2);
+  if (arguments[1].kind != Kind::kTuple) Fail(EBADMSG, "its components are no tuple");
+  const std::string layout = LayoutOf(arguments[0]);
+  AddText(composite, "layout", layout);
+  if (layout == "torch.sparse_coo") {
+    ComposeCoo(ItemsOf(arguments[1]), composite);
+  } else {
+    ComposeCompressed(layout, ItemsOf(arguments[1]), composite);
+  }
+}
+
+void ComposeNested(Values arguments, Composite& composite) {
+  Require(arguments, 4);
+  AddText(composite, "layout", "torch.strided");
+  composite.about.emplace_back("shape", "null");
+  composite.about.emplace_back("is_nested", "true");
+  composite.parts = {{"buffer", arguments[0]},
+                     {"sizes", arguments[1]},
+                     {"strides", arguments[2]},
+                     {"offsets", arguments[3]}};
+  AddText(composite, "recipe",
+          "torch._utils._rebuild_nested_tensor(buffer, sizes, strides, offsets)");
+}
+
+void ComposeJagged(Values arguments, Composite& composite) {
+  Require(arguments, 1);
+  const auto attribute = [&](std::string_view name) {
+    const Value* found = AttributeOf(arguments[0], name);
+    return found == nullptr ? Value() : *found;
+  };
+  const Value ragged = attribute("_ragged_idx");
+  const int64_t dimension = ragged.kind == Kind::kInt ? ragged.integer : 1;
+  const bool has_lengths = attribute("lengths").kind != Kind::kNone;
+  AddText(composite, "layout", "torch.jagged");
+  composite.about.emplace_back("shape", "null");
+  composite.about.emplace_back("is_nested", "true");
+  composite.about.emplace_back("ragged_idx", std::to_string(dimension));
+  composite.parts = {{"_values", attribute("values")}, {"_offsets", attribute("offsets")}};
+  if (has_lengths) composite.parts.push_back({"_lengths", attribute("lengths")});
+  AddText(composite, "recipe",
+          fmt::format("torch.nested.nested_tensor_from_jagged(_values, _offsets{}, jagged_dim={})",
+                      has_lengths ? ", _lengths" : "", dimension));
+}
+
+void ComposeQuantized(const Value& value, Values arguments, Context& context,
+                      Composite& composite) {
+  Require(arguments, 5);
+  const Value& quantizer = arguments[4];
+  if (quantizer.kind != Kind::kTuple || ItemsOf(quantizer).size() != 4) {
+    Fail(EBADMSG, "its quantizer {} is no tuple of 4", Repr(quantizer));
+  }
+  const Values parts = ItemsOf(quantizer);
+  if (parts[3].kind != Kind::kInt) Fail(EBADMSG, "its axis is {}", Repr(parts[3]));
+  const Dtype dtype = StorageOf(arguments[0], context).type.dtype;
+  const std::vector<uint64_t> shape = Numbers(arguments[2], "size");
+  AddShape(composite, shape);
+  AddText(composite, "dtype", fmt::format("torch.{}", Name(dtype)));
+  AddText(composite, "scheme", Repr(parts[0]));
+  composite.about.emplace_back("axis", std::to_string(parts[3].integer));
+  composite.parts = {{"int_repr", value, true}, {"scales", parts[1]}, {"zero_points", parts[2]}};
+  if (ElementsPerItem(dtype) > 1) {
+    const std::vector<uint64_t> stride = Numbers(arguments[3], "stride");
+    AddText(
+        composite, "recipe",
+        fmt::format("torch._utils._rebuild_qtensor(torch.storage.TypedStorage("
+                    "wrap_storage=int_repr.untyped_storage(), dtype=torch.{}, _internal=True), "
+                    "0, {}, {}, (torch.per_channel_affine, scales, zero_points, {}), False, {{}})",
+                    Name(dtype), TupleText(shape), TupleText(stride), parts[3].integer));
+  } else {
+    AddText(
+        composite, "recipe",
+        fmt::format("torch._make_per_channel_quantized_tensor(int_repr, scales, zero_points, {})",
+                    parts[3].integer));
+  }
+}
+
+// Every attribute: who asked will see which of them hold tensors.
+void ComposeAttributes(const Value& state, Composite& composite) {
+  const auto add = [&](const Value& dict) {
+    const Values pairs = ItemsOf(dict);
+    for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
+      composite.parts.push_back({KeyOf(pairs[i]).text, pairs[i + 1]});
+    }
+  };
+  if (state.kind == Kind::kDict) {
+    add(state);
+  } else if (state.kind == Kind::kTuple) {
+    const Values items = ItemsOf(state);
+    const bool is_pair = items.size() == 2 && std::ranges::all_of(items, [](const Value& item) {
+                           return item.kind == Kind::kDict || item.kind == Kind::kNone;
+                         });
+    for (size_t i = 0; i < items.size(); ++i) {
+      if (!is_pair) {
+        composite.parts.push_back({fmt::format("state{}", i), items[i]});
+      } else if (items[i].kind == Kind::kDict) {
+        add(items[i]);
+      }
+    }
+  } else if (state.kind != Kind::kNone) {
+    composite.parts.push_back({"state", state});
+  }
+}
+
+void ComposeWrapper(const Bare& bare, Context& context, Composite& composite) {
+  Require(bare.arguments, 4);
+  const std::vector<uint64_t> shape = Numbers(bare.arguments[2], "size");
+  const std::vector<uint64_t> stride = Numbers(bare.arguments[3], "stride");
+  AddShape(composite, shape);
+  AddText(composite, "dtype", Repr(bare.arguments[1]));
+  const Value& kind = bare.arguments[0];
+  const Value state = bare.state == nullptr ? Value() : *bare.state;
+  if (pickle::IsGlobal(kind, "torch.distributed.tensor", "DTensor") ||
+      pickle::IsGlobal(kind, "torch.distributed._tensor.api", "DTensor") ||
+      pickle::IsGlobal(kind, "torch.distributed._tensor", "DTensor")) {
+    return ComposeDTensor(state, shape, stride, context, composite);
+  }
+  if (pickle::IsGlobal(kind, "torch.distributed._shard.sharded_tensor.api", "ShardedTensor")) {
+    return ComposeShardedTensor(state, composite);
+  }
+  ComposeAttributes(state, composite);
+  AddText(composite, "recipe",
+          fmt::format("cls.__tensor_unflatten__(parts, attributes, {}, {})", TupleText(shape),
+                      TupleText(stride)));
+}
+
+void ComposeMeta(Values arguments, Composite& composite) {
+  Require(arguments, 3);
+  const auto dtype = DtypeOf(arguments[0]);
+  const std::vector<uint64_t> shape = Numbers(arguments[1], "size");
+  AddText(composite, "device", "meta");
+  AddText(composite, "dtype", Repr(arguments[0]));
+  AddShape(composite, shape);
+  if (arguments.size() > 3 && arguments[3].kind == Kind::kBool) {
+    composite.about.emplace_back("requires_grad", arguments[3].integer != 0 ? "true" : "false");
+  }
+  if (!dtype) return;
+  AddText(composite, "recipe",
+          fmt::format("torch.empty_strided({}, {}, dtype=torch.{}, device='meta')",
+                      TupleText(shape), TupleText(Numbers(arguments[2], "stride")), Name(*dtype)));
+}
+
 }  // namespace
 
 TensorForm TensorFormOf(const Value& value) {
@@ -61,69 +285,51 @@ TensorForm TensorFormOf(const Value& value) {
   return pickle::IsObject(value) ? FormOf(BareOf(value)) : TensorForm::kNone;
 }
 
-std::string DescribeComposite(const Value& value, Budget& budget) {
-  const Bare bare = BareOf(value);
-  const Values arguments = bare.arguments;
-  std::string out = "{\"class\":";
-  const auto add = [&](std::string_view name, const Value& part) {
-    out += fmt::format(",\"{}\":{}", name, json::String(Repr(part)));
-  };
-  const auto add_numbers = [&](const Value& part) {
-    try {
-      out += fmt::format(",\"shape\":[{}]", fmt::join(Numbers(part, "size"), ","));
-    } catch (const Error&) {
-      add("shape", part);
-    }
-  };
+std::string TensorClassOf(const Bare& bare) {
   if (bare.function == Known::kUninitialized) {
-    out += json::String(pickle::GlobalName(ObjectOf(*bare.value).target));
-  } else if (bare.python_type != nullptr) {
-    out += json::String(Repr(*bare.python_type));
-  } else {
-    out += bare.is_parameter ? "\"torch.nn.parameter.Parameter\"" : "\"torch.Tensor\"";
+    return pickle::GlobalName(ObjectOf(*bare.value).target);
   }
+  if (bare.python_type != nullptr) return Repr(*bare.python_type);
+  return bare.is_parameter ? "torch.nn.parameter.Parameter" : "torch.Tensor";
+}
+
+std::string TupleText(const std::vector<uint64_t>& numbers) {
+  return fmt::format("({}{})", fmt::join(numbers, ", "), numbers.size() == 1 ? "," : "");
+}
+
+Composite ComposeOf(const Value& value, Context& context) {
+  const Bare bare = BareOf(value);
+  Composite composite;
+  AddText(composite, "class", TensorClassOf(bare));
   switch (bare.function) {
-    case Known::kRebuildMeta:  // dtype, size, stride, requires_grad
-      out += ",\"device\":\"meta\"";
-      if (!arguments.empty()) add("dtype", arguments[0]);
-      if (arguments.size() > 1) add_numbers(arguments[1]);
-      break;
-    case Known::kRebuildSparse:  // layout, (indices, values, size, ...) or (rows, columns, values,
-                                 // size)
+    case Known::kRebuildSparse:
     case Known::kRebuildSparseCsr:
-      if (arguments.size() == 2 && arguments[1].kind == Kind::kTuple) {
-        out += ",\"layout\":" + ValueOf(arguments[0], budget).json;
-        const Values data = ItemsOf(arguments[1]);
-        const bool is_coo = ValueOf(arguments[0], budget).json == "\"torch.sparse_coo\"";
-        const size_t size_at = is_coo ? 2 : 3;
-        if (data.size() > size_at) add_numbers(data[size_at]);
-      }
+      ComposeSparse(bare.arguments, composite);
       break;
     case Known::kRebuildNested:
-      out += ",\"layout\":\"nested\"";
+      ComposeNested(bare.arguments, composite);
       break;
     case Known::kRebuildJagged:
-      out += ",\"layout\":\"torch.jagged\"";
+      ComposeJagged(bare.arguments, composite);
       break;
-    case Known::kRebuildWrapper:  // class, dtype, size, ...
-      if (arguments.size() > 2) {
-        add("dtype", arguments[1]);
-        add_numbers(arguments[2]);
-      }
+    case Known::kRebuildQuantized:
+      ComposeQuantized(value, bare.arguments, context, composite);
       break;
-    case Known::kRebuildQuantized:  // storage, offset, size, stride, (scheme, ...), ...
-      if (arguments.size() > 4) {
-        add_numbers(arguments[2]);
-        const Value& quantizer = arguments[4];
-        if (quantizer.kind == Kind::kTuple && !ItemsOf(quantizer).empty()) {
-          add("quantizer", ItemsOf(quantizer)[0]);
-        }
-      }
+    case Known::kRebuildWrapper:
+      ComposeWrapper(bare, context, composite);
       break;
-    default:
+    case Known::kRebuildMeta:
+      ComposeMeta(bare.arguments, composite);
+      break;
+    default:  // kUninitialized: it has no shape yet.
       break;
   }
-  return out + "}";
+  const bool is_told = bare.function == Known::kRebuildMeta;
+  if (!is_told && bare.requires_grad != nullptr && bare.requires_grad->kind == Kind::kBool) {
+    composite.about.emplace_back("requires_grad",
+                                 bare.requires_grad->integer != 0 ? "true" : "false");
+  }
+  return composite;
 }
 
 }  // namespace ckptfs::torch

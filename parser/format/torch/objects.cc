@@ -11,6 +11,8 @@
 #include <utility>
 
 #include "parser/error.h"
+#include "parser/format/torch/bare.h"
+#include "parser/format/torch/composite.h"
 #include "parser/format/torch/python.h"
 #include "parser/format/torch/tensor.h"
 #include "parser/format/torch/value.h"
@@ -26,21 +28,19 @@ bool HasNode(const pickle::Value& value) {
          value.kind == Kind::kFrozenSet || value.kind == Kind::kDict || pickle::IsObject(value);
 }
 
+// Stands where an object lies in itself.
+ckptfs::Value Cycle() { return {.json = "\"...\"", .python_type = "cycle", .notes = {}}; }
+
 // The recursion is as deep as objects lie in one another, which CheckDepth bounds.
 class Walk {
  public:
   Walk(Context& context, Checkpoint& checkpoint) : context_(context), checkpoint_(checkpoint) {}
 
-  void AddRoot(const pickle::Value& root);
+  void AddRoot(const pickle::Value& wrapped);
 
  private:
-  using Content = std::variant<std::unique_ptr<Group>, Tensor, ckptfs::Value>;
-
   // What a member takes in our memory until the tree is built, in bytes, without its texts.
   static constexpr uint64_t kCostOfMember = sizeof(Member);
-
-  // A tensor that cannot be read is shown as a file of its size up to here, else as a value.
-  static constexpr uint64_t kMostForDamaged = uint64_t{1} << 40;
 
   static void CheckDepth(int depth) {
     if (depth > kMaxDepth) {
@@ -48,11 +48,13 @@ class Walk {
     }
   }
 
-  bool HasTensor(const pickle::Value& value, int depth);
+  bool HasTensor(const pickle::Value& wrapped, int depth);
   void FillGroup(const Meaning& meaning, Group& group, int depth);
   std::unique_ptr<Group> MakeGroup(const pickle::Value& value, int depth);
-  Content MakeContent(const pickle::Value& value, int depth);
-  Content MakeTensor(const pickle::Value& value);
+  Content MakeContent(const pickle::Value& wrapped, int depth);
+  Content MakeTensor(const pickle::Value& value, bool is_integers = false);
+  Content MakeComposite(const pickle::Value& value, int depth);
+  Content MakePart(const Part& part, int depth);
   Content MakeDamaged(Tensor tensor, const Error& error);
 
   Context& context_;
@@ -64,8 +66,9 @@ class Walk {
   std::optional<Error> first_damage_;
 };
 
-bool Walk::HasTensor(const pickle::Value& value, int depth) {
+bool Walk::HasTensor(const pickle::Value& wrapped, int depth) {
   CheckDepth(depth);
+  const pickle::Value& value = Unwrapped(wrapped);
   if (TensorFormOf(value) != TensorForm::kNone) return true;
   if (!HasNode(value)) return false;
   const auto [known, is_new] = has_tensor_.try_emplace(value.node, false);
@@ -81,37 +84,23 @@ bool Walk::HasTensor(const pickle::Value& value, int depth) {
   return has_tensor;
 }
 
-Walk::Content Walk::MakeDamaged(Tensor tensor, const Error& error) {
+Content Walk::MakeDamaged(Tensor tensor, const Error& error) {
   checkpoint_.warnings.push_back(
       fmt::format("tensor {}: {}: reading it will fail", Quoted(path_), error.what()));
   context_.budget.Charge(checkpoint_.warnings.back().size());
   if (!first_damage_) first_damage_ = WithContext("tensor " + Quoted(path_), error);
-  const bool has_size = [&] {
-    try {
-      return tensor.data.length == ByteSize(tensor.dtype, tensor.shape);
-    } catch (const Error&) {
-      return false;
-    }
-  }();
-  if (has_size && tensor.data.length <= kMostForDamaged) {
-    tensor.data = {.source = nullptr, .offset = 0, .length = tensor.data.length};
-    tensor.error = error.what();
-    tensor.is_in_file = false;
-    return tensor;
-  }
-  ckptfs::Value value{
-      .json = fmt::format(R"({{"class":"torch.Tensor","error":{}}})", json::String(error.what())),
-      .python_type = "tensor",
-      .notes = {}};
-  value.notes.emplace_back("error", json::String(error.what()));
-  return value;
+  return Damaged(std::move(tensor), error);
 }
 
-Walk::Content Walk::MakeTensor(const pickle::Value& value) {
+Content Walk::MakeTensor(const pickle::Value& value, bool is_integers) {
   context_.budget.Charge(kCostOfMember);  // Once more: shape, notes, and its files in the tree.
   Tensor tensor;
   try {
-    FillTensor(value, context_, tensor);
+    if (is_integers) {
+      FillIntegers(value, context_, tensor);
+    } else {
+      FillTensor(value, context_, tensor);
+    }
   } catch (const Error& e) {
     if (e.code() == EFBIG) throw;  // The budget: it concerns all.
     return MakeDamaged(std::move(tensor), e);
@@ -120,21 +109,64 @@ Walk::Content Walk::MakeTensor(const pickle::Value& value) {
   return tensor;
 }
 
-Walk::Content Walk::MakeContent(const pickle::Value& value, int depth) {
+Content Walk::MakePart(const Part& part, int depth) {
+  const size_t length = path_.size();
+  path_ += '.';
+  path_ += part.name;
+  Content content =
+      part.is_integers ? MakeTensor(part.value, true) : MakeContent(part.value, depth + 1);
+  path_.resize(length);
+  return content;
+}
+
+Content Walk::MakeComposite(const pickle::Value& value, int depth) {
+  if (ancestors_.contains(value.node)) return Cycle();
+  Composite composite;
+  try {
+    composite = ComposeOf(value, context_);
+  } catch (const Error& e) {
+    if (e.code() == EFBIG) throw;
+    return MakeDamaged({}, e);
+  }
+  auto group = std::make_unique<Group>();
+  context_.budget.Charge((composite.parts.size() + composite.about.size() + 1) * kCostOfMember);
+  std::string attributes;
+  ancestors_.insert(value.node);
+  for (Part& part : composite.parts) {
+    Content content = MakePart(part, depth);
+    if (const auto* attribute = std::get_if<ckptfs::Value>(&content)) {
+      if (!attributes.empty()) attributes += ',';
+      attributes += fmt::format("{}:{}", json::String(part.name), attribute->json);
+    } else {
+      group->members.push_back({{std::move(part.name), Key::Kind::kText}, std::move(content)});
+    }
+  }
+  ancestors_.erase(value.node);
+  if (!attributes.empty()) {
+    composite.about.emplace_back("attributes", fmt::format("{{{}}}", attributes));
+  }
+  if (group->members.empty()) {
+    return ckptfs::Value{
+        .json = json::Object(composite.about), .python_type = "tensor", .notes = {}};
+  }
+  group->python_type = TensorClassOf(BareOf(value));
+  group->about = std::move(composite.about);
+  return group;
+}
+
+Content Walk::MakeContent(const pickle::Value& wrapped, int depth) {
   CheckDepth(depth);
+  const pickle::Value& value = Unwrapped(wrapped);
   switch (TensorFormOf(value)) {
     case TensorForm::kDense:
       return MakeTensor(value);
     case TensorForm::kComposite:
-      return ckptfs::Value{
-          .json = DescribeComposite(value, context_.budget), .python_type = "tensor", .notes = {}};
+      return MakeComposite(value, depth);
     case TensorForm::kNone:
       break;
   }
   if (!HasTensor(value, depth)) return ValueOf(value, context_.budget);
-  if (ancestors_.contains(value.node)) {
-    return ckptfs::Value{.json = "\"...\"", .python_type = "cycle", .notes = {}};
-  }
+  if (ancestors_.contains(value.node)) return Cycle();
   return MakeGroup(value, depth);
 }
 
@@ -172,10 +204,12 @@ void Walk::FillGroup(const Meaning& meaning, Group& group, int depth) {
     group.notes.emplace_back("attributes", fmt::format("{{{}}}", attributes));
 }
 
-void Walk::AddRoot(const pickle::Value& root) {
+void Walk::AddRoot(const pickle::Value& wrapped) {
+  const pickle::Value& root = Unwrapped(wrapped);
   const bool is_tensor = TensorFormOf(root) != TensorForm::kNone;
+  const bool is_part = context_.reading.is_part;
   bool is_container = false;
-  if (!is_tensor && HasNode(root)) {
+  if (!is_tensor && !is_part && HasNode(root)) {
     const Meaning meaning = Understand(root, context_.budget);
     is_container = meaning.form == Form::kSequence || meaning.form == Form::kMapping ||
                    (meaning.form != Form::kLeaf && HasTensor(root, 0));
@@ -185,7 +219,8 @@ void Walk::AddRoot(const pickle::Value& root) {
   if (!is_container) {
     path_ = is_tensor ? "tensor" : "value";
     Content content = MakeContent(root, 0);
-    checkpoint_.root.members.push_back({{path_, Key::Kind::kText}, std::move(content)});
+    checkpoint_.root.members.push_back(
+        {{is_part ? "" : path_, Key::Kind::kText}, std::move(content)});
   }
   if (first_damage_ && readable_ == 0) throw Error(EBADMSG, first_damage_->what());
 }

@@ -20,11 +20,13 @@
 
 #include <cerrno>
 #include <iterator>
+#include <optional>
 #include <span>
 #include <utility>
 
 #include "parser/error.h"
 #include "parser/format/torch/bare.h"
+#include "parser/format/torch/composite.h"
 #include "parser/format/torch/numpy.h"
 #include "parser/format/torch/repr.h"
 #include "parser/format/torch/value.h"
@@ -97,21 +99,28 @@ void SetData(const Storage& storage, uint64_t offset, const View& view, Context&
     return;
   }
   ByteSourcePtr& gathered = context.gathered[IdentityOf(stored, view)];
-  if (!gathered) gathered = MakeStrided(stored, view, context.panels);
+  if (!gathered) gathered = MakeStrided(stored, view, context.reading.panels);
   tensor.data = {gathered, 0, length};
 }
 
-void AddNotes(const Bare& bare, const Storage& storage, uint64_t offset, const View& view,
-              Budget& budget, Tensor& tensor) {
+void SetShape(const View& view, Tensor& tensor) {
+  tensor.dtype = view.dtype;
+  tensor.shape = view.shape;
+  tensor.data.length = ByteSize(view.dtype, view.shape);
+  if (view.stride.size() != view.shape.size()) {
+    Fail(EBADMSG, "has {} sizes, but {} strides", view.shape.size(), view.stride.size());
+  }
+}
+
+// Whether the elements lie in the storage as they lie in the tensor, whatever is done to each.
+bool IsDenseOrder(View view) {
+  view.is_big_endian = view.is_conjugated = view.is_negated = false;
+  return IsDense(view);
+}
+
+void AddNotes(const Bare& bare, const Storage& storage, const View& view, Budget& budget,
+              Tensor& tensor) {
   auto& notes = tensor.notes;
-  const bool is_dense_order = [&] {
-    View plain = view;
-    plain.is_big_endian = plain.is_conjugated = plain.is_negated = false;
-    return IsDense(plain);
-  }();
-  if (!is_dense_order)
-    notes.emplace_back("stride", fmt::format("[{}]", fmt::join(view.stride, ",")));
-  if (offset != 0) notes.emplace_back("storage_offset", std::to_string(offset));
   if (storage.location != "cpu") notes.emplace_back("location", json::String(storage.location));
   if (view.is_conjugated) notes.emplace_back("conj", "true");
   if (view.is_negated) notes.emplace_back("neg", "true");
@@ -125,6 +134,39 @@ void AddNotes(const Bare& bare, const Storage& storage, uint64_t offset, const V
                               !(bare.state->kind == Kind::kDict && ItemsOf(*bare.state).empty()) &&
                               bare.state->kind != Kind::kNone;
   if (has_attributes) notes.emplace_back("attributes", ValueOf(*bare.state, budget).json);
+}
+
+// What the integers of a tensor are called that is quantized to `dtype`; nothing if several of them
+// share a byte.
+std::optional<Dtype> IntegersOf(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::kQint8:
+      return Dtype::kInt8;
+    case Dtype::kQuint8:
+      return Dtype::kUint8;
+    case Dtype::kQint32:
+      return Dtype::kInt32;
+    default:
+      return {};
+  }
+}
+
+// `quantizer` is scheme, scale and zero point.
+void AddQuantizer(Values quantizer, Budget& budget, Tensor& tensor) {
+  const Value& scale = quantizer[1];
+  const Value& zero_point = quantizer[2];
+  tensor.notes.emplace_back(
+      "quantizer",
+      fmt::format(R"({{"scheme":{},"scale":{},"zero_point":{}}})", json::String(Repr(quantizer[0])),
+                  ValueOf(scale, budget).json, ValueOf(zero_point, budget).json));
+  const auto integers = IntegersOf(tensor.dtype);
+  const bool has_numbers = scale.kind == Kind::kFloat && zero_point.kind == Kind::kInt;
+  if (!integers || !has_numbers) return;
+  tensor.notes.emplace_back(
+      "recipe", json::String(fmt::format("torch._make_per_tensor_quantized_tensor("
+                                         "tensor.view(torch.{}).reshape({}), {}, {})",
+                                         Name(*integers), TupleText(tensor.shape), Repr(scale),
+                                         Repr(zero_point))));
 }
 
 void FillArrayTensor(const Bare& bare, Context& context, Tensor& tensor) {
@@ -147,23 +189,26 @@ void FillArrayTensor(const Bare& bare, Context& context, Tensor& tensor) {
   if (length == 0) {
     tensor.data = {stored.source, stored.offset, 0};
   } else {
-    tensor.data = {
-        MakeStrided({stored.source, stored.offset + 2, stored.length - 2}, view, context.panels), 0,
-        length};
+    tensor.data = {MakeStrided({stored.source, stored.offset + 2, stored.length - 2}, view,
+                               context.reading.panels),
+                   0, length};
   }
 }
 
 // A storage by itself. Of types that several elements share a byte of, its bytes.
 void FillStorage(const Bare& bare, Context& context, Tensor& tensor) {
-  const Storage& storage = context.storages.Get(*bare.value);
+  const Storage& storage = StorageOf(*bare.value, context);
   const bool is_packed = ElementsPerItem(storage.type.dtype) > 1;
   tensor.dtype = is_packed ? Dtype::kUint8 : storage.type.dtype;
   tensor.shape = {storage.size / ItemSize(tensor.dtype)};
   tensor.data.length = storage.size;
   tensor.member = storage.record.member;
-  tensor.notes.emplace_back("python_type", storage.type.is_untyped
-                                               ? "\"torch.storage.UntypedStorage\""
-                                               : "\"torch.storage.TypedStorage\"");
+  tensor.notes.emplace_back("python_type",
+                            storage.type.is_untyped ? kUntypedStorageNote : kTypedStorageNote);
+  if (is_packed) {
+    tensor.notes.emplace_back("storage_dtype",
+                              fmt::format("\"torch.{}\"", Name(storage.type.dtype)));
+  }
   const View view{.dtype = tensor.dtype,
                   .shape = tensor.shape,
                   .stride = {1},
@@ -176,7 +221,9 @@ void FillStorage(const Bare& bare, Context& context, Tensor& tensor) {
 void FillTensor(const Value& value, Context& context, Tensor& tensor) {
   Bare bare = BareOf(value);
   if (IsArray(*bare.value)) return FillArrayTensor(bare, context, tensor);
-  if (bare.function == Known::kUnknown) return FillStorage(bare, context, tensor);
+  const bool is_storage =
+      bare.function == Known::kUnknown || bare.function == Known::kLoadFromBytes;
+  if (is_storage) return FillStorage(bare, context, tensor);
 
   const Values arguments = bare.arguments;
   const bool is_v3 = bare.function == Known::kRebuildTensorV3;
@@ -185,8 +232,7 @@ void FillTensor(const Value& value, Context& context, Tensor& tensor) {
   if (arguments.size() < least) {
     Fail(EBADMSG, "is made of {} arguments, but needs {}", arguments.size(), least);
   }
-  if (arguments[0].kind != Kind::kPersistent) Fail(EBADMSG, "its storage is none of the file's");
-  const Storage& storage = context.storages.Get(arguments[0]);
+  const Storage& storage = StorageOf(arguments[0], context);
   View view{.dtype = storage.type.dtype,
             .shape = Numbers(arguments[2], "size"),
             .stride = Numbers(arguments[3], "stride")};
@@ -214,29 +260,64 @@ void FillTensor(const Value& value, Context& context, Tensor& tensor) {
     tensor.data.length = storage.size;
     tensor.notes.emplace_back("shape_in_python", fmt::format("[{}]", fmt::join(view.shape, ",")));
     view = {.dtype = Dtype::kOpaque, .shape = tensor.shape, .stride = {1}};
-    AddNotes(bare, storage, 0, view, context.budget, tensor);
+    AddNotes(bare, storage, view, context.budget, tensor);
     SetData(storage, 0, view, context, tensor);
     return;
   }
-  tensor.shape = view.shape;
-  tensor.data.length = ByteSize(tensor.dtype, tensor.shape);
-  if (view.stride.size() != view.shape.size()) {
-    Fail(EBADMSG, "has {} sizes, but {} strides", view.shape.size(), view.stride.size());
-  }
+  SetShape(view, tensor);
   if (arguments[1].kind != Kind::kInt || arguments[1].integer < 0) {
     Fail(EBADMSG, "its offset is {}, but must be a number from 0 to 2^63", Repr(arguments[1]));
   }
   const auto offset = static_cast<uint64_t>(arguments[1].integer);
-  if (is_quantized) {
-    const Values quantizer = ItemsOf(arguments[4]);
-    tensor.notes.emplace_back(
-        "quantizer",
-        fmt::format(R"({{"scheme":{},"scale":{},"zero_point":{}}})",
-                    json::String(Repr(quantizer[0])), ValueOf(quantizer[1], context.budget).json,
-                    ValueOf(quantizer[2], context.budget).json));
+  if (is_quantized && ItemsOf(arguments[4]).size() == 3) {
+    AddQuantizer(ItemsOf(arguments[4]), context.budget, tensor);
   }
-  AddNotes(bare, storage, offset, view, context.budget, tensor);
+  AddNotes(bare, storage, view, context.budget, tensor);
+  FillView(storage, offset, view, context, tensor);
+}
+
+void FillIntegers(const Value& value, Context& context, Tensor& tensor) {
+  FillTensor(value, context, tensor);
+  if (const auto integers = IntegersOf(tensor.dtype)) {
+    tensor.dtype = *integers;
+  } else {
+    tensor.dtype = Dtype::kUint8;
+    tensor.shape = {tensor.data.length};
+  }
+}
+
+void FillView(const Storage& storage, uint64_t offset, const View& view, Context& context,
+              Tensor& tensor) {
+  tensor.member = storage.record.member;
+  SetShape(view, tensor);
+  if (!IsDenseOrder(view)) {
+    tensor.notes.emplace_back("stride", fmt::format("[{}]", fmt::join(view.stride, ",")));
+  }
+  if (offset != 0) tensor.notes.emplace_back("storage_offset", std::to_string(offset));
   SetData(storage, offset, view, context, tensor);
+}
+
+Content Damaged(Tensor tensor, const Error& error) {
+  constexpr uint64_t kMost = uint64_t{1} << 40;  // Bytes of a file that cannot be read.
+  const bool has_size = [&] {
+    try {
+      return tensor.data.length == ByteSize(tensor.dtype, tensor.shape);
+    } catch (const Error&) {
+      return false;
+    }
+  }();
+  if (has_size && tensor.data.length <= kMost) {
+    tensor.data = {.source = nullptr, .offset = 0, .length = tensor.data.length};
+    tensor.error = error.what();
+    tensor.is_in_file = false;
+    return tensor;
+  }
+  ckptfs::Value value{
+      .json = fmt::format(R"({{"class":"torch.Tensor","error":{}}})", json::String(error.what())),
+      .python_type = "tensor",
+      .notes = {}};
+  value.notes.emplace_back("error", json::String(error.what()));
+  return value;
 }
 
 }  // namespace ckptfs::torch

@@ -12,10 +12,13 @@
 #include <vector>
 
 #include "parser/error.h"
+#include "parser/format/torch/bare.h"
 #include "parser/format/torch/bytes.h"
+#include "parser/format/torch/composite.h"
 #include "parser/format/torch/numpy.h"
 #include "parser/format/torch/python.h"
 #include "parser/format/torch/repr.h"
+#include "parser/format/torch/storage.h"
 #include "parser/format/torch/tensor.h"
 #include "parser/format/torch/vocabulary.h"
 #include "parser/json.h"
@@ -34,7 +37,7 @@ class Writer {
  public:
   explicit Writer(Budget& budget) : budget_(budget) {}
 
-  std::string Write(const pickle::Value& value);
+  std::string Write(const pickle::Value& wrapped);
 
   std::string TakeText() { return std::move(out_); }
 
@@ -102,7 +105,8 @@ std::string Writer::WriteHex(std::string_view bytes, std::string type) {
   return type;
 }
 
-std::string Writer::Write(const pickle::Value& value) {
+std::string Writer::Write(const pickle::Value& wrapped) {
+  const pickle::Value& value = Unwrapped(wrapped);
   const size_t begin = out_.size();
   std::string type;
   switch (value.kind) {
@@ -148,15 +152,9 @@ std::string Writer::WriteContainer(const pickle::Value& value) {
   if (ancestors_.size() >= static_cast<size_t>(kMaxDepth)) {
     Fail(EFBIG, "objects lie in one another more than {} deep", kMaxDepth);
   }
-  switch (TensorFormOf(value)) {
-    case TensorForm::kComposite:
-      out_ += DescribeComposite(value, budget_);
-      return "tensor";
-    case TensorForm::kDense:
-      out_ += R"({"class":"torch.Tensor"})";
-      return "tensor";
-    case TensorForm::kNone:
-      break;
+  if (TensorFormOf(value) != TensorForm::kNone) {  // In the attributes of another tensor.
+    out_ += fmt::format(R"({{"class":{}}})", json::String(TensorClassOf(BareOf(value))));
+    return "tensor";
   }
   const size_t begin = out_.size();
   Meaning meaning = Understand(value, budget_);
@@ -365,6 +363,20 @@ std::string Writer::WriteLeafCall(const pickle::Value& value) {
   return WriteText(Repr(value), "call");
 }
 
+// A tensor that is a key, as in the state of an optimizer. Python prints its elements; what tells
+// it from the others is its storage.
+std::string TensorText(const pickle::Value& tensor) {
+  const Bare bare = BareOf(tensor);
+  std::string text = fmt::format("<{}", TensorClassOf(bare));
+  if (!bare.arguments.empty() && bare.arguments[0].kind == Kind::kPersistent) {
+    try {
+      text += fmt::format(" in storage {}", StorageIdOf(bare.arguments[0]).key);
+    } catch (const Error&) {  // It has none that could be named.
+    }
+  }
+  return text + ">";
+}
+
 }  // namespace
 
 ckptfs::Value ValueOf(const pickle::Value& value, Budget& budget) {
@@ -380,6 +392,9 @@ ckptfs::Value ValueOf(const pickle::Value& value, Budget& budget) {
 
 Key KeyOf(const pickle::Value& key) {
   if (key.kind == Kind::kText) return {std::string(key.text()), Key::Kind::kText};
+  if (pickle::IsObject(key) && TensorFormOf(key) != TensorForm::kNone) {
+    return {TensorText(key), Key::Kind::kOther};
+  }
   const bool is_number =
       key.kind == Kind::kInt || key.kind == Kind::kBigInt || key.kind == Kind::kDecimal;
   return {Repr(key), is_number ? Key::Kind::kNumber : Key::Kind::kOther};

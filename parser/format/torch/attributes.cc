@@ -1,0 +1,39 @@
+#include "parser/format/torch/attributes.h"
+
+#include <span>
+
+namespace ckptfs::torch {
+namespace {
+
+using pickle::ItemsOf;
+using pickle::Kind;
+using pickle::Value;
+
+const Value* ValueAt(const Value& dict, std::string_view key) {
+  const Value* found = nullptr;
+  const std::span<const Value> pairs = ItemsOf(dict);
+  for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
+    if (pairs[i].kind == Kind::kText && pairs[i].text() == key) found = &pairs[i + 1];
+  }
+  return found;
+}
+
+}  // namespace
+
+const Value* AttributeOf(const Value& state, std::string_view name) {
+  if (state.kind == Kind::kDict) return ValueAt(state, name);
+  if (state.kind != Kind::kTuple || ItemsOf(state).size() != 2) return nullptr;
+  const Value* found = nullptr;
+  for (const Value& part : ItemsOf(state)) {
+    if (part.kind != Kind::kDict) continue;
+    if (const Value* at = ValueAt(part, name)) found = at;
+  }
+  return found;
+}
+
+const Value* AttributeOfObject(const Value& object, std::string_view name) {
+  if (!pickle::IsObject(object) || pickle::ObjectOf(object).states().empty()) return nullptr;
+  return AttributeOf(pickle::ObjectOf(object).states().back(), name);
+}
+
+}  // namespace ckptfs::torch

@@ -1,0 +1,44 @@
+// Tensors that are made of other tensors: sparse, nested, jagged, quantized per channel,
+// distributed, and whatever subclasses wrap. They have no dense bytes of their own, so what is
+// shown are their components, and how a user puts them together.
+
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "parser/checkpoint.h"
+#include "parser/codec/pickle.h"
+#include "parser/format/torch/context.h"
+
+namespace ckptfs::torch {
+
+// A component, or an attribute that may turn out to hold one.
+struct Part {
+  std::string name;     // As PyTorch calls it: "indices", "_local_tensor".
+  pickle::Value value;  // Points into the graph.
+
+  // Not the quantized tensor `value` itself, but the integers that it stores: FillIntegers.
+  bool is_integers = false;
+};
+
+struct Composite {
+  std::vector<Part> parts;  // None of a tensor without elements anywhere: on the device "meta".
+
+  // What the meta.json of its directory tells: "class", "layout", "shape", "dtype", ..., and
+  // "recipe", an expression of Python in which each part stands by its name.
+  std::vector<Note> about;
+};
+
+// Takes the kComposite tensor `value` apart. Throws Error(EBADMSG) if it is none that PyTorch
+// makes.
+Composite ComposeOf(const pickle::Value& value, Context& context);
+
+// The class of a tensor as its outermost dress tells it: "torch.nn.parameter.Parameter".
+struct Bare;
+std::string TensorClassOf(const Bare& bare);
+
+// A shape as Python prints it: "(2, 3)", "(2,)".
+std::string TupleText(const std::vector<uint64_t>& numbers);
+
+}  // namespace ckptfs::torch

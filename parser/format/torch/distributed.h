@@ -1,0 +1,18 @@
+// Tensors that are spread over many processes, of which a checkpoint holds the part of one.
+
+#pragma once
+
+#include "parser/format/torch/composite.h"
+
+namespace ckptfs::torch {
+
+// Adds what a DTensor says of its mesh and placements, its local part, and its recipe, for a tensor
+// of `shape` and `stride`. Throws Error(EBADMSG).
+void ComposeDTensor(const pickle::Value& state, const std::vector<uint64_t>& shape,
+                    const std::vector<uint64_t>& stride, Context& context, Composite& composite);
+
+// Adds the local shards of a ShardedTensor, and where each shard of all belongs. Throws
+// Error(EBADMSG).
+void ComposeShardedTensor(const pickle::Value& state, Composite& composite);
+
+}  // namespace ckptfs::torch

@@ -1,0 +1,281 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "parser/detect.h"
+#include "parser/error.h"
+#include "tests/support/pickle_writer.h"
+#include "tests/support/sources.h"
+
+namespace ckptfs {
+namespace {
+
+using testing::Contains;
+using testing::HasSubstr;
+using testing::Pair;
+
+// A dict of the tensor "t" that `push` makes and of one that is all right. The storages "0", "1"
+// and "2" have 8 bytes each.
+template <typename Push>
+Checkpoint Read(const Push& push) {
+  PickleWriter pickle;
+  pickle.EmptyDict().Text("t");
+  push(pickle);
+  pickle.SetItem().Text("good");
+  pickle.Tensor("Byte", "2", 8, {.offset = 0, .shape = {8}, .stride = {1}}).SetItem();
+  const std::vector<std::string> storages = {"abcdefgh", "ijklmnop", "qrstuvwx"};
+  return ReadCheckpoint(TorchArchive(pickle.Finish(), storages));
+}
+
+void PushLayout(PickleWriter& pickle, std::string_view layout) {
+  pickle.Global("torch.serialization", "_get_layout").Mark().Text(layout).Tuple().Reduce();
+}
+
+void PushBytes(PickleWriter& pickle, std::string_view key) {
+  pickle.Tensor("Byte", key, 8, {.offset = 0, .shape = {8}, .stride = {1}});
+}
+
+const Group& GroupAt(const Checkpoint& checkpoint, std::string_view path) {
+  return *std::get<std::unique_ptr<Group>>(At(checkpoint.root, path).content);
+}
+
+// _rebuild_sparse_tensor(layout, (tensors 0, 1 and 2, size))
+Checkpoint ReadSparse(std::string_view layout, int tensors, std::vector<int64_t> size) {
+  return Read([&](PickleWriter& pickle) {
+    pickle.Global("torch._utils", "_rebuild_sparse_tensor").Mark();
+    PushLayout(pickle, layout);
+    pickle.Mark();
+    for (int i = 0; i < tensors; ++i) PushBytes(pickle, std::to_string(i));
+    pickle.Ints(size).Tuple().Tuple().Reduce();
+  });
+}
+
+std::string ErrorOf(const Checkpoint& checkpoint) {
+  const Value& value = ValueAt(checkpoint, "t");
+  EXPECT_EQ(value.python_type, "tensor");
+  return value.notes.empty() ? "" : value.notes.back().second;
+}
+
+TEST(Composite, ShowsTheIndicesAndValuesOfASparseTensor) {
+  const Checkpoint checkpoint = ReadSparse("torch.sparse_coo", 2, {4, 2});
+  EXPECT_EQ(ReadString(TensorAt(checkpoint, "t/indices").data), "abcdefgh");
+  EXPECT_EQ(ReadString(TensorAt(checkpoint, "t/values").data), "ijklmnop");
+  EXPECT_EQ(GroupAt(checkpoint, "t").python_type, "torch.Tensor");
+  EXPECT_EQ(
+      GroupAt(checkpoint, "t").about,
+      (std::vector<Note>{{"class", "\"torch.Tensor\""},
+                         {"layout", "\"torch.sparse_coo\""},
+                         {"shape", "[4,2]"},
+                         {"recipe", "\"torch.sparse_coo_tensor(indices, values, (4, 2))\""}}));
+}
+
+TEST(Composite, NamesTheIndicesOfCompressedRows) {
+  const Checkpoint checkpoint = ReadSparse("torch.sparse_bsr", 3, {4});
+  EXPECT_EQ(ReadString(TensorAt(checkpoint, "t/crow_indices").data), "abcdefgh");
+  EXPECT_EQ(ReadString(TensorAt(checkpoint, "t/col_indices").data), "ijklmnop");
+  EXPECT_THAT(GroupAt(checkpoint, "t").about,
+              Contains(Pair("recipe",
+                            "\"torch.sparse_bsr_tensor(crow_indices, col_indices, values, "
+                            "(4,))\"")));
+}
+
+TEST(Composite, NamesTheIndicesOfCompressedColumns) {
+  const Checkpoint checkpoint = ReadSparse("torch.sparse_csc", 3, {4, 2});
+  EXPECT_EQ(ReadString(TensorAt(checkpoint, "t/ccol_indices").data), "abcdefgh");
+  EXPECT_EQ(ReadString(TensorAt(checkpoint, "t/row_indices").data), "ijklmnop");
+}
+
+TEST(Composite, SaysThatASparseTensorLacksAPart) {
+  EXPECT_EQ(ErrorOf(ReadSparse("torch.sparse_csr", 2, {4, 2})),
+            "\"is made of 3 arguments, but needs 4\"");
+}
+
+TEST(Composite, SaysThatItDoesNotKnowALayout) {
+  EXPECT_EQ(ErrorOf(ReadSparse("torch.sparse_xyz", 3, {4, 2})),
+            "\"has the layout 'torch.sparse_xyz', which we do not know\"");
+}
+
+TEST(Composite, SaysThatASizeIsNegative) {
+  EXPECT_EQ(ErrorOf(ReadSparse("torch.sparse_coo", 2, {-4, 2})),
+            "\"its size has -4, but wants numbers from 0 to 2^63\"");
+}
+
+TEST(Composite, DamageOfAPartCostsThatPart) {
+  const Checkpoint checkpoint = Read([](PickleWriter& pickle) {
+    pickle.Global("torch._utils", "_rebuild_sparse_tensor").Mark();
+    PushLayout(pickle, "torch.sparse_coo");
+    pickle.Mark();
+    PushBytes(pickle, "0");
+    PushBytes(pickle, "9");
+    pickle.Ints(std::vector<int64_t>{4}).Tuple().Tuple().Reduce();
+  });
+  EXPECT_EQ(TensorAt(checkpoint, "t/indices").error, "");
+  EXPECT_EQ(TensorAt(checkpoint, "t/values").error, "the archive has no member 'archive/data/9'");
+}
+
+// _rebuild_qtensor of storage 0, whose quantizer `push` makes.
+template <typename Push>
+Checkpoint ReadQuantized(std::string_view type, const Push& push) {
+  return Read([&](PickleWriter& pickle) {
+    const std::vector<int64_t> shape = {2, 4};
+    const std::vector<int64_t> stride = {4, 1};
+    pickle.Global("torch._utils", "_rebuild_qtensor").Mark().Storage(type, "0", 8).Int(0);
+    pickle.Ints(shape).Ints(stride);
+    push(pickle);
+    pickle.Bool(false).EmptyDict().Tuple().Reduce();
+  });
+}
+
+TEST(Composite, ShowsTheIntegersOfATensorThatIsQuantizedPerChannel) {
+  const Checkpoint checkpoint = ReadQuantized("QInt8", [](PickleWriter& pickle) {
+    pickle.Mark().Global("torch", "per_channel_affine");
+    PushBytes(pickle, "1");
+    PushBytes(pickle, "2");
+    pickle.Int(1).Tuple();
+  });
+  const Tensor& integers = TensorAt(checkpoint, "t/int_repr");
+  EXPECT_EQ(integers.dtype, Dtype::kInt8);
+  EXPECT_EQ(integers.shape, (std::vector<uint64_t>{2, 4}));
+  EXPECT_EQ(ReadString(integers.data), "abcdefgh");
+  EXPECT_EQ(ReadString(TensorAt(checkpoint, "t/zero_points").data), "qrstuvwx");
+  EXPECT_THAT(GroupAt(checkpoint, "t").about, Contains(Pair("axis", "1")));
+}
+
+TEST(Composite, TellsHowToQuantizeATensorAsAWhole) {
+  const Checkpoint checkpoint = ReadQuantized("QUInt8", [](PickleWriter& pickle) {
+    pickle.Mark().Global("torch", "per_tensor_affine").Float(0.5).Int(3).Tuple();
+  });
+  EXPECT_THAT(TensorAt(checkpoint, "t").notes,
+              Contains(Pair("recipe",
+                            "\"torch._make_per_tensor_quantized_tensor(tensor.view("
+                            "torch.uint8).reshape((2, 4)), 0.5, 3)\"")));
+}
+
+TEST(Composite, SaysThatAQuantizerIsNone) {
+  EXPECT_EQ(ErrorOf(ReadQuantized("QInt8", [](PickleWriter& pickle) { pickle.Text("no"); })),
+            "\"its quantizer 'no' is no tuple of 4\"");
+}
+
+TEST(Composite, SaysThatAnAxisIsNone) {
+  EXPECT_EQ(ErrorOf(ReadQuantized("QInt8",
+                                  [](PickleWriter& pickle) {
+                                    pickle.Mark().Global("torch", "per_channel_affine").None();
+                                    pickle.None().Text("x").Tuple();
+                                  })),
+            "\"its axis is 'x'\"");
+}
+
+// _rebuild_from_type_v2(_rebuild_wrapper_subclass, class, ..., state that `push` makes).
+template <typename Push>
+Checkpoint ReadWrapper(std::string_view module, std::string_view name, const Push& push) {
+  return Read([&](PickleWriter& pickle) {
+    const std::vector<int64_t> shape = {8};
+    const std::vector<int64_t> stride = {1};
+    pickle.Global("torch._tensor", "_rebuild_from_type_v2").Mark();
+    pickle.Global("torch._utils", "_rebuild_wrapper_subclass").Global(module, name).Mark();
+    pickle.Global(module, name).Global("torch", "uint8").Ints(shape).Ints(stride).Tuple();
+    push(pickle);
+    pickle.Tuple().Reduce();
+  });
+}
+
+TEST(Composite, ShowsWhatAWrapperHolds) {
+  const Checkpoint checkpoint = ReadWrapper("m", "W", [](PickleWriter& pickle) {
+    pickle.EmptyDict().Text("scale").Int(3).SetItem().Text("inner");
+    PushBytes(pickle, "0");
+    pickle.SetItem();
+  });
+  EXPECT_EQ(ReadString(TensorAt(checkpoint, "t/inner").data), "abcdefgh");
+  EXPECT_EQ(GroupAt(checkpoint, "t").python_type, "m.W");
+  EXPECT_THAT(GroupAt(checkpoint, "t").about, Contains(Pair("attributes", R"({"scale":3})")));
+}
+
+TEST(Composite, AWrapperOfNothingIsAValue) {
+  const Checkpoint checkpoint = ReadWrapper("m", "W", [](PickleWriter& pickle) { pickle.None(); });
+  EXPECT_THAT(ValueAt(checkpoint, "t").json, HasSubstr(R"("class":"m.W")"));
+}
+
+// Pushes a DTensor's state: its local tensor is storage 0, its mesh as old PyTorch had it.
+void PushDTensorState(PickleWriter& pickle, std::string_view placement,
+                      std::string_view ranks_type = "Int", int64_t ranks = 2) {
+  const std::vector<int64_t> shape = {ranks};
+  pickle.EmptyDict().Text("_local_tensor");
+  PushBytes(pickle, "0");
+  pickle.SetItem().Text("_spec").Global("m", "DTensorSpec").Raw(")\x81").EmptyDict();
+  pickle.Text("mesh").Global("m", "DeviceMesh").Raw(")\x81").EmptyDict().Text("mesh");
+  pickle.Tensor(ranks_type, "1", ranks, {.offset = 0, .shape = shape, .stride = {1}});
+  pickle.SetItem().Build().SetItem();
+  pickle.Text("placements").Mark().Global("m", placement).Raw(")\x81").EmptyDict();
+  pickle.Text("dim").Int(0).SetItem().Build().Tuple().SetItem();
+  pickle.Build().SetItem();
+}
+
+constexpr std::string_view kDTensorModule = "torch.distributed.tensor";
+
+TEST(Composite, TellsMeshAndPlacementOfADistributedTensor) {
+  const Checkpoint checkpoint = ReadWrapper(
+      kDTensorModule, "DTensor", [](PickleWriter& pickle) { PushDTensorState(pickle, "Shard"); });
+  EXPECT_EQ(ReadString(TensorAt(checkpoint, "t/_local_tensor").data), "abcdefgh");
+  EXPECT_THAT(GroupAt(checkpoint, "t").about,
+              Contains(Pair("mesh", "[1818978921, 1886350957]")));  // "ijkl", "mnop"
+  EXPECT_THAT(GroupAt(checkpoint, "t").about,
+              Contains(Pair("placements", R"x(["Shard(dim=0)"])x")));
+}
+
+TEST(Composite, GivesNoRecipeForAPlacementThatItDoesNotKnow) {
+  const Checkpoint checkpoint = ReadWrapper(kDTensorModule, "DTensor", [](PickleWriter& pickle) {
+    PushDTensorState(pickle, "Scattered");
+  });
+  EXPECT_THAT(GroupAt(checkpoint, "t").about,
+              Contains(Pair("placements", R"x(["<m.Scattered>"])x")));
+  EXPECT_THAT(GroupAt(checkpoint, "t").about, testing::Not(Contains(Pair("recipe", testing::_))));
+}
+
+TEST(Composite, SaysThatAMeshHasNoIntegers) {
+  const Checkpoint checkpoint = ReadWrapper(kDTensorModule, "DTensor", [](PickleWriter& pickle) {
+    PushDTensorState(pickle, "Shard", "Float");
+  });
+  EXPECT_EQ(ErrorOf(checkpoint), "\"its mesh is 8 bytes of float32\"");
+}
+
+TEST(Composite, SaysThatAMeshCannotBeRead) {
+  const Checkpoint checkpoint = ReadWrapper(kDTensorModule, "DTensor", [](PickleWriter& pickle) {
+    PushDTensorState(pickle, "Shard", "Int", 1000);
+  });
+  EXPECT_EQ(ErrorOf(checkpoint), "\"data/1 has 8 bytes, but its storage needs 4000\"");
+}
+
+TEST(Composite, SaysThatADistributedTensorHasNoLocalPart) {
+  const Checkpoint checkpoint =
+      ReadWrapper(kDTensorModule, "DTensor", [](PickleWriter& pickle) { pickle.EmptyDict(); });
+  EXPECT_EQ(ErrorOf(checkpoint), "\"is a DTensor without a local tensor\"");
+}
+
+TEST(Composite, SaysThatAShardedTensorHasNoShards) {
+  const Checkpoint checkpoint =
+      ReadWrapper("torch.distributed._shard.sharded_tensor.api", "ShardedTensor",
+                  [](PickleWriter& pickle) { pickle.EmptyDict(); });
+  EXPECT_EQ(ErrorOf(checkpoint), "\"is a ShardedTensor without shards\"");
+}
+
+TEST(Composite, AMetaTensorIsAValueWithItsRecipe) {
+  const Checkpoint checkpoint = Read([](PickleWriter& pickle) {
+    const std::vector<int64_t> shape = {2, 3};
+    const std::vector<int64_t> stride = {3, 1};
+    pickle.Global("torch._utils", "_rebuild_meta_tensor_no_storage").Mark();
+    pickle.Global("torch", "float32").Ints(shape).Ints(stride).Bool(false).Tuple().Reduce();
+  });
+  EXPECT_EQ(
+      ValueAt(checkpoint, "t").json,
+      R"x({"class":"torch.Tensor","device":"meta","dtype":"torch.float32","shape":[2,3],)x"
+      R"x("requires_grad":false,"recipe":"torch.empty_strided((2, 3), (3, 1), dtype=torch.float32, )x"
+      R"x(device='meta')"})x");
+}
+
+}  // namespace
+}  // namespace ckptfs
