@@ -1,15 +1,18 @@
-// Any input either runs or throws Error, and all that a graph shows lies within it; anything else
-// is a bug.
+// Any input either runs or throws Error, and all that a graph shows lies within it; and what runs
+// is found to be as long as it is without running it. Anything else is a bug.
 
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <unordered_set>
 #include <vector>
 
 #include "parser/budget.h"
 #include "parser/codec/pickle.h"
+#include "parser/codec/pickle/length.h"
 #include "parser/error.h"
+#include "parser/layer/memory.h"
 
 namespace {
 
@@ -71,13 +74,25 @@ class Walk {
 
 volatile uint64_t sink;  // So that the compiler keeps the walk.
 
+// What LengthOf says; 0 if it throws.
+uint64_t LengthOf(std::span<const uint8_t> bytes) {
+  const auto source =
+      std::make_shared<ckptfs::MemorySource>(std::string(bytes.begin(), bytes.end()));
+  try {
+    return pickle::LengthOf({source, 0, bytes.size()});
+  } catch (const ckptfs::Error&) {
+    return 0;
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const uint64_t length = LengthOf({data, size});
   ckptfs::Budget budget(uint64_t{64} << 20U);
   try {
     const pickle::Graph graph = pickle::Load(std::as_bytes(std::span(data, size)), budget);
-    if (graph.consumed() > size) __builtin_trap();
+    if (graph.consumed() > size || graph.consumed() != length) __builtin_trap();
     Walk walk;
     sink = walk.From(graph.root());
     for (const Value& value : graph.stray_states()) sink = walk.From(value);

@@ -108,6 +108,10 @@ class RandomCheckpoints(ckptfs.Case):
 
     def save(self, root, file, rng):
         """Saves in one of the ways in which files come to be."""
+        if rng.random() < 0.3:
+            torch.save(root, file, pickle_protocol=rng.choice((2, 2, 2, 3, 4, 5)),
+                       _use_new_zipfile_serialization=False)
+            return
         config.save.storage_alignment = rng.choice((64, 64, 1, 16, 100, 4096))
         config.save.compute_crc32 = rng.random() < 0.8
         try:

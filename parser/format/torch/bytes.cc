@@ -1,9 +1,15 @@
 #include "parser/format/torch/bytes.h"
 
+#include <cerrno>
+#include <cstdint>
+#include <memory>
 #include <span>
 #include <utility>
 
+#include "parser/error.h"
+#include "parser/format/torch/context.h"
 #include "parser/format/torch/vocabulary.h"
+#include "parser/layer/memory.h"
 #include "parser/utf8.h"
 
 namespace ckptfs::torch {
@@ -59,6 +65,31 @@ std::optional<std::string_view> BytesOf(const Value& value, std::string& decoded
   if (!bytes) return std::nullopt;
   decoded = std::move(*bytes);
   return decoded;
+}
+
+Record RecordOfBytes(const Value& value, Context& context) {
+  Record record{
+      .data = {}, .member = context.pickle_record.member, .is_in_file = false, .error = ""};
+  std::string decoded;
+  const auto bytes = BytesOf(value, decoded, context.budget);
+  if (!bytes) Fail(EBADMSG, "its bytes are missing");
+  const char* begin = reinterpret_cast<const char*>(context.pickle.data());
+  const bool is_in_pickle =
+      !bytes->empty() && bytes->data() >= begin && bytes->data() < begin + context.pickle.size();
+  if (is_in_pickle && context.pickle_record.is_in_file) {
+    const Extent& pickle = context.pickle_record.data;
+    record.is_in_file = true;
+    record.data = {pickle.source, pickle.offset + static_cast<uint64_t>(bytes->data() - begin),
+                   bytes->size()};
+    return record;
+  }
+  const uint64_t length = bytes->size();
+  if (bytes->data() != decoded.data()) {
+    context.budget.Charge(length);
+    decoded = *bytes;
+  }
+  record.data = {std::make_shared<MemorySource>(std::move(decoded)), 0, length};
+  return record;
 }
 
 }  // namespace ckptfs::torch

@@ -9,8 +9,11 @@
 
 #include "parser/budget.h"
 #include "parser/codec/pickle.h"
+#include "parser/format/torch/storage.h"
 
 namespace ckptfs::torch {
+
+struct Context;
 
 // The bytes that `text` spells: nothing if a character is none.
 std::optional<std::string> BytesOfLatin1(std::string_view text);
@@ -19,5 +22,9 @@ std::optional<std::string> BytesOfLatin1(std::string_view text);
 // something else. The view points into the pickle or into `decoded`.
 std::optional<std::string_view> BytesOf(const pickle::Value& value, std::string& decoded,
                                         Budget& budget);
+
+// Where the bytes of `value`, which are in the pickle of `context`, can be read: those that it has
+// as they are stay in the file. Throws Error: EBADMSG if they are none, EFBIG.
+Record RecordOfBytes(const pickle::Value& value, Context& context);
 
 }  // namespace ckptfs::torch

@@ -15,7 +15,6 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
-#include <memory>
 #include <span>
 #include <utility>
 
@@ -23,7 +22,6 @@
 #include "parser/format/torch/bytes.h"
 #include "parser/format/torch/repr.h"
 #include "parser/json.h"
-#include "parser/layer/memory.h"
 #include "parser/layer/strided.h"
 
 namespace ckptfs::torch {
@@ -110,29 +108,6 @@ std::vector<uint64_t> StridesOf(const std::vector<uint64_t>& shape, bool is_fort
     step *= std::max<uint64_t>(shape[axis], 1);
   }
   return stride;
-}
-
-// Where the bytes of an array are. Those that the pickle has as they are stay in the file.
-Extent ExtentOf(const Value& data, Context& context, Tensor& tensor) {
-  std::string decoded;
-  const auto bytes = BytesOf(data, decoded, context.budget);
-  if (!bytes) Fail(EBADMSG, "its bytes are missing");
-  const char* begin = reinterpret_cast<const char*>(context.pickle.data());
-  const bool is_in_pickle =
-      !bytes->empty() && bytes->data() >= begin && bytes->data() < begin + context.pickle.size();
-  tensor.member = context.pickle_record.member;
-  if (is_in_pickle && context.pickle_record.is_in_file) {
-    const Extent& pickle = context.pickle_record.data;
-    tensor.is_in_file = true;
-    return {pickle.source, pickle.offset + static_cast<uint64_t>(bytes->data() - begin),
-            bytes->size()};
-  }
-  const uint64_t length = bytes->size();
-  if (is_in_pickle) {
-    context.budget.Charge(length);
-    decoded = *bytes;
-  }
-  return {std::make_shared<MemorySource>(std::move(decoded)), 0, length};
 }
 
 template <typename T>
@@ -290,7 +265,10 @@ void FillArray(const Value& value, Context& context, Tensor& tensor) {
   tensor.shape = view.shape;
   const uint64_t need = ByteSize(tensor.dtype, tensor.shape);
   tensor.data.length = need;
-  const Extent bytes = ExtentOf(*parts.data, context, tensor);
+  const Record record = RecordOfBytes(*parts.data, context);
+  tensor.member = record.member;
+  tensor.is_in_file = record.is_in_file;
+  const Extent& bytes = record.data;
   if (bytes.length != need) {
     Fail(EBADMSG, "has {} bytes, but its {} elements need {}", bytes.length, count, need);
   }
@@ -299,7 +277,7 @@ void FillArray(const Value& value, Context& context, Tensor& tensor) {
     tensor.file_offset = bytes.offset;
   } else {
     tensor.is_in_file = false;
-    tensor.data = {MakeStrided(bytes, view, context.panels), 0, need};
+    tensor.data = {MakeStrided(bytes, view, context.reading.panels), 0, need};
   }
 }
 

@@ -18,13 +18,6 @@ using pickle::Value;
 // Keys and locations are bytes in files that have passed through Python 2.
 bool IsText(const Value& value) { return value.kind == Kind::kText || value.kind == Kind::kBytes; }
 
-struct Id {
-  StorageClass type;
-  std::string key;
-  std::string location;
-  uint64_t size = 0;  // In bytes.
-};
-
 uint64_t SizeOf(const StorageClass& type, int64_t elements) {
   uint64_t size = 0;
   if (elements < 0 ||
@@ -32,6 +25,27 @@ uint64_t SizeOf(const StorageClass& type, int64_t elements) {
     Fail(EBADMSG, "its storage has {} elements", elements);
   }
   return size;
+}
+
+// Keys are numbers, locations are devices. Each tensor tells both, so they must not be long.
+constexpr size_t kMostOfText = 128;  // Bytes.
+
+std::string Short(std::string_view text, std::string_view what) {
+  if (text.size() > kMostOfText) {
+    Fail(EBADMSG, "its storage has a {} of {} bytes, but {} is the most", what, text.size(),
+         kMostOfText);
+  }
+  return std::string(text);
+}
+
+StorageId MakeId(StorageClass type, std::string_view key, std::string_view location,
+                 int64_t elements) {
+  return {.type = type,
+          .key = Short(key, "key"),
+          .location = Short(location, "location"),
+          .elements = static_cast<uint64_t>(elements),
+          .size = SizeOf(type, elements),
+          .view = {}};
 }
 
 // Takes what precedes `end` off the front of `text`, and `end` with it.
@@ -46,9 +60,14 @@ std::string_view TakeUntil(std::string_view& text, std::string_view end) {
 }
 
 // Protocol 0 has the id as Python prints the tuple, which is why PyTorch itself cannot read it:
-// ('storage', <class 'torch.FloatStorage'>, '0', 'cpu', 6)
-Id IdOfText(std::string_view text) {
-  TakeUntil(text, "('storage', <class '");
+// ('storage', <class 'torch.FloatStorage'>, '0', 'cpu', 6), with ", None" before the end in legacy
+// streams.
+StorageId IdOfText(std::string_view text) {
+  constexpr std::string_view kBegin = "('storage', <class '";
+  if (!text.starts_with(kBegin)) {
+    Fail(EBADMSG, "its persistent id {} is that of no storage", Quoted(text));
+  }
+  text.remove_prefix(kBegin.size());
   const std::string_view path = TakeUntil(text, "'>, '");
   const size_t dot = std::min(path.rfind('.'), path.size());
   const auto type =
@@ -56,20 +75,58 @@ Id IdOfText(std::string_view text) {
   if (!type) Fail(EBADMSG, "its storage is of a class that we do not know: {}", Quoted(path));
   const std::string_view key = TakeUntil(text, "', '");
   const std::string_view location = TakeUntil(text, "', ");
-  const std::string_view digits = TakeUntil(text, ")");
+  std::string_view digits = TakeUntil(text, ")");
+  constexpr std::string_view kNoView = ", None";
+  if (digits.ends_with(kNoView)) digits.remove_suffix(kNoView.size());
   int64_t elements = 0;
   const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), elements);
   if (parsed.ec != std::errc() || parsed.ptr != digits.data() + digits.size()) {
     Fail(EBADMSG, "its storage has {} elements", Quoted(digits));
   }
-  return {*type, std::string(key), std::string(location), SizeOf(*type, elements)};
+  return MakeId(*type, key, location, elements);
 }
 
-Id IdOf(const Value& persistent) {
+// The sixth part of an id: (key of the view, offset, elements). The view's own key is not needed:
+// what part it is of which storage says as much.
+StorageId::View ViewOf(const StorageId& whole, const Value& metadata) {
+  if (metadata.kind != Kind::kTuple || pickle::ItemsOf(metadata).size() != 3) {
+    Fail(EBADMSG, "its storage is a view of another one, but is described by no tuple of 3");
+  }
+  const std::span<const Value> parts = pickle::ItemsOf(metadata);
+  if (parts[1].kind != Kind::kInt || parts[2].kind != Kind::kInt) {
+    Fail(EBADMSG, "its storage is a view of another one without an offset or a size");
+  }
+  const StorageId::View view{.offset = SizeOf(whole.type, parts[1].integer),
+                             .size = SizeOf(whole.type, parts[2].integer)};
+  if (view.offset > whole.size || view.size > whole.size - view.offset) {
+    Fail(EBADMSG, "its storage is {} bytes from byte {} on of storage {}, which has {} bytes",
+         view.size, view.offset, Quoted(whole.key), whole.size);
+  }
+  return view;
+}
+
+// Bytes may be seen as bytes under both classes that count bytes.
+bool CountsBytes(const StorageClass& type) {
+  return type.is_untyped || type.dtype == Dtype::kUint8;
+}
+
+bool IsSame(const StorageClass& a, const StorageClass& b) {
+  return a.dtype == b.dtype || (CountsBytes(a) && CountsBytes(b));
+}
+
+// What a storage takes in our memory, in bytes; its key is told in its name, and as ours.
+uint64_t CostOf(const StorageId& id) {
+  return sizeof(Storage) + 8 * sizeof(void*) + 3 * id.key.size() + id.location.size();
+}
+
+}  // namespace
+
+StorageId StorageIdOf(const Value& persistent) {
   const Value& id = pickle::ItemsOf(persistent)[0];
   if (id.kind == Kind::kText) return IdOfText(id.text());
-  if (id.kind != Kind::kTuple || pickle::ItemsOf(id).size() != 5) {
-    Fail(EBADMSG, "its storage has a persistent id that is no tuple of 5");
+  const size_t count = id.kind == Kind::kTuple ? pickle::ItemsOf(id).size() : 0;
+  if (count != 5 && count != 6) {
+    Fail(EBADMSG, "its storage has a persistent id that is no tuple of 5 or 6");
   }
   const std::span<const Value> parts = pickle::ItemsOf(id);
   if (!IsText(parts[0]) || parts[0].text() != "storage") {
@@ -84,40 +141,50 @@ Id IdOf(const Value& persistent) {
   if (parts[4].kind != Kind::kInt) {
     Fail(EBADMSG, "its storage has a persistent id without a number of elements");
   }
-  return {*type, is_number ? std::to_string(parts[2].integer) : std::string(parts[2].text()),
-          std::string(parts[3].text()), SizeOf(*type, parts[4].integer)};
+  const std::string digits = is_number ? std::to_string(parts[2].integer) : std::string();
+  StorageId whole =
+      MakeId(*type, is_number ? digits : parts[2].text(), parts[3].text(), parts[4].integer);
+  if (count == 6 && parts[5].kind != Kind::kNone) whole.view = ViewOf(whole, parts[5]);
+  return whole;
 }
 
-// Bytes may be seen as bytes under both classes that count bytes.
-bool CountsBytes(const StorageClass& type) {
-  return type.is_untyped || type.dtype == Dtype::kUint8;
-}
-
-bool IsSame(const StorageClass& a, const StorageClass& b) {
-  return a.dtype == b.dtype || (CountsBytes(a) && CountsBytes(b));
-}
-
-}  // namespace
-
-const Storage& Storages::Get(const Value& persistent) {
-  Id id = IdOf(persistent);
-  const auto [found, is_new] = known_.try_emplace(id.key);
-  Storage& storage = found->second;
-  if (is_new) {
-    storage = {.record = find_(id.key),
-               .type = id.type,
-               .size = id.size,
-               .location = std::move(id.location)};
-    Record& record = storage.record;
+const Storage& Storages::Whole(const StorageId& id) {
+  const auto found = wholes_.find(id.key);
+  if (found == wholes_.end()) {
+    budget_.Charge(CostOf(id));
+    Record record = find_(id.key);
     if (record.error.empty() && record.data.length < id.size) {
       record.error = fmt::format("{} has {} bytes, but its storage needs {}", record.member,
                                  record.data.length, id.size);
     }
-  } else if (!IsSame(storage.type, id.type) || storage.size != id.size) {
+    Storage storage{
+        .record = std::move(record), .type = id.type, .size = id.size, .location = id.location};
+    return wholes_.emplace(id.key, std::move(storage)).first->second;
+  }
+  const Storage& storage = found->second;
+  if (!IsSame(storage.type, id.type) || storage.size != id.size) {
     Fail(EBADMSG, "its storage {} is said to be {} bytes of {} here, but was {} bytes of {} before",
          Quoted(id.key), id.size, Name(id.type.dtype), storage.size, Name(storage.type.dtype));
   }
   return storage;
+}
+
+const Storage& Storages::Get(const Value& persistent) {
+  const StorageId id = StorageIdOf(persistent);
+  const Storage& whole = Whole(id);
+  if (!id.view) return whole;
+  const auto [found, is_new] = views_.try_emplace({id.key, id.view->offset, id.view->size});
+  if (is_new) {
+    budget_.Charge(CostOf(id));
+    Storage& view = found->second;
+    view = whole;
+    view.size = id.view->size;
+    if (view.record.error.empty()) {
+      view.record.data.offset += id.view->offset;
+      view.record.data.length = id.view->size;
+    }
+  }
+  return found->second;
 }
 
 }  // namespace ckptfs::torch

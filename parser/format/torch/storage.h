@@ -4,10 +4,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
+#include <tuple>
+#include <utility>
 
+#include "parser/budget.h"
 #include "parser/byte_source.h"
 #include "parser/codec/pickle.h"
 #include "parser/format/torch/vocabulary.h"
@@ -22,6 +26,26 @@ struct Record {
   std::string error;        // Not empty: why it cannot be read; then `data` has no source.
 };
 
+// What a persistent id says of a storage.
+struct StorageId {
+  StorageClass type;
+  std::string key;
+  std::string location;  // "cpu", "cuda:0"
+  uint64_t elements = 0;
+  uint64_t size = 0;  // Of these, in bytes.
+
+  // In files from before PyTorch 0.4 a storage may be a part of the one that the key names.
+  struct View {
+    uint64_t offset = 0;  // In bytes.
+    uint64_t size = 0;    // In bytes.
+  };
+  std::optional<View> view;
+};
+
+// Understands `persistent`, a kPersistent. Throws Error(EBADMSG) if the id has not the form
+// ('storage', class, key, location, elements[, None or (view key, offset, elements)]).
+StorageId StorageIdOf(const pickle::Value& persistent);
+
 // A storage as the first persistent id that names it describes it. PyTorch, too, takes the class
 // from the first.
 struct Storage {
@@ -35,17 +59,24 @@ struct Storage {
 class Storages {
  public:
   // `find` looks up a record by the key of a storage. It does not throw: what is wrong with a
-  // record is its error.
-  explicit Storages(std::function<Record(std::string_view key)> find) : find_(std::move(find)) {}
+  // record is its error. `budget`, which what is kept is charged to, must outlive this.
+  Storages(Budget& budget, std::function<Record(std::string_view key)> find)
+      : budget_(budget), find_(std::move(find)) {}
 
   // Returns the storage that `persistent`, a kPersistent, names. It lives as long as this.
-  // Throws Error(EBADMSG) if the id has not the form ('storage', class, key, location, elements),
-  // or contradicts what another one says of the same key.
+  // Throws Error: EBADMSG as StorageIdOf does, or if the id contradicts what another one says of
+  // the same key; EFBIG.
   const Storage& Get(const pickle::Value& persistent);
 
  private:
+  using ViewKey = std::tuple<std::string, uint64_t, uint64_t>;  // Of the whole, offset, size.
+
+  const Storage& Whole(const StorageId& id);
+
+  Budget& budget_;
   std::function<Record(std::string_view key)> find_;
-  std::unordered_map<std::string, Storage> known_;  // By key.
+  std::map<std::string, Storage, std::less<>> wholes_;  // By key.
+  std::map<ViewKey, Storage> views_;
 };
 
 }  // namespace ckptfs::torch

@@ -1,0 +1,257 @@
+// How a tar archive is laid out, in blocks of 512 bytes:
+//
+//   (header, data, padding)... two blocks of zeros
+//
+// A header has numbers as octal text, or, where that does not suffice, GNU's binary ones. Its
+// checksum is the sum of its bytes, with the checksum itself taken for spaces. A name or a size
+// that does not fit is in a member of its own before the one that it is about: pax writes records
+// "LENGTH KEY=VALUE\n", GNU a name.
+
+#include "parser/codec/tar.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <numeric>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "parser/error.h"
+
+namespace ckptfs::tar {
+namespace {
+
+constexpr size_t kBlock = 512;                   // Bytes.
+constexpr uint64_t kMostName = 4096;             // PATH_MAX.
+constexpr uint64_t kMostExtension = 64U << 10U;  // Bytes that are about another member.
+
+using Block = std::span<const std::byte, kBlock>;
+
+std::string_view Field(Block block, size_t offset, size_t size) {
+  return {reinterpret_cast<const char*>(block.data()) + offset, size};
+}
+
+// A field of text ends with a NUL, if it is not full.
+std::string_view TextField(Block block, size_t offset, size_t size) {
+  const std::string_view field = Field(block, offset, size);
+  return field.substr(0, field.find('\0'));
+}
+
+// Octal digits, maybe after spaces, before a space or a NUL. Nothing if it is none.
+std::optional<uint64_t> Octal(std::string_view field) {
+  field.remove_prefix(std::min(field.find_first_not_of(' '), field.size()));
+  field = field.substr(0, field.find_first_of(std::string_view(" \0", 2)));
+  uint64_t number = 0;
+  const auto parsed = std::from_chars(field.data(), field.data() + field.size(), number, 8);
+  if (parsed.ec != std::errc() || parsed.ptr != field.data() + field.size()) return {};
+  return number;
+}
+
+// GNU's numbers have the most significant bit set, and the most significant byte first.
+std::optional<uint64_t> Number(std::string_view field) {
+  if (static_cast<uint8_t>(field[0]) != 0x80) return Octal(field);
+  uint64_t number = 0;
+  for (const char c : field.substr(1)) {
+    if (number >> 56U != 0) return {};
+    number = number << 8U | static_cast<uint8_t>(c);
+  }
+  return number;
+}
+
+bool IsZero(Block block) {
+  return std::ranges::all_of(block, [](std::byte b) { return b == std::byte{}; });
+}
+
+bool HasChecksum(Block block) {
+  constexpr size_t kOffset = 148;
+  constexpr size_t kSize = 8;
+  uint64_t sum = kSize * ' ';
+  for (size_t i = 0; i < kBlock; ++i) {
+    if (i < kOffset || i >= kOffset + kSize) sum += std::to_integer<uint64_t>(block[i]);
+  }
+  return Octal(Field(block, kOffset, kSize)) == sum;
+}
+
+struct Header {
+  std::string name;
+  std::optional<uint64_t> size;  // Nothing if the field is no number.
+  char type = '\0';
+};
+
+Header HeaderIn(Block block) {
+  Header header{.name = std::string(TextField(block, 0, 100)),
+                .size = Number(Field(block, 124, 12)),
+                .type = Field(block, 156, 1)[0]};
+  // GNU keeps times where ustar has the beginning of a long name.
+  const std::string_view prefix = TextField(block, 345, 155);
+  if (Field(block, 257, 6) == std::string_view("ustar\0", 6) && !prefix.empty()) {
+    header.name.insert(0, std::string(prefix) + "/");
+  }
+  return header;
+}
+
+bool IsFile(char type) { return type == '0' || type == '\0' || type == '7'; }
+bool IsExtension(char type) { return type == 'x' || type == 'g' || type == 'L'; }
+
+uint64_t Padded(uint64_t size) { return (size + kBlock - 1) / kBlock * kBlock; }
+
+// What extensions say of the member that follows them.
+struct Extension {
+  std::optional<std::string> name;
+  std::optional<uint64_t> size;
+};
+
+// What one record of pax says.
+void AddRecord(std::string_view key, std::string_view value, Extension& extension) {
+  if (key == "path") {
+    extension.name = std::string(value);
+  } else if (key == "size") {
+    uint64_t size = 0;
+    const auto parsed = std::from_chars(value.data(), value.data() + value.size(), size);
+    if (parsed.ec != std::errc() || parsed.ptr != value.data() + value.size()) {
+      Fail(EBADMSG, "its size is {}, which is no number", Quoted(value));
+    }
+    extension.size = size;
+  } else if (key.starts_with("GNU.sparse.")) {
+    Fail(ENOTSUP, "it is sparse, which we do not read");
+  }
+}
+
+// The records of pax in `text`.
+void AddRecords(std::string_view text, Extension& extension) {
+  while (!text.empty()) {
+    size_t length = 0;
+    const auto parsed = std::from_chars(text.data(), text.data() + text.size(), length);
+    const auto digits = static_cast<size_t>(parsed.ptr - text.data());
+    const bool is_record = parsed.ec == std::errc() && length <= text.size() &&
+                           digits + 2 <= length && text[digits] == ' ' && text[length - 1] == '\n';
+    if (!is_record) Fail(EBADMSG, "a record of pax does not begin with its length");
+    const std::string_view record = text.substr(digits + 1, length - digits - 2);
+    const size_t equals = record.find('=');
+    if (equals == std::string_view::npos) Fail(EBADMSG, "a record of pax has no value");
+    AddRecord(record.substr(0, equals), record.substr(equals + 1), extension);
+    text.remove_prefix(length);
+  }
+}
+
+void CheckName(std::string_view name) {
+  const auto check = [&](bool is_good, std::string_view why) {
+    if (!is_good) Fail(EBADMSG, "name {} {}", Quoted(name), why);
+  };
+  if (name.size() > kMostName) {
+    Fail(EFBIG, "name of {} bytes, but the most is {}", name.size(), kMostName);
+  }
+  check(!name.empty(), "is empty");
+  check(name.find('\0') == std::string_view::npos, "contains a NUL");
+  check(name.find('\\') == std::string_view::npos, "contains a backslash");
+  check(!name.starts_with('/'), "begins with a slash");
+  for (size_t begin = 0; begin <= name.size();) {
+    const size_t end = std::min(name.find('/', begin), name.size());
+    const std::string_view part = name.substr(begin, end - begin);
+    check(!part.empty(), "has an empty part");
+    check(part != "." && part != "..", "has a part that is '.' or '..'");
+    begin = end + 1;
+  }
+}
+
+// Reads the archive from its beginning to its end.
+class Walk {
+ public:
+  Walk(const ByteSource& source, Budget& budget) : source_(source), budget_(budget) {}
+
+  std::vector<Member> Run() {
+    while (Step()) {
+    }
+    std::ranges::sort(members_, {}, &Member::name);
+    const auto twice = std::ranges::adjacent_find(members_, {}, &Member::name);
+    if (twice != members_.end()) Fail(EBADMSG, "two members are called {}", Quoted(twice->name));
+    return std::move(members_);
+  }
+
+ private:
+  // Reads one header and what extensions it has. Returns whether there was one.
+  bool Step() try {
+    if (position_ == source_.size()) return false;  // Some writers leave out the zeros.
+    std::byte block[kBlock];
+    if (source_.size() - position_ < kBlock) {
+      Fail(EBADMSG, "it needs {} bytes, but only {} are left", kBlock, source_.size() - position_);
+    }
+    source_.ReadAt(position_, block);
+    if (IsZero(block)) return false;
+    if (!HasChecksum(block)) Fail(EBADMSG, "its checksum is wrong");
+    Add(HeaderIn(block));
+    return true;
+  } catch (const Error& e) {
+    throw WithContext(fmt::format("header at byte {}", position_), e);
+  }
+
+  void Add(Header header) {
+    if (!IsExtension(header.type)) {
+      if (extension_.name) header.name = *std::move(extension_.name);
+      if (extension_.size) header.size = extension_.size;
+      extension_ = {};
+    }
+    if (!header.size) Fail(EBADMSG, "its size is no number");
+    const uint64_t data = position_ + kBlock;
+    if (*header.size > source_.size() - data) {
+      Fail(EBADMSG, "{} has {} bytes from byte {} on, but the archive ends at byte {}",
+           Quoted(header.name), *header.size, data, source_.size());
+    }
+    if (IsExtension(header.type)) {
+      ReadExtension(header.type, data, *header.size);
+    } else if (IsFile(header.type)) {
+      CheckName(header.name);
+      budget_.Charge(2 * sizeof(Member) + header.name.size());  // Vectors grow by doubling.
+      members_.push_back({.name = std::move(header.name), .offset = data, .size = *header.size});
+    } else if (header.type != '5') {
+      Fail(ENOTSUP, "{} is of type {}: a link, a device or sparse, which we do not read",
+           Quoted(header.name), Quoted(std::string_view(&header.type, 1)));
+    }
+    // The last one need not be padded.
+    position_ = data + std::min(Padded(*header.size), source_.size() - data);
+  }
+
+  void ReadExtension(char type, uint64_t data, uint64_t size) {
+    if (size > kMostExtension) {
+      Fail(EFBIG, "extension of {} bytes, but the most is {}", size, kMostExtension);
+    }
+    std::string text(size, '\0');
+    source_.ReadAt(data, std::as_writable_bytes(std::span(text)));
+    if (type == 'L') {
+      extension_.name = text.substr(0, text.find('\0'));
+      return;
+    }
+    // What is said of all members cannot be where one of them is.
+    Extension global;
+    AddRecords(text, type == 'x' ? extension_ : global);
+    if (global.name || global.size) Fail(ENOTSUP, "a name or a size is given to all members");
+  }
+
+  const ByteSource& source_;
+  Budget& budget_;
+  uint64_t position_ = 0;
+  Extension extension_;
+  std::vector<Member> members_;
+};
+
+}  // namespace
+
+std::vector<Member> ReadDirectory(const ByteSource& source, Budget& budget) {
+  return Walk(source, budget).Run();
+}
+
+std::string FirstName(std::span<const std::byte> head) {
+  while (head.size() >= kBlock) {
+    const Block block = head.first<kBlock>();
+    if (IsZero(block) || !HasChecksum(block)) return {};
+    Header header = HeaderIn(block);
+    if (!IsExtension(header.type)) return std::move(header.name);
+    const uint64_t left = head.size() - kBlock;
+    if (!header.size || *header.size > left || Padded(*header.size) > left) return {};
+    head = head.subspan(kBlock + Padded(*header.size));
+  }
+  return {};
+}
+
+}  // namespace ckptfs::tar

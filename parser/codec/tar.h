@@ -1,0 +1,36 @@
+// The directory of a tar archive: which files there are and where their bytes lie.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "parser/budget.h"
+#include "parser/byte_source.h"
+
+namespace ckptfs::tar {
+
+struct Member {
+  std::string name;
+  uint64_t offset = 0;  // Where its bytes start in the source.
+  uint64_t size = 0;    // How many there are; all of them are there.
+};
+
+// Reads the headers of all members, in the formats ustar, pax and GNU. Directories are left out.
+// The result is sorted by name and has no two members of one name; names are relative and free of
+// NUL, backslashes, "..", "." and empty parts.
+//
+// The members are charged to `budget`, and never given back. Throws Error: EBADMSG with the place
+// if the archive is damaged or contradicts itself, ENOTSUP for members that are no files (links,
+// devices) or whose bytes do not lie together (sparse ones), EFBIG.
+std::vector<Member> ReadDirectory(const ByteSource& source, Budget& budget);
+
+// Returns the name of the first file of the archive that begins with `head`, as its header has it.
+// Empty if it is not in `head`, or this begins no archive.
+std::string FirstName(std::span<const std::byte> head);
+
+}  // namespace ckptfs::tar

@@ -1,0 +1,283 @@
+// The legacy stream, which torch.save wrote before 1.6 and still writes if asked to: five pickles
+// and then the storages, back to back and without padding.
+//
+//   pickle 1   0x1950a86a20f9469cfc6c, which marks the format
+//   pickle 2   1001, the version of the layout
+//   pickle 3   a dict that tells of the machine that wrote it; nothing depends on it
+//   pickle 4   the object, in which storages have persistent ids
+//   pickle 5   a list of the keys of all storages
+//   for each key in that order:
+//     int64    number of elements
+//     bytes    the elements, little-endian whatever the machine was
+//
+// Nothing tells how long a pickle is or where a storage begins. The pickles are found by their
+// opcodes, one after another; then the list gives the order of the storages and the ids in pickle 4
+// their sizes. The numbers of elements only confirm what the ids say, and where they do not, the
+// places of this storage and of all that follow are not known.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "parser/error.h"
+#include "parser/format.h"
+#include "parser/format/torch/pickled.h"
+#include "parser/format/torch/repr.h"
+#include "parser/format/torch/saved.h"
+#include "parser/format/torch/storage.h"
+#include "parser/format/torch/stream.h"
+
+namespace ckptfs {
+namespace torch {
+namespace {
+
+using pickle::ItemsOf;
+using pickle::Kind;
+using pickle::Value;
+
+constexpr int64_t kVersion = 1001;
+
+bool IsText(const Value& value) { return value.kind == Kind::kText || value.kind == Kind::kBytes; }
+
+bool IsMagic(const Value& value) {
+  if (value.kind == Kind::kDecimal) return value.text() == "119547037146038801333356";
+  return value.kind == Kind::kBigInt && value.text() == "\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
+}
+
+// Where the storages of a stream are.
+class Payload {
+ public:
+  // `data` is what follows the pickles, at byte `begin` of the stream. `keys` is the root of pickle
+  // 5. Throws Error(EBADMSG) if it is no list of different texts.
+  Payload(const Extent& data, uint64_t begin, const Value& keys, Budget& budget);
+
+  // Takes note of what a persistent id says of its storage. To be called for all of pickle 4 before
+  // Find and Trailing are.
+  void Note(const Value& persistent);
+
+  // The bytes of a storage. Does not throw.
+  Record Find(std::string_view key);
+
+  // Number of bytes that follow the last storage: nothing if that is not known.
+  std::optional<uint64_t> Trailing();
+
+ private:
+  struct Named {
+    uint64_t elements = 0;
+    uint64_t size = 0;  // In bytes.
+  };
+
+  struct Place {
+    std::string_view key;
+    size_t index = 0;  // In the list of keys.
+    Extent data;
+  };
+
+  void Locate();
+  std::string Step(Place& place, uint64_t& position);
+
+  const Extent data_;
+  const uint64_t begin_;
+  Budget& budget_;
+  std::map<std::string, Named, std::less<>> named_;  // By the ids.
+  std::vector<Place> places_;                        // Sorted by key.
+  size_t known_ = 0;    // So many of the list have a place; the next one is damaged.
+  std::string damage_;  // How.
+  uint64_t end_ = 0;    // Of the last one in `data_`.
+  bool is_located_ = false;
+};
+
+Payload::Payload(const Extent& data, uint64_t begin, const Value& keys, Budget& budget)
+    : data_(data), begin_(begin), budget_(budget) {
+  if (keys.kind != Kind::kList) Fail(EBADMSG, "pickle 5 is no list of the keys of storages");
+  const auto items = ItemsOf(keys);
+  budget.Charge(items.size() * (sizeof(Place) + sizeof(void*)));
+  places_.reserve(items.size());
+  for (const Value& item : items) {
+    if (!IsText(item)) Fail(EBADMSG, "pickle 5 has a key that is no text");
+    places_.push_back({.key = item.text(), .index = places_.size(), .data = {}});
+  }
+  std::ranges::sort(places_, {}, &Place::key);
+  const auto twice = std::ranges::adjacent_find(places_, {}, &Place::key);
+  if (twice != places_.end()) Fail(EBADMSG, "pickle 5 has the key {} twice", Quoted(twice->key));
+}
+
+void Payload::Note(const Value& persistent) {
+  try {
+    const StorageId id = StorageIdOf(persistent);
+    if (named_.contains(id.key)) return;
+    budget_.Charge(sizeof(Named) + 8 * sizeof(void*) + id.key.size());
+    named_.emplace(id.key, Named{id.elements, id.size});
+  } catch (const Error& e) {
+    if (e.code() == EFBIG) throw;
+    // Whoever uses the storage is told.
+  }
+}
+
+// Finds the storage of `place` at `position` of the data, and the position of the next one. Returns
+// what is wrong with it.
+std::string Payload::Step(Place& place, uint64_t& position) try {
+  const auto found = named_.find(place.key);
+  if (found == named_.end()) {
+    return fmt::format("storage {} at byte {} has no size, because no object names it",
+                       Quoted(place.key), begin_ + position);
+  }
+  const Named& named = found->second;
+  int64_t elements = 0;
+  if (sizeof elements > data_.length - position) {
+    return fmt::format("storage {} should be at byte {}, but the file ends at byte {}",
+                       Quoted(place.key), begin_ + position, begin_ + data_.length);
+  }
+  data_.source->ReadAt(data_.offset + position, std::as_writable_bytes(std::span(&elements, 1)));
+  if (elements < 0 || static_cast<uint64_t>(elements) != named.elements) {
+    return fmt::format("storage {} at byte {} says that it has {} elements, but must have {}",
+                       Quoted(place.key), begin_ + position, elements, named.elements);
+  }
+  position += sizeof elements;
+  if (named.size > data_.length - position) {
+    return fmt::format("storage {} has {} bytes from byte {} on, but the file ends at byte {}",
+                       Quoted(place.key), named.size, begin_ + position, begin_ + data_.length);
+  }
+  place.data = {data_.source, data_.offset + position, named.size};
+  position += named.size;
+  return {};
+} catch (const Error& e) {
+  return fmt::format("storage {} at byte {}: {}", Quoted(place.key), begin_ + position, e.what());
+}
+
+void Payload::Locate() {
+  if (is_located_) return;
+  is_located_ = true;
+  std::vector<Place*> in_order(places_.size());
+  for (Place& place : places_) in_order[place.index] = &place;
+  for (; known_ < in_order.size(); ++known_) {
+    damage_ = Step(*in_order[known_], end_);
+    if (!damage_.empty()) return;
+  }
+}
+
+Record Payload::Find(std::string_view key) {
+  Locate();
+  Record record{
+      .data = {}, .member = fmt::format("storage {}", key), .is_in_file = true, .error = ""};
+  const auto found = std::ranges::lower_bound(places_, key, {}, &Place::key);
+  if (found == places_.end() || found->key != key) {
+    record.error = fmt::format("the file has no storage {}", Quoted(key));
+  } else if (found->index < known_) {
+    record.data = found->data;
+  } else if (found->index == known_) {
+    record.error = damage_;
+  } else {
+    record.error = fmt::format("the place of storage {} is not known: {}", Quoted(key), damage_);
+  }
+  return record;
+}
+
+std::optional<uint64_t> Payload::Trailing() {
+  Locate();
+  if (known_ < places_.size()) return {};
+  return data_.length - end_;
+}
+
+void TellTrailing(const Extent& data, uint64_t trailing, Checkpoint& checkpoint) {
+  if (trailing == 0) return;
+  checkpoint.notes.emplace_back("trailing_bytes", std::to_string(trailing));
+  const uint64_t place = data.length - trailing;
+  std::vector<std::byte> head(std::min<uint64_t>(trailing, kLegacyHead));
+  data.source->ReadAt(data.offset + place, head);
+  if (!IsLegacy({reinterpret_cast<const char*>(head.data()), head.size()})) return;
+  checkpoint.warnings.push_back(
+      fmt::format("another checkpoint follows at byte {}: it is left out", place));
+}
+
+// Source code of a module's class is saved with an id, ('module', class, file, source); what it
+// stands for is the class.
+Value ClassOfModule(const Value& persistent) {
+  const Value& id = ItemsOf(persistent)[0];
+  if (id.kind != Kind::kTuple || ItemsOf(id).size() != 4) return {};
+  const auto parts = ItemsOf(id);
+  return IsText(parts[0]) && parts[0].text() == "module" ? parts[1] : Value();
+}
+
+}  // namespace
+
+bool IsLegacy(std::string_view head) {
+  // Protocols 0 and 1 begin with LONG, the others with PROTO.
+  if (!head.starts_with('L') && !head.starts_with('\x80')) return false;
+  Budget budget(uint64_t{1} << 20U);
+  try {
+    return IsMagic(pickle::Load(std::as_bytes(std::span(head)), budget).root());
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+Checkpoint ReadLegacy(const Extent& data, Reading& reading) {
+  Budget& budget = reading.budget;
+  Stream stream(data, budget);
+  const Piece magic = stream.TakePickle("pickle 1");
+  if (!IsMagic(magic.Run("pickle 1", reading).root())) {
+    Fail(EBADMSG, "pickle 1 is not the number that marks a file of torch.save");
+  }
+  const Piece version = stream.TakePickle("pickle 2");
+  const pickle::Graph of_version = version.Run("pickle 2", reading);
+  if (of_version.root().kind != Kind::kInt || of_version.root().integer != kVersion) {
+    Fail(ENOTSUP, "pickle 2 is {}, but we read version {} of the format", Repr(of_version.root()),
+         kVersion);
+  }
+  const Piece system = stream.TakePickle("pickle 3");
+  const Piece objects = stream.TakePickle("pickle 4");
+  const Piece keys = stream.TakePickle("pickle 5");
+  const pickle::Graph of_keys = keys.Run("pickle 5", reading);
+  Payload payload(stream.rest(), stream.position(), of_keys.root(), budget);
+
+  Storages storages(budget, [&](std::string_view key) { return payload.Find(key); });
+  Context context{
+      .reading = reading,
+      .storages = storages,
+      .pickle = objects.bytes,
+      .pickle_record = {
+          .data = objects.place, .member = "pickle 4", .is_in_file = true, .error = ""}};
+  Checkpoint checkpoint;
+  TellSystem(system.Run("pickle 3", reading).root(), checkpoint);
+  AddPickle("pickle 4", context, checkpoint, [&](const Value& persistent) {
+    const Value module = ClassOfModule(persistent);
+    if (module.kind != Kind::kNone) return module;
+    payload.Note(persistent);
+    return persistent;
+  });
+  if (const auto trailing = payload.Trailing()) TellTrailing(data, *trailing, checkpoint);
+  return checkpoint;
+}
+
+}  // namespace torch
+
+namespace {
+
+bool Matches(const Probe& probe) {
+  const auto head = probe.head.first(std::min(probe.head.size(), torch::kLegacyHead));
+  return torch::IsLegacy({reinterpret_cast<const char*>(head.data()), head.size()});
+}
+
+Checkpoint Parse(const ByteSourcePtr& source) {
+  torch::Reading reading(source->size());
+  Checkpoint checkpoint = torch::ReadLegacy({source, 0, source->size()}, reading);
+  reading.globals.Tell(checkpoint);
+  return checkpoint;
+}
+
+}  // namespace
+
+extern const Format torch_legacy_format{.name = "torch-legacy", .matches = Matches, .parse = Parse};
+
+}  // namespace ckptfs

@@ -1,0 +1,318 @@
+// What torch.save wrote before 0.1.11: a tar archive of four files.
+//
+//   sys_info   a pickle: a dict that tells of the machine that wrote it
+//   storages   a pickle: how many; for each a pickle (key, location, class), an int64 with the
+//              number of elements, and the elements; a pickle: a list of storages that are parts
+//              of others, (key, key of the whole, offset, elements)
+//   tensors    a pickle: how many; for each a pickle (key, key of its storage or None, class), an
+//              int32 with the number of dimensions, 4 bytes without a meaning, and as int64 the
+//              sizes, the strides, and the offset in the storage
+//   pickle     the object; a persistent id is the key of a tensor or of a storage, as text
+//
+// A tensor is turned into the call that makes it in all later formats, so that nobody else needs to
+// know this one.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+#include "parser/codec/pickle/arena.h"
+#include "parser/codec/pickle/builder.h"
+#include "parser/codec/tar.h"
+#include "parser/error.h"
+#include "parser/format.h"
+#include "parser/format/torch/pickled.h"
+#include "parser/format/torch/storage.h"
+#include "parser/format/torch/stream.h"
+#include "parser/format/torch/vocabulary.h"
+
+namespace ckptfs {
+namespace torch {
+namespace {
+
+using pickle::ItemsOf;
+using pickle::Kind;
+using pickle::OfInteger;
+using pickle::OfText;
+using pickle::Value;
+
+constexpr std::string_view kMembers[] = {"sys_info", "pickle", "tensors", "storages"};
+
+// What an entry of a map takes in our memory beside what is in it, in bytes.
+constexpr uint64_t kCostOfEntry = 8 * sizeof(void*);
+
+bool IsText(const Value& value) { return value.kind == Kind::kText || value.kind == Kind::kBytes; }
+
+int64_t CountIn(Stream& stream, Reading& reading) {
+  const Piece piece = stream.TakePickle("count");
+  const pickle::Graph graph = piece.Run("count", reading);
+  if (graph.root().kind != Kind::kInt || graph.root().integer < 0) {
+    Fail(EBADMSG, "count is no number from 0 to 2^63");
+  }
+  return graph.root().integer;
+}
+
+// The items of `value` if it is a tuple of `size`.
+std::span<const Value> TupleOf(const Value& value, size_t size, std::string_view what) {
+  if (value.kind != Kind::kTuple || ItemsOf(value).size() != size) {
+    Fail(EBADMSG, "{} is no tuple of {}", what, size);
+  }
+  return ItemsOf(value);
+}
+
+int64_t KeyIn(const Value& value, std::string_view what) {
+  if (value.kind != Kind::kInt) Fail(EBADMSG, "{} has a key that is no number", what);
+  return value.integer;
+}
+
+// The tensors and storages of an archive, as values of a graph that all formats have.
+class Tables {
+ public:
+  explicit Tables(Reading& reading) : reading_(reading), arena_(reading.budget), builder_(arena_) {}
+
+  // Read the members of these names. Storages come first. Throw Error.
+  void ReadStorages(const Extent& data);
+  void ReadTensors(const Extent& data);
+
+  // What a persistent id of the object stands for.
+  Value Resolve(const Value& persistent) const;
+
+  // The bytes of a storage. Does not throw.
+  Record Find(std::string_view key) const;
+
+ private:
+  // The parts of a persistent id.
+  struct Described {
+    Value type;
+    Value key;
+    Value location;
+    Value elements;
+  };
+
+  Value Keep(const Value& text) { return OfText(Kind::kText, builder_.Keep(text.text())); }
+  Value Tuple(std::span<const Value> items) { return builder_.MakeNode(Kind::kTuple, items); }
+  Value Global(std::string_view module, std::string_view name);
+  Value IdOf(const Described& storage, const Value& view);
+  void ReadStorage(Stream& stream);
+  void ReadViews(Stream& stream);
+  void ReadTensor(Stream& stream);
+  Value NumbersIn(Stream& stream, int32_t count, std::string_view what);
+
+  Reading& reading_;
+  pickle::Arena arena_;
+  pickle::Builder builder_;
+  std::map<int64_t, Described> storages_;              // Without those that are parts.
+  std::map<std::string, Extent, std::less<>> places_;  // By their keys as text.
+  std::map<int64_t, Value> objects_;                   // By key; tensors win over storages.
+};
+
+Value Tables::Global(std::string_view module, std::string_view name) {
+  const Value names[] = {OfText(Kind::kText, module), OfText(Kind::kText, name)};
+  return builder_.MakeNode(Kind::kGlobal, names);
+}
+
+Value Tables::IdOf(const Described& storage, const Value& view) {
+  const Value items[] = {OfText(Kind::kText, "storage"),
+                         storage.type,
+                         storage.key,
+                         storage.location,
+                         storage.elements,
+                         view};
+  const Value id = Tuple(items);
+  return builder_.MakeNode(Kind::kPersistent, std::span(&id, 1));
+}
+
+void Tables::ReadStorage(Stream& stream) {
+  const Piece piece = stream.TakePickle("storage");
+  const pickle::Graph graph = piece.Run("storage", reading_);
+  const auto parts = TupleOf(graph.root(), 3, "storage");
+  const int64_t key = KeyIn(parts[0], "storage");
+  const auto type = StorageClassOf(parts[2]);
+  if (!type || !IsText(parts[1])) {
+    Fail(EBADMSG, "storage {} is of a class that we do not know, or has no location", key);
+  }
+  const auto elements = stream.Take<int64_t>("number of elements");
+  uint64_t size = 0;
+  if (elements < 0 ||
+      __builtin_mul_overflow(static_cast<uint64_t>(elements), ItemSize(type->dtype), &size)) {
+    Fail(EBADMSG, "storage {} has {} elements", key, elements);
+  }
+  reading_.budget.Charge(3 * kCostOfEntry + sizeof(Described) + sizeof(Extent));
+  const std::string text = std::to_string(key);
+  const auto names = ItemsOf(parts[2]);
+  const Described storage{
+      .type = Global(builder_.Keep(names[0].text()), builder_.Keep(names[1].text())),
+      .key = OfText(Kind::kText, builder_.Keep(text)),
+      .location = Keep(parts[1]),
+      .elements = OfInteger(Kind::kInt, elements)};
+  const bool is_new = places_.emplace(text, stream.Skip(size, "storage " + text)).second;
+  if (!is_new) Fail(EBADMSG, "storage {} is there twice", key);
+  storages_.emplace(key, storage);
+  objects_.emplace(key, IdOf(storage, {}));
+}
+
+void Tables::ReadViews(Stream& stream) {
+  const Piece piece = stream.TakePickle("list of views");
+  const pickle::Graph graph = piece.Run("list of views", reading_);
+  if (graph.root().kind != Kind::kList) Fail(EBADMSG, "list of views is no list");
+  for (const Value& item : ItemsOf(graph.root())) {
+    const auto parts = TupleOf(item, 4, "view");
+    const int64_t key = KeyIn(parts[0], "view");
+    const auto whole = storages_.find(KeyIn(parts[1], "view"));
+    if (whole == storages_.end()) Fail(EBADMSG, "view {} is of a storage that is not there", key);
+    const Value view[] = {{}, parts[2], parts[3]};
+    if (view[1].kind != Kind::kInt || view[2].kind != Kind::kInt) {
+      Fail(EBADMSG, "view {} has no offset or no number of elements", key);
+    }
+    reading_.budget.Charge(kCostOfEntry);
+    if (!objects_.emplace(key, IdOf(whole->second, Tuple(view))).second) {
+      Fail(EBADMSG, "storage {} is there twice", key);
+    }
+  }
+}
+
+void Tables::ReadStorages(const Extent& data) try {
+  Stream stream(data, reading_.budget);
+  for (int64_t left = CountIn(stream, reading_); left > 0; --left) ReadStorage(stream);
+  ReadViews(stream);
+} catch (const Error& e) {
+  throw WithContext("storages", e);
+}
+
+Value Tables::NumbersIn(Stream& stream, int32_t count, std::string_view what) {
+  std::vector<Value> numbers;
+  numbers.reserve(static_cast<size_t>(count));
+  for (int32_t i = 0; i < count; ++i) {
+    numbers.push_back(OfInteger(Kind::kInt, stream.Take<int64_t>(what)));
+  }
+  return Tuple(numbers);
+}
+
+void Tables::ReadTensor(Stream& stream) {
+  const Piece piece = stream.TakePickle("tensor");
+  const pickle::Graph graph = piece.Run("tensor", reading_);
+  const auto parts = TupleOf(graph.root(), 3, "tensor");
+  const int64_t key = KeyIn(parts[0], "tensor");
+  const auto dimensions = stream.Take<int32_t>("number of dimensions");
+  stream.Skip(sizeof(int32_t), "padding");
+  if (dimensions < 0 || dimensions > static_cast<int32_t>(kMaxDimensions)) {
+    Fail(EBADMSG, "tensor {} has {} dimensions, but {} is the most", key, dimensions,
+         kMaxDimensions);
+  }
+  const Value shape = NumbersIn(stream, dimensions, "size");
+  const Value stride = NumbersIn(stream, dimensions, "stride");
+  const Value offset = OfInteger(Kind::kInt, stream.Take<int64_t>("offset"));
+  Value tensor;  // None if it has no storage: it was never given a size.
+  if (parts[1].kind != Kind::kNone) {
+    const auto storage = objects_.find(KeyIn(parts[1], "storage of a tensor"));
+    if (storage == objects_.end() || storage->second.kind != Kind::kPersistent) {
+      Fail(EBADMSG, "tensor {} has a storage that is not there", key);
+    }
+    const Value arguments[] = {storage->second, offset, shape, stride};
+    tensor = builder_.MakeObject(Kind::kCall, Global("torch._utils", "_rebuild_tensor"),
+                                 Tuple(arguments));
+  }
+  reading_.budget.Charge(kCostOfEntry);
+  objects_.insert_or_assign(key, tensor);
+}
+
+void Tables::ReadTensors(const Extent& data) try {
+  Stream stream(data, reading_.budget);
+  for (int64_t left = CountIn(stream, reading_); left > 0; --left) ReadTensor(stream);
+} catch (const Error& e) {
+  throw WithContext("tensors", e);
+}
+
+// An id is a key, or (class, file, source), where the source code of a module was saved, too.
+Value Tables::Resolve(const Value& persistent) const {
+  const Value& id = ItemsOf(persistent)[0];
+  if (id.kind == Kind::kTuple && ItemsOf(id).size() == 3) return ItemsOf(id)[0];
+  if (!IsText(id)) return persistent;
+  int64_t key = 0;
+  const std::string_view digits = id.text();
+  const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), key);
+  const bool is_key = parsed.ec == std::errc() && parsed.ptr == digits.data() + digits.size();
+  const auto found = is_key ? objects_.find(key) : objects_.end();
+  return found == objects_.end() ? persistent : found->second;
+}
+
+Record Tables::Find(std::string_view key) const {
+  Record record{
+      .data = {}, .member = fmt::format("storage {}", key), .is_in_file = true, .error = ""};
+  const auto found = places_.find(key);
+  if (found == places_.end()) {
+    record.error = fmt::format("the archive has no storage {}", Quoted(key));
+  } else {
+    record.data = found->second;
+  }
+  return record;
+}
+
+// The member `name` of an archive.
+Extent MemberOf(const ByteSourcePtr& source, std::span<const tar::Member> members,
+                std::string_view name) {
+  const auto found = std::ranges::lower_bound(members, name, {}, &tar::Member::name);
+  if (found == members.end() || found->name != name) {
+    Fail(EBADMSG, "the archive has no member {}", Quoted(name));
+  }
+  return {source, found->offset, found->size};
+}
+
+Checkpoint ReadTar(const ByteSourcePtr& source, Reading& reading) {
+  Budget& budget = reading.budget;
+  const std::vector<tar::Member> members = [&] {
+    try {
+      return tar::ReadDirectory(*source, budget);
+    } catch (const Error& e) {
+      throw WithContext("tar", e);
+    }
+  }();
+  Tables tables(reading);
+  tables.ReadStorages(MemberOf(source, members, "storages"));
+  tables.ReadTensors(MemberOf(source, members, "tensors"));
+  const Piece objects = Stream(MemberOf(source, members, "pickle"), budget).TakePickle("pickle");
+  const Piece system = Stream(MemberOf(source, members, "sys_info"), budget).TakePickle("sys_info");
+
+  Storages storages(budget, [&](std::string_view key) { return tables.Find(key); });
+  Context context{.reading = reading,
+                  .storages = storages,
+                  .pickle = objects.bytes,
+                  .pickle_record = {
+                      .data = objects.place, .member = "pickle", .is_in_file = true, .error = ""}};
+  Checkpoint checkpoint;
+  TellSystem(system.Run("sys_info", reading).root(), checkpoint);
+  AddPickle("pickle", context, checkpoint,
+            [&](const Value& persistent) { return tables.Resolve(persistent); });
+  return checkpoint;
+}
+
+}  // namespace
+}  // namespace torch
+
+namespace {
+
+bool Matches(const Probe& probe) {
+  return std::ranges::count(torch::kMembers, tar::FirstName(probe.head)) != 0;
+}
+
+Checkpoint Parse(const ByteSourcePtr& source) {
+  torch::Reading reading(source->size());
+  Checkpoint checkpoint = torch::ReadTar(source, reading);
+  reading.globals.Tell(checkpoint);
+  return checkpoint;
+}
+
+}  // namespace
+
+extern const Format torch_tar_format{.name = "torch-tar", .matches = Matches, .parse = Parse};
+
+}  // namespace ckptfs

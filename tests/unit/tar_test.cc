@@ -1,0 +1,380 @@
+#include "parser/codec/tar.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "parser/detect.h"
+#include "parser/error.h"
+#include "parser/layer/memory.h"
+#include "tests/support/pickle_writer.h"
+#include "tests/support/sources.h"
+
+namespace ckptfs {
+namespace {
+
+using std::string_literals::operator""s;
+using testing::ThrowsMessage;
+
+// What a header says; the rest is as tar writes it, which is right.
+struct Entry {
+  std::string name;
+  char type = '0';
+  std::string size;  // Instead of the right one.
+  std::string magic = "ustar\0"s + "00";
+  std::string prefix;
+};
+
+std::string Padded(const std::string& text) {
+  return text + std::string((512 - text.size() % 512) % 512, '\0');
+}
+
+// A member with its header.
+std::string MemberOf(const Entry& entry, const std::string& data) {
+  std::string header(512, '\0');
+  const auto put = [&](size_t offset, const std::string& text) {
+    header.replace(offset, text.size(), text);
+  };
+  put(0, entry.name);
+  put(100, "0000644");
+  put(124, entry.size.empty() ? fmt::format("{:011o}", data.size()) : entry.size);
+  put(136, "00000000000");
+  put(148, "        ");
+  put(156, std::string(1, entry.type));
+  put(257, entry.magic);
+  put(345, entry.prefix);
+  unsigned sum = 0;
+  for (const char c : header) sum += static_cast<unsigned char>(c);
+  put(148, fmt::format("{:06o}", sum) + "\0 "s);
+  return header + Padded(data);
+}
+
+std::string File(const std::string& name, const std::string& data) {
+  return MemberOf({.name = name}, data);
+}
+
+const std::string kEnd(1024, '\0');
+
+// "name: data" of all members.
+std::vector<std::string> List(const std::string& archive) {
+  const MemorySource source(archive);
+  Budget budget(1 << 20);
+  std::vector<std::string> list;
+  for (const tar::Member& member : tar::ReadDirectory(source, budget)) {
+    list.push_back(member.name + ": " + ReadString(source, member.offset, member.size));
+  }
+  return list;
+}
+
+using Strings = std::vector<std::string>;
+
+TEST(Tar, ListsMembersByName) {
+  EXPECT_EQ(List(File("b/c", "second") + File("a", "") + kEnd), (Strings{"a: ", "b/c: second"}));
+}
+
+TEST(Tar, EndsAtTheZeros) {
+  EXPECT_EQ(List(File("a", "1") + kEnd + File("b", "2")), (Strings{"a: 1"}));
+}
+
+TEST(Tar, MayEndWithoutZeros) { EXPECT_EQ(List(File("a", "1")), (Strings{"a: 1"})); }
+
+TEST(Tar, MayEndWithoutPadding) {
+  EXPECT_EQ(List(File("a", "1").substr(0, 513)), (Strings{"a: 1"}));
+}
+
+TEST(Tar, LeavesOutDirectories) {
+  EXPECT_EQ(List(MemberOf({.name = "d/", .type = '5'}, "") + File("d/a", "1")),
+            (Strings{"d/a: 1"}));
+}
+
+TEST(Tar, TakesTheNameFromPaxRecords) {
+  EXPECT_EQ(List(MemberOf({.name = "././@PaxHeader", .type = 'x'},
+                          "22 mtime=1485000000.5\n13 path=long\n") +
+                 File("short", "1") + File("other", "2")),
+            (Strings{"long: 1", "other: 2"}));
+}
+
+TEST(Tar, TakesTheSizeFromPaxRecords) {
+  EXPECT_EQ(List(MemberOf({.name = "x", .type = 'x'}, "10 size=3\n") +
+                 MemberOf({.name = "a", .size = "00000000000"}, "abc")),
+            (Strings{"a: abc"}));
+}
+
+TEST(Tar, TakesTheNameFromGnuMembers) {
+  EXPECT_EQ(List(MemberOf({.name = "././@LongLink", .type = 'L', .magic = "ustar  "}, "long\0"s) +
+                 MemberOf({.name = "short", .magic = "ustar  "}, "1")),
+            (Strings{"long: 1"}));
+}
+
+TEST(Tar, TakesTheBeginningOfANameFromItsPrefix) {
+  EXPECT_EQ(List(MemberOf({.name = "a", .prefix = "d"}, "1")), (Strings{"d/a: 1"}));
+}
+
+TEST(Tar, ReadsABinarySize) {
+  EXPECT_EQ(List(MemberOf({.name = "a", .size = "\x80\0\0\0\0\0\0\0\0\0\0\3"s}, "abc")),
+            (Strings{"a: abc"}));
+}
+
+void ExpectRefusal(const std::string& archive, const std::string& message) {
+  EXPECT_THAT([&] { List(archive); }, ThrowsMessage<Error>(message));
+}
+
+TEST(Tar, RefusesAnAbsoluteName) {
+  ExpectRefusal(File("/a", "1"), "header at byte 0: name '/a' begins with a slash");
+}
+
+TEST(Tar, RefusesANameThatLeavesTheArchive) {
+  ExpectRefusal(File("a", "") + File("b/../../c", ""),
+                "header at byte 512: name 'b/../../c' has a part that is '.' or '..'");
+}
+
+TEST(Tar, RefusesANameWithABackslash) {
+  ExpectRefusal(File("a\\b", ""), "header at byte 0: name 'a\\b' contains a backslash");
+}
+
+TEST(Tar, RefusesAnEmptyName) { ExpectRefusal(File("", ""), "header at byte 0: name '' is empty"); }
+
+TEST(Tar, RefusesTwoMembersOfOneName) {
+  ExpectRefusal(File("a", "1") + File("b", "2") + File("a", "3"), "two members are called 'a'");
+}
+
+TEST(Tar, RefusesAMemberThatReachesBeyondTheFile) {
+  ExpectRefusal(MemberOf({.name = "a", .size = "00000001001"}, std::string(512, 'x')),
+                "header at byte 0: 'a' has 513 bytes from byte 512 on, but the archive ends at "
+                "byte 1024");
+}
+
+TEST(Tar, RefusesABinarySizeBeyondAllFiles) {
+  ExpectRefusal(MemberOf({.name = "a", .size = "\x80\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff"s}, ""),
+                "header at byte 0: 'a' has 18446744073709551615 bytes from byte 512 on, but the "
+                "archive ends at byte 512");
+}
+
+TEST(Tar, RefusesASizeOfMoreThan64Bits) {
+  ExpectRefusal(MemberOf({.name = "a", .size = "\x80\0\0\1\0\0\0\0\0\0\0\0"s}, ""),
+                "header at byte 0: its size is no number");
+}
+
+TEST(Tar, RefusesASizeThatIsNoNumber) {
+  ExpectRefusal(MemberOf({.name = "a", .size = "00000000009"}, ""),
+                "header at byte 0: its size is no number");
+}
+
+TEST(Tar, RefusesALink) {
+  ExpectRefusal(MemberOf({.name = "a", .type = '2'}, ""),
+                "header at byte 0: 'a' is of type '2': a link, a device or sparse, which we do not "
+                "read");
+}
+
+TEST(Tar, RefusesASparseMemberOfGnu) {
+  ExpectRefusal(MemberOf({.name = "a", .type = 'S'}, ""),
+                "header at byte 0: 'a' is of type 'S': a link, a device or sparse, which we do not "
+                "read");
+}
+
+TEST(Tar, RefusesASparseMemberOfPax) {
+  ExpectRefusal(MemberOf({.name = "x", .type = 'x'}, "22 GNU.sparse.major=1\n") + File("a", ""),
+                "header at byte 0: it is sparse, which we do not read");
+}
+
+TEST(Tar, RefusesANameForAllMembers) {
+  ExpectRefusal(MemberOf({.name = "g", .type = 'g'}, "10 path=a\n") + File("b", ""),
+                "header at byte 0: a name or a size is given to all members");
+}
+
+TEST(Tar, RefusesAPaxRecordOfAnotherLength) {
+  ExpectRefusal(MemberOf({.name = "x", .type = 'x'}, "99 path=a\n") + File("b", ""),
+                "header at byte 0: a record of pax does not begin with its length");
+}
+
+TEST(Tar, RefusesALongExtension) {
+  ExpectRefusal(MemberOf({.name = "x", .type = 'L'}, std::string(65537, 'a')) + File("b", ""),
+                "header at byte 0: extension of 65537 bytes, but the most is 65536");
+}
+
+TEST(Tar, RefusesAWrongChecksum) {
+  std::string archive = File("a", "1") + File("b", "2");
+  archive[1024] = 'c';
+  ExpectRefusal(archive, "header at byte 1024: its checksum is wrong");
+}
+
+TEST(Tar, RefusesAHeaderThatIsCut) {
+  ExpectRefusal(File("a", "1") + File("b", "2").substr(0, 511),
+                "header at byte 1024: it needs 512 bytes, but only 511 are left");
+}
+
+std::string FirstNameOf(const std::string& head) {
+  return tar::FirstName(std::as_bytes(std::span(head)));
+}
+
+TEST(Tar, TellsTheFirstNameBehindExtensions) {
+  EXPECT_EQ(FirstNameOf(MemberOf({.name = "././@PaxHeader", .type = 'x'}, "9 atime=\n") +
+                        File("sys_info", "")),
+            "sys_info");
+}
+
+TEST(Tar, TellsNoFirstNameOfSomethingElse) { EXPECT_EQ(FirstNameOf(std::string(4096, 'x')), ""); }
+
+std::string Int32(int32_t number) {
+  return {reinterpret_cast<const char*>(&number), sizeof number};
+}
+
+std::string Int64(int64_t number) {
+  return {reinterpret_cast<const char*>(&number), sizeof number};
+}
+
+std::string Count(int64_t count) { return PickleWriter().Int(count).Finish(); }
+
+// (first, second, torch.<type>), as tensors and storages are described.
+std::string Described(const PickleWriter& keys, std::string_view type) {
+  const std::string opcodes = keys.Finish();
+  return opcodes.substr(0, opcodes.size() - 1) +
+         PickleWriter().Global("torch", type).Raw("\x87").Finish().substr(2);
+}
+
+std::string StorageTable(int64_t elements, const std::string& bytes, const std::string& views) {
+  return Count(1) + Described(PickleWriter().Int(5).Text("cpu"), "ShortStorage") + Int64(elements) +
+         bytes + views;
+}
+
+std::string TensorEntry(int64_t key, int64_t storage, int64_t size, int64_t offset) {
+  return Described(PickleWriter().Int(key).Int(storage), "ShortTensor") + Int32(1) + Int32(0) +
+         Int64(size) + Int64(1) + Int64(offset);
+}
+
+const std::string kNoViews = "].";
+
+Checkpoint ReadTar(const std::string& storages, const std::string& tensors,
+                   const PickleWriter& objects) {
+  const std::string system = PickleWriter()
+                                 .EmptyDict()
+                                 .Text("protocol_version")
+                                 .Int(1000)
+                                 .SetItem()
+                                 .Text("little_endian")
+                                 .Bool(true)
+                                 .SetItem()
+                                 .Finish();
+  return ReadCheckpoint(
+      std::make_shared<MemorySource>(File("sys_info", system) + File("pickle", objects.Finish()) +
+                                     File("tensors", tensors) + File("storages", storages) + kEnd));
+}
+
+TEST(TorchTar, ReadsATensor) {
+  const Checkpoint checkpoint =
+      ReadTar(StorageTable(3, "aabbcc", kNoViews), Count(1) + TensorEntry(8, 5, 2, 1),
+              PickleWriter().EmptyDict().Text("w").Text("8").Raw("Q").SetItem());
+  const Tensor& tensor = TensorAt(checkpoint, "w");
+  EXPECT_EQ(checkpoint.format, "torch-tar");
+  EXPECT_EQ(tensor.dtype, Dtype::kInt16);
+  EXPECT_EQ(tensor.shape, (std::vector<uint64_t>{2}));
+  EXPECT_EQ(ReadString(tensor.data), "bbcc");
+  EXPECT_EQ(tensor.member, "storage 5");
+  EXPECT_TRUE(tensor.is_in_file);
+  EXPECT_THAT(checkpoint.notes, testing::IsSupersetOf({Note{"protocol_version", "1000"},
+                                                       Note{"little_endian", "true"}}));
+}
+
+TEST(TorchTar, ReadsATensorOfAStorageThatIsAViewOfAnother) {
+  const std::string views =
+      PickleWriter().EmptyList().Mark().Int(6).Int(5).Int(1).Int(2).Tuple().Append().Finish();
+  const Checkpoint checkpoint =
+      ReadTar(StorageTable(3, "aabbcc", views), Count(1) + TensorEntry(8, 6, 1, 1),
+              PickleWriter().Text("8").Raw("Q"));
+  EXPECT_EQ(ReadString(TensorAt(checkpoint, "tensor").data), "cc");
+}
+
+TEST(TorchTar, ReadsAStorageByItself) {
+  const Checkpoint checkpoint =
+      ReadTar(StorageTable(3, "aabbcc", kNoViews), Count(0), PickleWriter().Text("5").Raw("Q"));
+  EXPECT_EQ(ReadString(TensorAt(checkpoint, "tensor").data), "aabbcc");
+}
+
+TEST(TorchTar, ShowsATensorWithoutAStorageAsNone) {
+  const std::string tensors = Count(1) + Described(PickleWriter().Int(8).None(), "FloatTensor") +
+                              Int32(0) + Int32(0) + Int64(0);
+  const Checkpoint checkpoint =
+      ReadTar(StorageTable(3, "aabbcc", kNoViews), tensors, PickleWriter().Text("8").Raw("Q"));
+  EXPECT_EQ(ValueAt(checkpoint, "value").json, "null");
+}
+
+TEST(TorchTar, TakesTheSourceCodeOfAModuleForItsClass) {
+  PickleWriter objects;
+  objects.Mark().Global("nets", "Net").None().None().Tuple().Raw("Q)\x81}").Text("w");
+  objects.Text("5").Raw("Q").SetItem().Build();
+  const Checkpoint checkpoint = ReadTar(StorageTable(3, "aabbcc", kNoViews), Count(0), objects);
+  EXPECT_EQ(checkpoint.root.python_type, "nets.Net");
+}
+
+TEST(TorchTar, SaysWhichIdIsThatOfNothing) {
+  EXPECT_THAT(
+      [] {
+        ReadTar(StorageTable(3, "aabbcc", kNoViews), Count(0), PickleWriter().Text("9").Raw("Q"));
+      },
+      ThrowsMessage<Error>("memory: pickle: tensor 'tensor': its persistent id '9' is that of no "
+                           "storage"));
+}
+
+TEST(TorchTar, SaysThatAMemberIsMissing) {
+  EXPECT_THAT([] { ReadCheckpoint(std::make_shared<MemorySource>(File("sys_info", "N.") + kEnd)); },
+              ThrowsMessage<Error>("memory: the archive has no member 'storages'"));
+}
+
+TEST(TorchTar, SaysThatAStorageIsLongerThanItsMember) {
+  EXPECT_THAT(
+      [] { ReadTar(StorageTable(3, "aa", ""), Count(0), PickleWriter().None()); },
+      ThrowsMessage<Error>("memory: storages: storage 5 at byte 63 needs 6 bytes, but only 2 are "
+                           "left"));
+}
+
+TEST(TorchTar, SaysThatThereAreFewerStoragesThanCounted) {
+  EXPECT_THAT(
+      [] { ReadTar(Count(int64_t{1} << 62), Count(0), PickleWriter().None()); },
+      ThrowsMessage<Error>("memory: storages: storage at byte 13: pickle ends at byte 0 without "
+                           "STOP"));
+}
+
+TEST(TorchTar, RefusesAStorageOfMoreBytesThanThereCanBe) {
+  EXPECT_THAT(
+      [] {
+        ReadTar(StorageTable(int64_t{1} << 63U >> 1U, "", ""), Count(0), PickleWriter().None());
+      },
+      ThrowsMessage<Error>("memory: storages: storage 5 has -4611686018427387904 elements"));
+}
+
+TEST(TorchTar, RefusesATensorOfTooManyDimensions) {
+  const std::string tensors =
+      Count(1) + Described(PickleWriter().Int(8).Int(5), "ShortTensor") + Int32(65) + Int32(0);
+  EXPECT_THAT(
+      [&] { ReadTar(StorageTable(1, "aa", kNoViews), tensors, PickleWriter().None()); },
+      ThrowsMessage<Error>("memory: tensors: tensor 8 has 65 dimensions, but 64 is the most"));
+}
+
+TEST(TorchTar, RefusesATensorOfAStorageThatIsNotThere) {
+  EXPECT_THAT(
+      [] {
+        ReadTar(StorageTable(1, "aa", kNoViews), Count(1) + TensorEntry(8, 4, 1, 0),
+                PickleWriter().None());
+      },
+      ThrowsMessage<Error>("memory: tensors: tensor 8 has a storage that is not there"));
+}
+
+TEST(TorchTar, SaysWhichTensorLeavesItsStorage) {
+  EXPECT_THAT(
+      [] {
+        ReadTar(StorageTable(1, "aa", kNoViews), Count(1) + TensorEntry(8, 5, 2, 0),
+                PickleWriter().Text("8").Raw("Q"));
+      },
+      ThrowsMessage<Error>("memory: pickle: tensor 'tensor': reaches 4 bytes from element 0 on, "
+                           "but storage 5 has 2 bytes"));
+}
+
+}  // namespace
+}  // namespace ckptfs
