@@ -30,6 +30,7 @@ constexpr uint64_t kZip64EndSize = 56;
 constexpr uint64_t kLocatorSize = 20;
 
 constexpr uint64_t kMostTail = kEndSize + 0xFFFF;  // An end record with the longest comment.
+constexpr uint64_t kLeastTail = 1024;              // Nobody writes a comment.
 
 std::vector<std::byte> ReadBytes(const ByteSource& source, uint64_t offset, uint64_t size) {
   std::vector<std::byte> bytes(size);
@@ -149,6 +150,25 @@ void CheckValues(const Values& values, uint64_t end, uint64_t directory_end) {
   }
 }
 
+// Whether the comment of the end record at `found` fills the rest of `tail`.
+bool IsExact(std::span<const std::byte> tail, size_t found) {
+  ByteReader reader("end record", tail.subspan(found));
+  reader.Take(kEndSize - sizeof(uint16_t), "fields");
+  return reader.Read<uint16_t>("comment length") == reader.remaining();
+}
+
+// Returns the last bytes of a file: as many as an end record may take, but few if there is one in
+// them that is followed by nothing, which is the one that would be found in many.
+std::vector<std::byte> ReadTail(const ByteSource& source) {
+  const auto read = [&](uint64_t most) {
+    const uint64_t size = std::min(source.size(), most);
+    return ReadBytes(source, source.size() - size, size);
+  };
+  auto tail = read(kLeastTail);
+  const auto found = FindEndRecord(tail);
+  return found && IsExact(tail, *found) ? tail : read(kMostTail);
+}
+
 }  // namespace
 
 std::optional<size_t> FindEndRecord(std::span<const std::byte> tail) {
@@ -158,9 +178,7 @@ std::optional<size_t> FindEndRecord(std::span<const std::byte> tail) {
   std::optional<size_t> last;
   size_t found = text.rfind(kEndSignature, text.size() - kEndSize);
   while (found != std::string_view::npos && found >= least) {
-    ByteReader reader("end record", tail.subspan(found));
-    reader.Take(kEndSize - sizeof(uint16_t), "fields");
-    if (reader.Read<uint16_t>("comment length") == reader.remaining()) return found;
+    if (IsExact(tail, found)) return found;
     if (!last) last = found;
     if (found == 0) break;
     found = text.rfind(kEndSignature, found - 1);
@@ -169,13 +187,13 @@ std::optional<size_t> FindEndRecord(std::span<const std::byte> tail) {
 }
 
 End ReadEnd(const ByteSource& source) {
-  const uint64_t tail_size = std::min(source.size(), kMostTail);
-  const auto tail = ReadBytes(source, source.size() - tail_size, tail_size);
+  const auto tail = ReadTail(source);
   const auto found = FindEndRecord(tail);
   if (!found) {
-    Fail(EBADMSG, "no end record in the last {} bytes: the file is probably truncated", tail_size);
+    Fail(EBADMSG, "no end record in the last {} bytes: the file is probably truncated",
+         tail.size());
   }
-  const uint64_t end = source.size() - tail_size + *found;
+  const uint64_t end = source.size() - tail.size() + *found;
   ByteReader reader("end record", std::span(tail).subspan(*found), end);
   reader.Read<uint32_t>("signature");
   const auto classic = ReadValues<uint16_t, uint16_t, uint32_t>(reader);

@@ -1,0 +1,247 @@
+#include "parser/format/dcp/assembly.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "parser/error.h"
+#include "parser/json.h"
+#include "parser/layer/memory.h"
+
+namespace ckptfs::dcp {
+namespace {
+
+// A tensor of which not all is there is shown as a file of its size up to here. In bytes.
+constexpr uint64_t kMostForDamaged = uint64_t{1} << 40;
+
+std::string BoxText(const Box& box) {
+  return fmt::format(R"("offsets":[{}],"sizes":[{}])", fmt::join(box.offsets, ","),
+                     fmt::join(box.sizes, ","));
+}
+
+void AddNote(Tensor& tensor, std::string_view name, std::string text, Budget& budget) {
+  if (std::ranges::count(tensor.notes, name, &Note::first) != 0) return;
+  budget.Charge(sizeof(Note) + text.size());
+  tensor.notes.emplace_back(name, std::move(text));
+}
+
+// Assembles one tensor.
+class Assembly {
+ public:
+  Assembly(const Item& item, std::string_view index, const Names& files, const ReadChunk& read,
+           Losses& losses, Budget& budget)
+      : item_(item), index_(index), files_(files), read_(read), losses_(losses), budget_(budget) {}
+
+  Content Run();
+
+ private:
+  // A chunk of which no copy can be read.
+  struct Lost {
+    const Box& box;
+    std::string why;
+  };
+
+  bool IsWhole(const Box& box) const { return box.sizes == item_.shape; }
+  void Lose(std::string_view file, std::string_view why);
+  void ReadChunks(const Tiling& tiling);
+  bool TryChunk(size_t chunk, std::string& why);
+  void Take(const Box& box, Content content);
+  Content Assembled(Tensor tensor, const Tiling& tiling);
+  std::string ChunksNote(const Tiling& tiling) const;
+  std::string LostNote() const;
+
+  const Item& item_;
+  const std::string_view index_;
+  const Names& files_;
+  const ReadChunk& read_;
+  Losses& losses_;
+  Budget& budget_;
+
+  std::vector<Piece> pieces_;
+  std::vector<Lost> lost_;
+  std::optional<Content> whole_;  // What the chunk is that is all of the tensor.
+};
+
+void Assembly::Lose(std::string_view file, std::string_view why) {
+  losses_.Add(file, item_.name, why);
+}
+
+// Of the box `box`.
+void Assembly::Take(const Box& box, Content content) {
+  Tensor* tensor = std::get_if<Tensor>(&content);
+  if (tensor == nullptr) {
+    if (!IsWhole(box)) Fail(ENOTSUP, "is no tensor with bytes of its own, but a part of one");
+    whole_ = std::move(content);
+    return;
+  }
+  if (!tensor->error.empty()) throw Error(EBADMSG, tensor->error);
+  if (tensor->dtype != item_.dtype) {
+    Fail(EBADMSG, "is of {}, but should be of {}", Name(tensor->dtype), item_.dtype_name);
+  }
+  const bool is_opaque = item_.dtype == Dtype::kOpaque;  // Then its shape counts bytes.
+  if (!is_opaque && tensor->shape != box.sizes) {
+    Fail(EBADMSG, "has the shape [{}], but should have [{}]", fmt::join(tensor->shape, ","),
+         fmt::join(box.sizes, ","));
+  }
+  if (IsWhole(box)) {
+    whole_ = std::move(content);
+    return;
+  }
+  if (is_opaque || ElementsPerItem(item_.dtype) > 1) {
+    Fail(ENOTSUP, "is a part of a tensor of {}, whose parts we do not put together",
+         item_.dtype_name);
+  }
+  budget_.Charge(4 * sizeof(Piece));
+  pieces_.push_back({.box = box, .data = std::move(tensor->data)});
+}
+
+// Returns whether it could be read.
+bool Assembly::TryChunk(size_t chunk, std::string& why) {
+  const auto& place = item_.places[chunk];
+  try {
+    if (!place) {
+      Fail(EBADMSG, "it is not told where its chunk at [{}] is",
+           fmt::join(item_.boxes[chunk].offsets, ","));
+    }
+    Take(item_.boxes[chunk], read_(chunk));
+    return true;
+  } catch (const Error& e) {
+    if (e.code() == EFBIG) throw;
+    why = e.what();
+    return false;
+  }
+}
+
+void Assembly::ReadChunks(const Tiling& tiling) {
+  for (size_t i = 0; i < tiling.order.size();) {
+    const size_t first = tiling.order[i];
+    const Box& box = item_.boxes[first];
+    std::string why;
+    bool is_read = false;
+    for (; i < tiling.order.size() && item_.boxes[tiling.order[i]] == box; ++i) {
+      if (!is_read) is_read = TryChunk(tiling.order[i], why);
+    }
+    if (is_read) continue;
+    const auto& place = item_.places[first];
+    Lose(place ? files_.TextOf(place->file) : index_, why);
+    budget_.Charge(sizeof(Lost) + why.size());
+    lost_.push_back({.box = box, .why = std::move(why)});
+  }
+}
+
+std::string Assembly::ChunksNote(const Tiling& tiling) const {
+  constexpr size_t kMost = 1000;
+  std::string note = "[";
+  for (const size_t chunk : std::span(tiling.order).first(std::min(kMost, tiling.order.size()))) {
+    if (note.size() > 1) note += ',';
+    note += '{';
+    if (const auto& place = item_.places[chunk]) {
+      fmt::format_to(std::back_inserter(note), R"("file":{},"offset":{},"length":{},)",
+                     json::String(files_.TextOf(place->file)), place->offset, place->length);
+    }
+    note.append(BoxText(item_.boxes[chunk])) += '}';
+  }
+  return note + ']';
+}
+
+std::string Assembly::LostNote() const {
+  constexpr size_t kMost = 100;
+  std::string note = "[";
+  for (const Lost& lost : std::span(lost_).first(std::min(kMost, lost_.size()))) {
+    fmt::format_to(std::back_inserter(note), R"({}{{{},"error":{}}})", note.size() > 1 ? "," : "",
+                   BoxText(lost.box), json::String(lost.why));
+  }
+  return note + ']';
+}
+
+Content Assembly::Assembled(Tensor tensor, const Tiling& tiling) {
+  if (whole_) {
+    Tensor* whole = std::get_if<Tensor>(&*whole_);
+    if (whole == nullptr) return *std::move(whole_);
+    for (auto& [name, text] : tensor.notes) AddNote(*whole, name, std::move(text), budget_);
+    tensor = std::move(*whole);
+  } else {
+    tensor.data.source = MakeAssembled(tensor.shape, ItemSize(tensor.dtype), std::move(pieces_));
+  }
+  if (tiling.order.size() > 1) AddNote(tensor, "chunks", ChunksNote(tiling), budget_);
+  if (tiling.is_complete && lost_.empty()) return tensor;
+  AddNote(tensor, "complete", "false", budget_);
+  if (!lost_.empty()) AddNote(tensor, "lost_chunks", LostNote(), budget_);
+  if (!tiling.is_complete) Lose(index_, "its chunks leave out some of its elements");
+  return tensor;
+}
+
+Content Assembly::Run() {
+  Tensor tensor{.dtype = item_.dtype, .foreign_dtype = "", .shape = item_.shape};
+  if (tensor.dtype == Dtype::kOpaque) tensor.foreign_dtype = item_.dtype_name;
+  if (item_.requires_grad) AddNote(tensor, "requires_grad", "true", budget_);
+  try {
+    tensor.data.length = ByteSize(tensor.dtype, tensor.shape);
+    const Tiling tiling = TilingOf(item_.shape, item_.boxes);
+    if (tensor.data.length == 0) {
+      tensor.data.source = std::make_shared<MemorySource>("");
+      return tensor;
+    }
+    ReadChunks(tiling);
+    if (pieces_.empty() && !whole_) {
+      if (lost_.empty()) Fail(EBADMSG, "it has no chunks");
+      return LostTensor(std::move(tensor), lost_[0].why);
+    }
+    const bool is_damaged = !tiling.is_complete || !lost_.empty();
+    if (is_damaged && tensor.data.length > kMostForDamaged) {
+      Fail(EOVERFLOW, "of its {} bytes not all are there", tensor.data.length);
+    }
+    return Assembled(std::move(tensor), tiling);
+  } catch (const Error& e) {
+    if (e.code() == EFBIG) throw;
+    Lose(index_, e.what());
+    return LostTensor(std::move(tensor), e.what());
+  }
+}
+
+}  // namespace
+
+Content AssembleTensor(const Item& item, std::string_view index, const Names& files,
+                       const ReadChunk& read, Losses& losses, Budget& budget) {
+  return Assembly(item, index, files, read, losses, budget).Run();
+}
+
+Content LostTensor(Tensor tensor, std::string_view error) {
+  tensor.data = {};
+  try {
+    tensor.data.length = ByteSize(tensor.dtype, tensor.shape);
+  } catch (const Error&) {
+    tensor.data.length = ~uint64_t{0};
+  }
+  if (tensor.data.length <= kMostForDamaged) {
+    tensor.error = error;
+    return tensor;
+  }
+  const std::string text = json::String(error);
+  Value value{.json = fmt::format(R"({{"class":"torch.Tensor","error":{}}})", text),
+              .python_type = "tensor",
+              .notes = {}};
+  value.notes.emplace_back("error", text);
+  return value;
+}
+
+Content LostValue(std::string_view error) {
+  Value value{.json = "null", .python_type = "", .notes = {}};
+  value.notes.emplace_back("error", json::String(error));
+  return value;
+}
+
+bool IsLost(const Content& content) {
+  if (const auto* tensor = std::get_if<Tensor>(&content)) return !tensor->error.empty();
+  const auto* value = std::get_if<Value>(&content);
+  return value != nullptr && std::ranges::count(value->notes, "error", &Note::first) != 0;
+}
+
+}  // namespace ckptfs::dcp

@@ -1,0 +1,91 @@
+#include "parser/format/dcp/files.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <iterator>
+#include <memory>
+#include <utility>
+
+#include "parser/error.h"
+#include "parser/format/torch/saved.h"
+
+namespace ckptfs::dcp {
+namespace {
+
+constexpr size_t kMostFiles = 10'000;
+constexpr size_t kMostName = 255;  // NAME_MAX.
+
+// Objects lie in one another only so deep that this may recurse.
+void SetMembers(Content& content, std::string_view file) {
+  if (auto* tensor = std::get_if<Tensor>(&content)) tensor->member = file;
+  if (auto* group = std::get_if<std::unique_ptr<Group>>(&content)) {
+    for (Member& member : (*group)->members) SetMembers(member.content, file);
+  }
+}
+
+}  // namespace
+
+Files::Files(const Folder& folder, const Names& names) : names_(names) {
+  if (names.size() > kMostFiles) {
+    Fail(EFBIG, "its parts are in {} files, but the most is {}", names.size(), kMostFiles);
+  }
+  files_.resize(names.size());
+  for (size_t i = 0; i < files_.size(); ++i) {
+    const std::string_view name = names.TextOf(static_cast<uint32_t>(i));
+    File& file = files_[i];
+    if (name.size() > kMostName || !IsPlainName(name)) {
+      file.error = "is not the name of a file in the directory";
+      continue;
+    }
+    try {
+      file.source = folder.Open(std::string(name));
+      if (__builtin_add_overflow(size_, file.source->size(), &size_)) {
+        Fail(EOVERFLOW, "its files have more than 2^64 bytes");
+      }
+    } catch (const Error& e) {
+      // Here it is this process that lacks something, and the file may be as good as any.
+      if (e.code() == EMFILE || e.code() == ENFILE || e.code() == ENOMEM) {
+        throw WithContext(Quoted(name), e);
+      }
+      file.error = e.what();
+    }
+  }
+}
+
+Extent Files::At(const Place& place) const {
+  const File& file = files_[place.file];
+  if (!file.error.empty()) throw Error(ENOENT, file.error);
+  const uint64_t size = file.source->size();
+  if (place.length == 0 || place.offset > size || place.length > size - place.offset) {
+    Fail(EBADMSG, "should have {} bytes at byte {}, but the file ends at byte {}", place.length,
+         place.offset, size);
+  }
+  return {file.source, place.offset, place.length};
+}
+
+// Items never overlap as PyTorch writes them. That each byte may be read a few times leaves room
+// for who shares some, but not for a small file that has the same one read a million times.
+Items::Items(const Files& files, torch::Reading& reading)
+    : files_(files), reading_(reading), bytes_left_(4 * std::min(files.size(), ~uint64_t{0} / 4)) {
+  reading_.is_part = true;
+}
+
+Content Items::Read(const Place& place, std::vector<std::string>& warnings) {
+  if (!place.transform.empty()) {
+    Fail(ENOTSUP, "went through {} when it was written, which we do not undo",
+         Quoted(place.transform));
+  }
+  const Extent data = files_.At(place);
+  if (data.length > bytes_left_) Fail(EBADMSG, "too many items overlap with others in their files");
+  bytes_left_ -= data.length;
+  Checkpoint checkpoint = torch::ReadSaved(data, reading_);
+  std::ranges::move(checkpoint.warnings, std::back_inserter(warnings));
+  std::vector<Member>& members = checkpoint.root.members;
+  const bool is_alone = members.size() == 1 && members[0].key.text.empty();
+  Content content = is_alone ? std::move(members[0].content)
+                             : std::make_unique<Group>(std::move(checkpoint.root));
+  SetMembers(content, files_.NameOf(place));
+  return content;
+}
+
+}  // namespace ckptfs::dcp

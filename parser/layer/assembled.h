@@ -1,0 +1,55 @@
+// A tensor in pieces that lie in different places: what a program on many machines has written,
+// each of which had a part of it.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "parser/byte_source.h"
+
+namespace ckptfs {
+
+// A part of a tensor: from `offsets` on, `sizes` elements along each dimension.
+struct Box {
+  std::vector<uint64_t> offsets;
+  std::vector<uint64_t> sizes;
+  bool operator==(const Box&) const = default;
+};
+
+// The elements in `box`. Precondition: they can be counted.
+uint64_t ElementsOf(const Box& box);
+
+// How boxes fill a tensor.
+struct Tiling {
+  // Indexes of the boxes that have elements. Identical ones follow one another, in the order in
+  // which they were given.
+  std::vector<size_t> order;
+
+  bool is_complete = false;  // No element is without a box.
+};
+
+// Finds out how `boxes` fill a tensor of `shape`, whose bytes can be counted. No two of them
+// overlap, but for those that are identical; boxes without elements may be anywhere.
+//
+// Throws Error: EBADMSG if boxes overlap, have not as many dimensions as the tensor or reach beyond
+// it, ENOTSUP if so many lie so irregularly that to compare them would take too long.
+Tiling TilingOf(const std::vector<uint64_t>& shape, std::span<const Box> boxes);
+
+// A box and where its elements are: densely packed, in C order.
+struct Piece {
+  Box box;
+  Extent data;
+};
+
+// Returns the tensor of `shape`, whose elements have `item_size` bytes, as a dense one in C order.
+// The pieces, at least one, are boxes that TilingOf accepts and that are not empty or identical.
+// To read what is in none of them throws Error(EIO).
+//
+// Throws Error(EBADMSG) if there are not as many bytes as a box needs.
+ByteSourcePtr MakeAssembled(const std::vector<uint64_t>& shape, size_t item_size,
+                            std::vector<Piece> pieces);
+
+}  // namespace ckptfs

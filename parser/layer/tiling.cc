@@ -1,0 +1,167 @@
+// Whether boxes overlap. To compare all pairs would take far too long for the hundred thousand
+// pieces that a large tensor may have. But what programs write are grids, and whatever else comes
+// of cutting a tensor from edge to edge again and again: seen along one axis, the boxes fall apart
+// into groups with a cut between them, and each group does so along another axis, until every box
+// is alone. Only within a group that no axis divides are pairs compared.
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <numeric>
+#include <string>
+#include <tuple>
+
+#include "parser/error.h"
+#include "parser/layer/assembled.h"
+
+namespace ckptfs {
+namespace {
+
+std::string Text(const Box& box) {
+  return fmt::format("[{}] at [{}]", fmt::join(box.sizes, ","), fmt::join(box.offsets, ","));
+}
+
+bool IsEmpty(const Box& box) { return std::ranges::find(box.sizes, 0U) != box.sizes.end(); }
+
+void CheckBounds(const std::vector<uint64_t>& shape, const Box& box) {
+  for (size_t i = 0; i < shape.size(); ++i) {
+    if (box.sizes[i] <= shape[i] && box.offsets[i] <= shape[i] - box.sizes[i]) continue;
+    Fail(EBADMSG, "its chunk of {} reaches beyond its shape, [{}]", Text(box),
+         fmt::join(shape, ","));
+  }
+}
+
+bool DoOverlap(const Box& a, const Box& b) {
+  for (size_t i = 0; i < a.sizes.size(); ++i) {
+    if (a.offsets[i] + a.sizes[i] <= b.offsets[i] || b.offsets[i] + b.sizes[i] <= a.offsets[i]) {
+      return false;
+    }
+  }
+  return true;
+}
+
+class Comparison {
+ public:
+  // `order` are indexes of `boxes` that are to be compared.
+  Comparison(std::span<const Box> boxes, std::vector<size_t> order)
+      : boxes_(boxes), order_(std::move(order)), work_left_(kLeastWork + 64 * order_.size()) {}
+
+  // Throws Error if two boxes overlap.
+  void Run() {
+    if (order_.empty() || boxes_[order_[0]].sizes.empty()) return CompareAll(order_);
+    groups_.push_back({.begin = 0, .end = order_.size()});
+    while (!groups_.empty()) {
+      const Group group = groups_.back();
+      groups_.pop_back();
+      if (!Divide(group)) {
+        CompareAll(std::span(order_).subspan(group.begin, group.end - group.begin));
+      }
+    }
+  }
+
+ private:
+  static constexpr uint64_t kLeastWork = uint64_t{1} << 24;
+
+  // A range of order_.
+  struct Group {
+    size_t begin = 0;
+    size_t end = 0;
+    size_t axis = 0;  // The first one to try.
+  };
+
+  void Spend(uint64_t work) {
+    if (work > work_left_) {
+      Fail(ENOTSUP, "its {} chunks lie too irregularly to find out whether they overlap",
+           order_.size());
+    }
+    work_left_ -= work;
+  }
+
+  // Divides a group along the first axis that does, and adds what comes of it to groups_. Returns
+  // false if none does.
+  bool Divide(const Group& group) {
+    constexpr size_t kFew = 8;
+    if (group.end - group.begin <= kFew) return false;
+    const size_t axes = boxes_[order_[group.begin]].sizes.size();
+    for (size_t i = 0; i < axes; ++i) {
+      if (DivideAlong((group.axis + i) % axes, group)) return true;
+    }
+    return false;
+  }
+
+  bool DivideAlong(size_t axis, const Group& group) {
+    Spend(group.end - group.begin);
+    const auto first = order_.begin() + static_cast<ptrdiff_t>(group.begin);
+    const auto last = order_.begin() + static_cast<ptrdiff_t>(group.end);
+    const auto begin_of = [&](size_t box) { return boxes_[box].offsets[axis]; };
+    if (!std::ranges::is_sorted(first, last, {}, begin_of)) {
+      std::ranges::sort(first, last, {}, begin_of);
+    }
+    uint64_t end = 0;
+    size_t begin = group.begin;
+    for (size_t i = group.begin; i < group.end; ++i) {
+      const Box& box = boxes_[order_[i]];
+      if (i > begin && box.offsets[axis] >= end) {
+        groups_.push_back({.begin = begin, .end = i, .axis = axis + 1});
+        begin = i;
+      }
+      end = std::max(end, box.offsets[axis] + box.sizes[axis]);
+    }
+    if (begin == group.begin) return false;
+    groups_.push_back({.begin = begin, .end = group.end, .axis = axis + 1});
+    return true;
+  }
+
+  void CompareAll(std::span<const size_t> group) {
+    Spend(uint64_t{group.size()} * group.size() / 2);
+    for (size_t i = 0; i < group.size(); ++i) {
+      for (size_t j = i + 1; j < group.size(); ++j) {
+        const Box& a = boxes_[std::min(group[i], group[j])];
+        const Box& b = boxes_[std::max(group[i], group[j])];
+        if (DoOverlap(a, b)) {
+          Fail(EBADMSG, "its chunks of {} and of {} overlap", Text(a), Text(b));
+        }
+      }
+    }
+  }
+
+  const std::span<const Box> boxes_;
+  std::vector<size_t> order_;
+  std::vector<Group> groups_;  // Still to be looked at.
+  uint64_t work_left_;
+};
+
+}  // namespace
+
+uint64_t ElementsOf(const Box& box) {
+  return std::accumulate(box.sizes.begin(), box.sizes.end(), uint64_t{1}, std::multiplies<>());
+}
+
+Tiling TilingOf(const std::vector<uint64_t>& shape, std::span<const Box> boxes) {
+  Tiling tiling;
+  for (size_t i = 0; i < boxes.size(); ++i) {
+    const Box& box = boxes[i];
+    if (box.offsets.size() != shape.size() || box.sizes.size() != shape.size()) {
+      Fail(EBADMSG, "its chunk of {} has not as many dimensions as its shape, [{}]", Text(box),
+           fmt::join(shape, ","));
+    }
+    if (IsEmpty(box)) continue;
+    CheckBounds(shape, box);
+    tiling.order.push_back(i);
+  }
+  std::ranges::stable_sort(tiling.order, {},
+                           [&](size_t i) { return std::tie(boxes[i].offsets, boxes[i].sizes); });
+
+  std::vector<size_t> distinct = tiling.order;
+  const auto is_same = [&](size_t a, size_t b) { return boxes[a] == boxes[b]; };
+  distinct.erase(std::unique(distinct.begin(), distinct.end(), is_same), distinct.end());
+  uint64_t covered = 0;  // Cannot overflow once it is known that nothing is counted twice.
+  for (const size_t i : distinct) covered += ElementsOf(boxes[i]);
+  Comparison(boxes, std::move(distinct)).Run();
+  tiling.is_complete = covered == ElementsOf({.offsets = {}, .sizes = shape});
+  return tiling;
+}
+
+}  // namespace ckptfs

@@ -1,0 +1,188 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "parser/detect.h"
+#include "parser/error.h"
+#include "tests/support/memory_folder.h"
+#include "tests/support/pickle_writer.h"
+#include "tests/support/safetensors.h"
+#include "tests/support/sources.h"
+
+namespace ckptfs {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::IsEmpty;
+using Files = std::map<std::string, std::string>;
+
+Checkpoint Read(Files files) { return ReadCheckpoint(FolderOf(std::move(files))); }
+
+// What is wrong with a checkpoint.
+std::string ErrorOf(Files files) try {
+  Read(std::move(files));
+  return "no error";
+} catch (const Error& e) {
+  return e.what();
+}
+
+std::string TextOf(const Checkpoint& checkpoint, std::string_view path) {
+  return ReadString(TensorAt(checkpoint, path).data);
+}
+
+// A file with one tensor of bytes, and with what it tells of where that belongs. `sharding` has
+// single quotes for double ones.
+std::string Shard(const std::string& key, const std::string& shape, const std::string& data,
+                  const std::string& sharding) {
+  std::string escaped;
+  for (const char c : sharding) escaped += c == '\'' ? "\\\"" : std::string(1, c);
+  return SafetensorsFile(R"({"__metadata__":{"DCP_VERSION":"1.0","DCP_SHARDING_INFO":")" + escaped +
+                             "\"},\"" + key + R"(":{"dtype":"U8","shape":[)" + shape +
+                             R"(],"data_offsets":[0,)" + std::to_string(data.size()) + "]}}",
+                         data);
+}
+
+constexpr std::string_view kFirst = "shard-00001-model-00001-of-00001.safetensors";
+constexpr std::string_view kSecond = "shard-00002-model-00001-of-00001.safetensors";
+
+// A matrix of two rows whose columns are in two files.
+Files Columns() {
+  return {{std::string(kFirst), Shard("w", "2,2", "abde", "{'w':{'saved_offsets':[0,0]}}")},
+          {std::string(kSecond), Shard("w", "2,1", "cf", "{'w':{'saved_offsets':[0,2]}}")}};
+}
+
+TEST(DcpShards, PutsChunksTogether) {
+  const Checkpoint checkpoint = Read(Columns());
+  const Tensor& tensor = TensorAt(checkpoint, "w");
+  EXPECT_EQ(checkpoint.format, "dcp_shards");
+  EXPECT_EQ(tensor.shape, (std::vector<uint64_t>{2, 3}));
+  EXPECT_EQ(ReadString(tensor.data), "abcdef");
+  EXPECT_THAT(checkpoint.notes, Contains(Note("dcp_version", "\"1.0\"")));
+  EXPECT_THAT(checkpoint.warnings, IsEmpty());
+}
+
+TEST(DcpShards, GoesByTheNameThatIsTold) {
+  Files files = Columns();
+  files[std::string(kSecond)] =
+      Shard("w.__dcp_shard_0", "2,1", "cf",
+            "{'w.__dcp_shard_0':{'logical_fqn':'w','saved_offsets':[0,2]}}");
+  EXPECT_EQ(TextOf(Read(files), "w"), "abcdef");
+}
+
+TEST(DcpShards, ShowsAWholeTensorWhereItIs) {
+  Files files = Columns();
+  files["other.safetensors"] =
+      SafetensorsFile(R"({"b":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})", "xy");
+  const Checkpoint checkpoint = Read(files);
+  EXPECT_EQ(TextOf(checkpoint, "b"), "xy");
+  EXPECT_EQ(TensorAt(checkpoint, "b").member, "other.safetensors");
+  EXPECT_TRUE(TensorAt(checkpoint, "b").is_in_file);
+}
+
+TEST(DcpShards, ReadsOneFileByItselfAsAnyOther) {
+  const Checkpoint checkpoint = ReadCheckpoint(FileOf(Columns(), std::string(kFirst)));
+  EXPECT_EQ(checkpoint.format, "safetensors");
+  EXPECT_EQ(TextOf(checkpoint, "w"), "abde");
+}
+
+TEST(DcpShards, WarnsOfAMissingNumber) {
+  Files files = Columns();
+  files["shard-00005-model-00001-of-00001.safetensors"] =
+      Shard("b", "1", "x", "{'b':{'saved_offsets':[0]}}");
+  EXPECT_THAT(Read(files).warnings,
+              ElementsAre("there is a shard 5, but no shard 3: what it had is missing, unless it "
+                          "had nothing"));
+}
+
+TEST(DcpShards, ReadsWhatIsNotInADamagedFile) {
+  Files files = Columns();
+  files[std::string(kFirst)] = "damaged";
+  const Checkpoint checkpoint = Read(files);
+  EXPECT_EQ(ReadString(*TensorAt(checkpoint, "w").data.source, 2, 1), "c");
+  EXPECT_THAT(TensorAt(checkpoint, "w").notes, Contains(Note("complete", "false")));
+  EXPECT_EQ(checkpoint.warnings.size(), 2U);
+}
+
+TEST(DcpShards, RefusesAFileThatTellsOfNotAllItsTensors) {
+  Files files = Columns();
+  files[std::string(kSecond)] = Shard("w", "2,1", "cf", "{'b':{'saved_offsets':[0,2]}}");
+  EXPECT_THAT(Read(files).warnings,
+              Contains("'shard-00002-model-00001-of-00001.safetensors': DCP_SHARDING_INFO does not "
+                       "tell where 'w' belongs: what it has is lost"));
+}
+
+TEST(DcpShards, LosesATensorThatTwoWholeFilesHave) {
+  Files files = Columns();
+  files["a.safetensors"] = files["b.safetensors"] =
+      SafetensorsFile(R"({"b":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})", "xy");
+  EXPECT_EQ(TensorAt(Read(files), "b").error,
+            "is in several files, and nothing tells which one counts");
+}
+
+TEST(DcpShards, LosesAChunkOfAnotherType) {
+  Files files = Columns();
+  std::string& second = files[std::string(kSecond)];
+  second.replace(second.find("U8"), 2, "I8");
+  EXPECT_THAT(Read(files).warnings,
+              ElementsAre("'shard-00002-model-00001-of-00001.safetensors': 'w' in it is lost: is "
+                          "of int8, but should be of uint8"));
+}
+
+TEST(DcpShards, LosesATensorWhoseChunksHaveDifferentDimensions) {
+  Files files = Columns();
+  files["b.safetensors"] = Shard("b", "1", "x", "{'b':{'saved_offsets':[0]}}");
+  files["c.safetensors"] = Shard("b", "1,1", "x", "{'b':{'saved_offsets':[0,1]}}");
+  EXPECT_EQ(TensorAt(Read(files), "b").error,
+            "its chunk of [1,1] at [0,1] has not as many dimensions as its shape, [1]");
+}
+
+TEST(DcpShards, LosesATensorWithAnOffsetBeyondAllNumbers) {
+  Files files = Columns();
+  files["b.safetensors"] = Shard("b", "1", "x", "{'b':{'saved_offsets':[18446744073709551615]}}");
+  EXPECT_EQ(TensorAt(Read(files), "b").error,
+            "its chunk of [1] at [18446744073709551615] reaches beyond its shape, [0]");
+}
+
+// What is wrong with the sharding of the only file.
+std::string DamageOf(const std::string& sharding) {
+  Files files = Columns();
+  files[std::string(kSecond)] = Shard("w", "2,1", "cf", sharding);
+  return Read(files).warnings.at(0);
+}
+
+TEST(DcpShards, RefusesShardingThatIsNoJson) {
+  EXPECT_THAT(DamageOf("{'w'"),
+              testing::HasSubstr("DCP_SHARDING_INFO: the JSON is not complete at byte 4, its end"));
+}
+
+TEST(DcpShards, RefusesShardingWithoutObjects) {
+  EXPECT_THAT(DamageOf("{'w':[0,2]}"),
+              testing::HasSubstr("DCP_SHARDING_INFO: is no object with an object for each tensor"));
+}
+
+TEST(DcpShards, RefusesShardingWithoutOffsets) {
+  EXPECT_THAT(DamageOf("{'w':{'x':[{}]}}"),
+              testing::HasSubstr("DCP_SHARDING_INFO: 'w' has no saved_offsets"));
+}
+
+TEST(DcpShards, RefusesNegativeOffsets) {
+  EXPECT_THAT(DamageOf("{'w':{'saved_offsets':[0,-2]}}"),
+              testing::HasSubstr("'w' has saved_offsets that are no list of numbers"));
+}
+
+TEST(DcpShards, RefusesFilesOfWhichNoneCanBeUsed) {
+  EXPECT_EQ(ErrorOf({{std::string(kFirst), Shard("w", "1", "a", "[]")}}),
+            "folder: shard-00001-model-00001-of-00001.safetensors: "
+            "'shard-00001-model-00001-of-00001.safetensors': DCP_SHARDING_INFO: is no object with "
+            "an object for each tensor: what it has is lost");
+}
+
+}  // namespace
+}  // namespace ckptfs
