@@ -1,0 +1,340 @@
+"""Small files that would cost a reader its memory or its time: "billion laughs" and the like.
+
+Nothing of them runs code; what they exhaust is who believes the numbers in them, follows every
+path, or looks at everything again and again. Each is mounted or refused within a second and
+64 MiB, and where there is a good tensor beside the bomb, and the file is mounted, it is right.
+"""
+
+import struct
+
+import ckptfs
+from canary import A, Attack
+from ckptfs import DAMAGED, FORMAT, LIMITS
+from craft import PROTO, STOP, array, call, glob, integer, mapping, sequence, tensor, text
+
+try:
+    import numpy
+except ImportError as error:
+    numpy = None
+    MISSING = str(error)
+
+PROTO3, PROTO4, PROTO5 = b"\x80\x03", b"\x80\x04", b"\x80\x05"
+MILLION = 1_000_000
+
+
+def put(index):
+    return b"r" + struct.pack("<I", index)
+
+
+def get(index):
+    return b"j" + struct.pack("<I", index)
+
+
+class Bomb(Attack):
+    def assertSurvives(self, opcodes, proto=PROTO):
+        """With the value in it a checkpoint is mounted, and its tensor right; or it is refused."""
+        self.craft(opcodes, proto)
+        code, said, mountpoint = self.assertBounded()
+        if code == 0:
+            mount = self.mounted(mountpoint, said)
+            self.assertEqual(ckptfs.read(mount / "a.memmap"), A)
+        else:
+            self.assertIn(code, (FORMAT, DAMAGED, LIMITS), said)
+            self.assertEqual(said.count("\n"), 1, said)
+
+    def assertRefused(self, code, pattern, opcodes, proto=PROTO):
+        """A checkpoint with the value in it is refused."""
+        self.craft(opcodes, proto)
+        self.refuse(code, f"data.pkl: {pattern}")
+
+
+class Laughs(Bomb):
+    """GHSA-g53j-hmj6-fqvw: few objects, and many paths to them."""
+
+    def test_tuples_of_the_same_tuple_twice(self):
+        self.assertRefused(LIMITS, ".*", text("ha") + put(0) + b"".join(
+            get(i) + get(i) + b"\x86" + put(i + 1) for i in range(60)))
+
+    def test_lists_of_the_same_list_ten_times(self):
+        self.assertRefused(LIMITS, ".*", text("ha") + put(0) + b"".join(
+            array(*[get(i)] * 10) + put(i + 1) for i in range(20)))
+
+    def test_dicts_of_the_same_dict_twice(self):
+        self.assertRefused(LIMITS, ".*", text("ha") + put(0) + b"".join(
+            mapping(("x", get(i)), ("y", get(i))) + put(i + 1) for i in range(60)))
+
+    def test_objects_of_the_same_object_twice(self):
+        self.assertRefused(LIMITS, ".*", text("ha") + put(0) + b"".join(
+            call(glob("m", "C"), get(i), get(i)) + put(i + 1) for i in range(60)))
+
+    def test_states_of_the_same_state_twice(self):
+        self.assertRefused(LIMITS, ".*", text("ha") + put(0) + b"".join(
+            glob("m", "C") + b")\x81" + mapping(("x", get(i)), ("y", get(i))) + b"b" + put(i + 1)
+            for i in range(60)))
+
+    def test_keys_of_the_same_key_twice(self):
+        self.assertRefused(LIMITS, ".*", text("ha") + put(0) + b"".join(
+            get(i) + get(i) + b"\x86" + put(i + 1) for i in range(60)) + put(99) + b"0}"
+            + get(99) + b"Ns")
+
+    def test_with_a_tensor_at_the_end_of_each_path(self):
+        self.assertRefused(LIMITS, ".*", tensor("1", [6]) + put(0) + b"".join(
+            get(i) + get(i) + b"\x86" + put(i + 1) for i in range(60)))
+
+    def test_names_of_classes_that_grow(self):
+        # Each class is what another one returned.
+        self.assertSurvives(glob("m", "C") + put(0) + b"".join(
+            get(i) + get(i) + get(i) + b"\x86R" + put(i + 1) for i in range(60)))
+
+    def test_bytes_of_bytes(self):
+        self.assertSurvives(text("x" * 10_000) + put(0) + b"".join(
+            call(glob("_codecs", "encode"), get(0), text("latin1")) for _ in range(2_000))
+            + b"0" * 1_999)
+
+
+class Memo(Bomb):
+    def test_an_entry_four_billion_away(self):
+        self.assertRefused(LIMITS, ".*memo index is 4294967295.*", b"N" + put(0xFFFFFFFF))
+
+    def test_an_entry_beyond_64_bits(self):
+        self.assertRefused(DAMAGED, ".*", b"Np99999999999999999999999999\n")
+
+    def test_a_negative_entry(self):
+        self.assertRefused(DAMAGED, ".*", b"Np-1\n")
+
+    def test_a_million_entries(self):
+        self.assertSurvives(b"N" + b"\x94" * MILLION, PROTO4)
+
+    def test_entries_that_are_far_apart(self):
+        self.assertSurvives(b"".join(b"N" + put(i * 4_000) + b"0" for i in range(1000)) + b"N")
+
+    def test_fetching_what_was_never_put(self):
+        self.assertRefused(DAMAGED, ".*memo.*", get(7))
+
+
+class Stack(Bomb):
+    def test_a_million_values(self):
+        self.assertSurvives(b"N" * MILLION)
+
+    def test_a_million_copies(self):
+        self.assertSurvives(b"N" + b"2" * MILLION)
+
+    def test_a_million_marks(self):
+        self.assertSurvives(b"(" * MILLION)
+
+    def test_a_million_marks_that_are_taken_back(self):
+        self.assertSurvives(b"(" * MILLION + b"1" * MILLION + b"N")
+
+    def test_a_hundred_thousand_levels_of_tuples(self):
+        self.assertSurvives(b"(" * 100_000 + b"t" * 100_000)
+
+    def test_a_hundred_thousand_levels_of_states(self):
+        # Each object is the state of the next.
+        self.assertSurvives(b"N" + (b"0cm\nC\n)\x81" + b"2b") * 100_000)
+
+    def test_a_hundred_thousand_calls_of_what_a_call_returned(self):
+        self.assertSurvives(glob("m", "C") + b")R" * 100_000)
+
+    def test_taking_from_an_empty_stack(self):
+        self.assertRefused(DAMAGED, ".*", b"0" * 10)
+
+    def test_taking_what_is_below_a_mark(self):
+        self.assertRefused(DAMAGED, ".*", b"N(R")
+
+
+class Sizes(Bomb):
+    """Lengths that are a promise."""
+
+    def test_a_text_of_four_gigabytes(self):
+        self.assertRefused(DAMAGED, ".*", b"X\xff\xff\xff\xff")
+
+    def test_bytes_of_exabytes(self):
+        self.assertRefused(DAMAGED, ".*", b"\x8e" + struct.pack("<Q", 1 << 60), PROTO4)
+
+    def test_a_bytearray_of_exabytes(self):
+        self.assertRefused(DAMAGED, ".*", b"\x96" + struct.pack("<Q", (1 << 64) - 1), PROTO5)
+
+    def test_a_frame_of_exabytes(self):
+        self.assertRefused(DAMAGED, ".*", b"\x95" + struct.pack("<Q", 1 << 63), PROTO4)
+
+    def test_a_negative_length(self):
+        self.assertRefused(DAMAGED, ".*", b"T\xff\xff\xff\xff")
+
+    def test_a_buffer_from_outside(self):
+        self.assertRefused(FORMAT, ".*NEXT_BUFFER.*", b"\x97", PROTO5)
+
+    def test_a_number_of_a_megabyte(self):
+        self.assertSurvives(b"\x8b" + struct.pack("<i", MILLION) + b"\x7f" * MILLION)
+
+    def test_a_number_of_a_million_digits(self):
+        self.assertSurvives(b"L" + b"9" * MILLION + b"L\n")
+
+    def test_a_line_that_does_not_end(self):
+        self.assertSurvives(b"V" + b"x" * MILLION)
+
+    def test_a_tensor_of_an_exabyte_from_one_element(self):
+        self.assertSurvives(tensor("1", [1 << 58], numel=6, stride=[0]))
+
+    def test_a_tensor_of_a_thousand_dimensions(self):
+        self.assertSurvives(tensor("1", [1] * 1_000, numel=6))
+
+    def test_an_array_of_numpy_of_exabytes(self):
+        dtype = call(glob("numpy", "dtype"), text("f8"), b"\x89", b"\x88")
+        state = sequence(integer(1), sequence(integer(1 << 60)), dtype, b"\x89", b"C\1x")
+        self.assertSurvives(call(glob("numpy._core.multiarray", "_reconstruct"),
+                                 glob("numpy", "ndarray"), sequence(integer(0)), b"C\1b")
+                            + state + b"b", PROTO3)
+
+    def test_a_range_of_an_exabyte(self):
+        self.assertSurvives(call(glob("builtins", "range"), integer(1 << 60)))
+
+    def test_bytes_made_of_a_number(self):
+        # Python would make so many zeros.
+        for name in "bytes", "bytearray":
+            with self.subTest(name):
+                self.assertSurvives(call(glob("builtins", name), integer(1 << 40)))
+
+    def test_a_text_repeated_by_an_operator(self):
+        self.assertSurvives(call(glob("operator", "mul"), text("x"), integer(1 << 40)))
+
+
+class Circles(Bomb):
+    def test_a_list_in_itself(self):
+        self.assertSurvives(b"]" + put(0) + get(0) + b"a")
+
+    def test_a_list_in_itself_beside_a_tensor(self):
+        self.assertSurvives(b"]" + put(0) + get(0) + b"a" + tensor("1", [6]) + b"a")
+
+    def test_a_dict_in_itself(self):
+        self.assertSurvives(b"}" + put(0) + text("x") + get(0) + b"s" + text("t")
+                            + tensor("1", [6]) + b"s")
+
+    def test_an_object_in_its_own_state(self):
+        self.assertSurvives(glob("m", "C") + b")\x81" + put(0) + mapping(
+            ("me", get(0)), ("t", tensor("1", [6]))) + b"b")
+
+    def test_a_tuple_in_itself(self):
+        self.assertSurvives(b"](" + b"(" + b"K\1" + b"t" + put(0) + b"0" + get(0) + b"e")
+
+    def test_a_module_in_its_own_modules(self):
+        self.assertSurvives(glob("m", "C") + b")\x81" + put(0) + mapping(
+            ("_parameters", mapping(("w", tensor("1", [6])))), ("_buffers", b"}"),
+            ("_modules", mapping(("m", get(0))))) + b"b")
+
+    def test_two_thousand_lists_each_in_all_others(self):
+        count = 1_000
+        lists = b"".join(b"]" + put(i) + b"0" for i in range(count))
+        links = b"".join(get(i) + b"(" + get((i + 1) % count) + get((i + 7) % count) + b"e0"
+                         for i in range(count))
+        self.assertSurvives(lists + links + get(0) + tensor("1", [6]) + b"a")
+
+
+class Keys(Bomb):
+    def colliding(self, count):
+        if numpy is None:
+            self.skip_avoidable(MISSING)
+        return [key.decode() for key in colliding(count)]
+
+    def test_texts_of_one_hash(self):
+        # What a table of hashes becomes when all its keys fall into one place.
+        keys = self.colliding(40_000)
+        self.assertEqual(len(set(keys)), 40_000)
+        self.assertSurvives(mapping(*((key, b"N") for key in keys)))
+
+    def test_tensors_whose_names_have_one_hash(self):
+        keys = self.colliding(40_000)
+        self.assertSurvives(tensor("1", [6]) + put(0) + b"0"
+                            + mapping(*((key, get(0)) for key in keys)))
+
+    def test_a_long_key_many_times(self):
+        self.assertSurvives(text("k" * 200_000) + put(0) + b"0}(" + (get(0) + b"N") * 100_000
+                            + b"u")
+
+    def test_keys_of_a_thousand_dots(self):
+        self.assertSurvives(mapping(*((".".join("abcdefghij" * 100) + str(i), tensor("1", [6]))
+                                      for i in range(100))))
+
+    def test_keys_that_all_begin_alike(self):
+        self.assertSurvives(mapping(*(("a." * 400 + str(i), tensor("1", [6]))
+                                      for i in range(500))))
+
+    def test_keys_of_dots_alone(self):
+        self.assertSurvives(mapping(*(("." * i, tensor("1", [6])) for i in range(1, 300))))
+
+
+class Files(Bomb):
+    """Files in files."""
+
+    def legacy(self, root):
+        magic = b"\x8a\x0a" + 0x1950A86A20F9469CFC6C.to_bytes(10, "little")
+        system = mapping(("protocol_version", integer(1001)), ("little_endian", b"\x88"),
+                         ("type_sizes", b"}"))
+        return b"".join(PROTO3 + p + STOP for p in (magic, integer(1001), system, root, array()))
+
+    def inside(self, data):
+        return call(glob("torch.storage", "_load_from_bytes"),
+                    b"B" + struct.pack("<I", len(data)) + data)
+
+    def of_storage(self, loaded):
+        return call(glob("torch._utils", "_rebuild_tensor_v2"), loaded, integer(0),
+                    sequence(integer(6)), sequence(integer(1)), b"\x89",
+                    glob("collections", "OrderedDict") + b")R")
+
+    def test_a_hundred_files_in_one_another(self):
+        data = self.legacy(b"N")
+        for _ in range(100):
+            data = self.legacy(self.of_storage(self.inside(data)))
+        self.assertSurvives(self.of_storage(self.inside(data)), PROTO3)
+
+    def test_a_file_that_is_in_a_hundred_thousand_tensors(self):
+        # If it were read for each of them, that would be gigabytes.
+        data = self.legacy(b"](" + b"N" * 50_000 + b"e")
+        self.assertSurvives(self.inside(data) + put(0) + b"0](" + self.of_storage(get(0)) * 10_000
+                            + b"e", PROTO3)
+
+    def test_bytes_that_are_a_file_in_a_hundred_thousand_tensors(self):
+        data = self.legacy(b"](" + b"N" * 50_000 + b"e")
+        once = b"B" + struct.pack("<I", len(data)) + data + put(0) + b"0"
+        loaded = call(glob("torch.storage", "_load_from_bytes"), get(0))
+        self.assertSurvives(once + b"](" + self.of_storage(loaded) * 10_000 + b"e", PROTO3)
+
+
+def colliding(count):
+    """Different keys of 24 ASCII characters to which MurmurHash64A of libstdc++ gives one hash.
+
+    The hash takes 8 bytes at a time, and what it does with them can be undone: whatever the first
+    two blocks are, there is a third one that leads to a given hash. One in 256 of these is ASCII.
+    """
+    multiplier = 0xC6A4A7935BD1E995
+    seed = 0xC70F6907
+    mask = (1 << 64) - 1
+    m, inverse = numpy.uint64(multiplier), numpy.uint64(pow(multiplier, -1, 1 << 64))
+    shift = numpy.uint64(47)
+
+    def mix(block):
+        block = block * m
+        return (block ^ (block >> shift)) * m
+
+    def unmix(block):
+        block = block * inverse
+        return (block ^ (block >> shift)) * inverse
+
+    found = []
+    start = numpy.uint64((seed ^ (24 * multiplier & mask)) & mask)
+    first = numpy.frombuffer(b"collide ", numpy.uint64)
+    state = (start ^ mix(first)) * m
+    number = 0
+    while len(found) < count:
+        numbers = numpy.arange(number, number + (1 << 20), dtype=numpy.uint64)
+        number += 1 << 20
+        # Eight letters a to p: one for each half of a byte of the number.
+        second = numpy.zeros(1 << 20, numpy.uint64)
+        for place in range(8):
+            letter = (numbers >> numpy.uint64(4 * place)) & numpy.uint64(15)
+            second |= (letter + numpy.uint64(ord("a"))) << numpy.uint64(8 * place)
+        before = (state ^ mix(second)) * m
+        third = unmix(before ^ numpy.uint64(0x0123456789ABCDEF))
+        is_ascii = (third & numpy.uint64(0x8080808080808080)) == 0
+        for i in numpy.flatnonzero(is_ascii):
+            found.append(first.tobytes() + second[i].tobytes() + third[i].tobytes())
+    return found[:count]
