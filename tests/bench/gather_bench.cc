@@ -39,7 +39,7 @@ class Matrix {
     const std::filesystem::path file = path_ / "matrix";
     std::ofstream(file, std::ios::binary)
         .write(reinterpret_cast<const char*>(elements.data()), kSize);
-    source_ = OpenSource(file);
+    source_ = OpenSource(file).file;
   }
   Matrix(const Matrix&) = delete;
   Matrix& operator=(const Matrix&) = delete;

@@ -86,13 +86,14 @@ class Lab:
                 self.daemon_cpus = everywhere
 
     def checkpoint(self, *shape):
-        """The path of a checkpoint of (count, bytes) or ("--transposed", rows, columns)."""
+        """The path of a checkpoint of (count, bytes), or of (option, ..., rows, columns): what
+        make_checkpoints.py takes, without the path."""
         if shape not in self.checkpoints:
             path = self.directory / ("-".join(str(s).strip("-") for s in shape) + ".pth")
             flags, numbers = shape[:-2], shape[-2:]
             self.run(self.python, HERE / "make_checkpoints.py", *flags, path, *numbers)
             self.checkpoints[shape] = path
-            self.read(path)  # Into the page cache.
+            self.read(*([path] if path.is_file() else path.iterdir()))  # Into the page cache.
         return self.checkpoints[shape]
 
     @staticmethod

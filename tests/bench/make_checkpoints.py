@@ -1,22 +1,37 @@
 """Writes a checkpoint for a benchmark, with torch itself.
 
-    make_checkpoints.py FILE COUNT BYTES               COUNT tensors float32 of BYTES each
-    make_checkpoints.py --transposed FILE ROWS COLUMNS one tensor, the view of a matrix turned round
+    make_checkpoints.py FILE COUNT BYTES                 COUNT tensors float32 of BYTES each
+    make_checkpoints.py --transposed FILE ROWS COLUMNS   one tensor, the view of a matrix turned round
+    make_checkpoints.py --plain FILE ROWS COLUMNS        one tensor, a matrix
+    make_checkpoints.py --sharded RANKS DIRECTORY ROWS COLUMNS
+                                                         the same matrix, its columns in RANKS files
+    make_checkpoints.py --dcp FILES DIRECTORY COUNT BYTES
+                                                         COUNT tensors in FILES files
 
-The keys are f000000, f000001 and so on, so that the mount has the names that `null` shows.
+The keys are f000000, f000001 and so on, so that the mount has the names that `null` shows. The last
+two are directories of torch.distributed.checkpoint.
 """
 
 import sys
+import tempfile
+from pathlib import Path
 
 import torch
+import torch.distributed
+import torch.distributed.checkpoint as dcp
+from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
 
 
-def many(path, count, size):
+def tensors(count, size):
     torch.manual_seed(0)
     elements = size // 4
     # Slices of one random block: no two are equal, and to draw 2 GiB takes longer than to save.
     block = torch.randn(elements + count)
-    torch.save({f"f{i:06}": block[i:i + elements].clone() for i in range(count)}, path)
+    return {f"f{i:06}": block[i:i + elements].clone() for i in range(count)}
+
+
+def many(path, count, size):
+    torch.save(tensors(count, size), path)
 
 
 def transposed(path, rows, columns):
@@ -24,7 +39,41 @@ def transposed(path, rows, columns):
     torch.save({"f000000": torch.randn(columns, rows).t()}, path)
 
 
-if sys.argv[1] == "--transposed":
-    transposed(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
-else:
-    many(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+def plain(path, rows, columns):
+    torch.manual_seed(0)
+    torch.save({"f000000": torch.randn(rows, columns)}, path)
+
+
+def save_shard(rank, ranks, store, path, rows, columns):
+    """One of the processes that write a sharded matrix."""
+    torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank,
+                                         world_size=ranks)
+    torch.manual_seed(0)
+    mesh = init_device_mesh("cpu", (ranks,))
+    matrix = distribute_tensor(torch.randn(rows, columns), mesh, [Shard(1)])
+    dcp.save({"f000000": matrix}, checkpoint_id=path)
+    torch.distributed.destroy_process_group()
+
+
+def sharded(ranks, path, rows, columns):
+    with tempfile.TemporaryDirectory() as directory:
+        store = str(Path(directory, "store"))
+        torch.multiprocessing.spawn(save_shard, (ranks, store, path, rows, columns), nprocs=ranks)
+
+
+def distributed(files, path, count, size):
+    writer = dcp.FileSystemWriter(path, thread_count=files)
+    dcp.save(tensors(count, size), storage_writer=writer, no_dist=True)
+
+
+def main(kind, *arguments):
+    writers = {"--transposed": transposed, "--plain": plain, "--sharded": sharded,
+               "--dcp": distributed}
+    writer = writers.get(kind)
+    if writer is None:
+        writer, arguments = many, (kind, *arguments)
+    writer(*(int(a) if a.isdigit() else a for a in arguments))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -19,11 +19,17 @@ class Sizes(NamedTuple):
     many: tuple = (20_000, 1024)
     more: tuple = (100_000, 1024)
     matrix: tuple = ("--transposed", 4096, 4096)
+    plain: tuple = ("--plain", 8192, 16384)  # 512 MiB.
+    sharded: tuple = ("--sharded", 4, 8192, 16384)
+    files: tuple = ("--dcp", 64, 6_400, 4096)
+    more_in_files: tuple = ("--dcp", 64, 32_000, 4096)
 
 
 FULL = Sizes()
 QUICK = Sizes(large=(300, 720896), many=(2_000, 1024), more=(10_000, 1024),
-              matrix=("--transposed", 2048, 2048))
+              matrix=("--transposed", 2048, 2048), plain=("--plain", 2048, 4096),
+              sharded=("--sharded", 4, 2048, 4096), files=("--dcp", 64, 640, 4096),
+              more_in_files=("--dcp", 64, 3_200, 4096))
 
 
 class Goal(NamedTuple):
@@ -117,6 +123,24 @@ def memory(lab, sizes, contender):
         lab.clock("ls", "-lR", daemon.path)
         lab.read(*daemon.files(sizes.many[0]), kind=("open",))
         yield "20,000 opened, peak MiB", daemon.peak_memory()
+    for name, shape in ("20,000", sizes.many), ("100,000", sizes.more):
+        with lab.mount(contender, shape) as daemon:
+            yield f"{name} mounted, peak MiB", daemon.peak_memory()
+
+
+def directory(lab, sizes, contender):
+    """A checkpoint of torch.distributed.checkpoint in 64 files."""
+    for name, shape in ("64 files", sizes.files), ("five times as many", sizes.more_in_files):
+        with lab.mount(contender, shape) as daemon:
+            yield name, daemon.seconds
+            yield f"{name}, peak MiB", daemon.peak_memory()
+
+
+def sharded(lab, sizes, contender):
+    """A matrix whose columns lie in four files, against the same in one."""
+    shape = {"ckptfs": sizes.sharded, "in one piece": sizes.plain}[contender]
+    with lab.mount("ckptfs", shape) as daemon:
+        yield "read", lab.read(*daemon.files(1))[0]
 
 
 def gathered(lab, sizes, contender):
@@ -166,7 +190,13 @@ ROWS = {
         Goal("five times as many", "ckptfs", 6, "many"))),
     "memory": Row(3, ("ckptfs", "null"), memory, (
         Goal("2 GiB read, peak MiB", None, 16),
-        Goal("20,000 opened, peak MiB", None, 40))),
+        Goal("20,000 opened, peak MiB", None, 40),
+        Goal("100,000 mounted, peak MiB", "ckptfs", 6, "20,000 mounted, peak MiB"))),
+    "directory": Row(3, ("ckptfs",), directory, (
+        Goal("five times as many", "ckptfs", 6, "64 files"),
+        Goal("five times as many, peak MiB", "ckptfs", 6, "64 files, peak MiB"))),
+    "sharded": Row(5, ("ckptfs", "in one piece"), sharded, (
+        Goal("read", "in one piece", 2),), is_apart=True),
     "gathered": Row(5, ("ckptfs", "torch"), gathered, (
         Goal("transposed matrix", "torch", 2),), is_apart=True),
     "parallel": Row(5, ("ckptfs", "null"), parallel, (
