@@ -67,9 +67,7 @@ class Golden(ckptfs.Case):
             self.assertEqual(mount.unmount(), 0)
         return text
 
-    def compare(self, folder):
-        names = {str(p.relative_to(folder)) for p in folder.rglob("*")
-                 if p.is_file() and p.name != "expected.json"}
+    def compare(self, folder, names):
         goldens = GOLDEN / folder.name
         for name in sorted(names):
             with self.subTest(name):
@@ -83,8 +81,26 @@ class Golden(ckptfs.Case):
         self.assertEqual({p.name for p in goldens.glob("*")},
                          {n.replace("/", "_") + ".txt" for n in names})
 
+    def compare_files(self, folder, ours=("expected.json", "README.md", "make_samples.py")):
+        self.compare(folder, {str(p.relative_to(folder)) for p in folder.rglob("*")
+                              if p.is_file() and p.name not in ours})
+
+    def compare_directories(self, folder):
+        """Every directory below a folder in which there is no other one."""
+        self.compare(folder, {str(p.relative_to(folder)) for p in folder.rglob("*")
+                              if p.is_dir() and not any(q.is_dir() for q in p.iterdir())})
+
     def test_trees_of_torch_1_13(self):
-        self.compare(ckptfs.SAMPLES / "torch-1.13")
+        self.compare_files(ckptfs.SAMPLES / "torch-1.13")
 
     def test_trees_of_torch_2_13(self):
-        self.compare(ckptfs.SAMPLES / "torch-2.13")
+        self.compare_files(ckptfs.SAMPLES / "torch-2.13")
+
+    def test_trees_of_frameworks(self):
+        self.compare_files(ckptfs.SAMPLES / "frameworks")
+
+    def test_trees_of_sharded_checkpoints(self):
+        self.compare_directories(ckptfs.SAMPLES / "sharded")
+
+    def test_trees_of_distributed_checkpoints(self):
+        self.compare_directories(ckptfs.SAMPLES / "dcp")
