@@ -30,7 +30,7 @@ std::string ErrorOf(const Member& member) {
   };
   if (const auto* tensor = std::get_if<Tensor>(&member.content)) {
     if (!tensor->error.empty()) return tensor->error;
-    return note_of(tensor->notes, "lost_chunks").empty() ? "" : "some of its pieces are lost";
+    return note_of(tensor->notes, "complete") == "false" ? "some of its pieces are lost" : "";
   }
   const auto* value = std::get_if<Value>(&member.content);
   return value == nullptr ? "" : note_of(value->notes, "error");

@@ -1,5 +1,6 @@
 #include "parser/budget.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <new>
 
@@ -24,6 +25,19 @@ void Budget::Charge(uint64_t bytes) {
          limit_ >> 20U);
   }
   used_ += bytes;
+}
+
+void Budget::Work(uint64_t steps) {
+  constexpr uint64_t kBytesPerStep = 8;
+  constexpr uint64_t kLeast = uint64_t{1} << 20;
+  const uint64_t most = std::max(kLeast, limit_ / kBytesPerStep);
+  if (steps > most - steps_) {
+    Fail(EFBIG,
+         "the objects in it share their parts so often that going through them takes more than {} "
+         "steps, which is all that a file of this size may take",
+         most);
+  }
+  steps_ += steps;
 }
 
 void* Budget::do_allocate(size_t bytes, size_t alignment) {

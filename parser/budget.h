@@ -1,4 +1,4 @@
-// How much memory hostile bytes may cost.
+// How much memory and work hostile bytes may cost.
 
 #pragma once
 
@@ -25,6 +25,11 @@ class Budget final : public std::pmr::memory_resource {
   // Counts `bytes` more.
   void Charge(uint64_t bytes);
 
+  // Counts `steps` of going through what objects consist of. Objects may share their parts, and then
+  // the parts are gone through for each of them: a few bytes can ask for very many steps. Throws
+  // Error(EFBIG) if they are more than honest files need, which is in proportion to the limit.
+  void Work(uint64_t steps);
+
   // Takes back what was charged.
   void Refund(uint64_t bytes) { used_ -= bytes; }
 
@@ -40,6 +45,7 @@ class Budget final : public std::pmr::memory_resource {
 
   uint64_t limit_;  // In bytes.
   uint64_t used_ = 0;
+  uint64_t steps_ = 0;
 };
 
 }  // namespace ckptfs

@@ -229,6 +229,42 @@ class Circles(Bomb):
         self.assertSurvives(lists + links + get(0) + tensor("1", [6]) + b"a")
 
 
+class Shared(Bomb):
+    """Many objects that share one large part: to look at it for each of them is quadratic."""
+
+    LARGE = mapping(*((f"k{i}", b"N") for i in range(30_000))) + put(0) + b"0"
+
+    def test_a_state(self):
+        self.assertSurvives(self.LARGE + b"](" + (glob("m", "C") + b")\x81" + get(0) + b"b") * 30_000
+                            + b"e")
+
+    def test_a_state_of_modules(self):
+        tables = mapping(*((name, b"}") for name in ("_parameters", "_buffers", "_modules")))
+        self.assertSurvives(self.LARGE + b"](" + (glob("m", "C") + b")\x81" + tables + b"b" + get(0)
+                                                 + b"b") * 20_000 + b"e")
+
+    def test_the_arguments_of_a_dict(self):
+        self.assertSurvives(self.LARGE + b"](" + (glob("collections", "OrderedDict") + get(0)
+                                                 + b"\x85R") * 30_000 + b"e")
+
+    def test_the_metadata_of_a_tensor(self):
+        # Which says whether its elements are conjugated.
+        arguments = (integer(0), sequence(integer(1)), sequence(integer(1)), b"\x89", b"}", get(0))
+        self.assertSurvives(self.LARGE + tensor("1", [6]) + b"0" + array(*(
+            call(glob("torch._utils", "_rebuild_tensor_v2"),
+                 sequence(text("storage"), glob("torch", "FloatStorage"), text("1"), text("cpu"),
+                          integer(6)) + b"Q", *arguments) for _ in range(5_000))))
+
+    def test_the_state_of_distributed_tensors(self):
+        size = sequence(integer(6))
+        kind = glob("torch.distributed.tensor", "DTensor")
+        self.assertSurvives(self.LARGE + array(*(
+            call(glob("torch._tensor", "_rebuild_from_type_v2"),
+                 glob("torch._utils", "_rebuild_wrapper_subclass"), kind,
+                 sequence(kind, glob("torch", "float32"), size, size), get(0))
+            for _ in range(5_000))))
+
+
 class Keys(Bomb):
     def colliding(self, count):
         if numpy is None:

@@ -416,6 +416,15 @@ TEST(Budget, CountsWhatContainersAllocate) {
   EXPECT_EQ(budget.used(), 0U);
 }
 
+TEST(Budget, RefusesMoreStepsThanHonestFilesNeed) {
+  Budget budget = Budget::ForFile(1'000'000);
+  budget.Work(6'194'304);  // An eighth of its limit in bytes.
+  EXPECT_THAT([&] { budget.Work(1); },
+              testing::ThrowsMessage<Error>(
+                  "the objects in it share their parts so often that going through them takes "
+                  "more than 6194304 steps, which is all that a file of this size may take"));
+}
+
 TEST(Budget, GrowsWithTheFile) {
   EXPECT_EQ(Budget::ForFile(0).limit(), uint64_t{32} << 20);
   EXPECT_EQ(Budget::ForFile(1000).limit(), (uint64_t{32} << 20) + 16000);

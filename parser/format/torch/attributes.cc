@@ -9,9 +9,14 @@ using pickle::ItemsOf;
 using pickle::Kind;
 using pickle::Value;
 
+// Objects that we look into have a few attributes. What has more is none of them, and to go through
+// all of it for everyone who shares it would take long.
+constexpr size_t kMostAttributes = 256;
+
 const Value* ValueAt(const Value& dict, std::string_view key) {
   const Value* found = nullptr;
   const std::span<const Value> pairs = ItemsOf(dict);
+  if (pairs.size() > 2 * kMostAttributes) return nullptr;
   for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
     if (pairs[i].kind == Kind::kText && pairs[i].text() == key) found = &pairs[i + 1];
   }

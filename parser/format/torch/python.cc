@@ -265,7 +265,23 @@ void AddContainer(Meaning& meaning, const Object& object, Values arguments, Budg
   AddStates(meaning.children, object, budget);
 }
 
+// How much an object consists of, whoever shares it.
+uint64_t PartsOf(const Object& object) {
+  const auto count = [](const Value& value) {
+    return IsSequence(value) || value.kind == Kind::kDict ? ItemsOf(value).size() : 0;
+  };
+  uint64_t parts = object.items().size() + object.pairs().size() + 1;
+  for (const Value& argument : ItemsOf(object.arguments)) parts += 1 + count(argument);
+  for (const Value& state : object.states()) {
+    parts += count(state);
+    if (state.kind != Kind::kTuple) continue;
+    for (const Value& part : ItemsOf(state)) parts += count(part);
+  }
+  return parts;
+}
+
 Meaning UnderstandObject(const Object& object, Budget& budget) {
+  budget.Work(PartsOf(object));
   Meaning meaning{.form = Form::kObject, .type = "", .children = Children(&budget)};
   Value target = object.target;
   Values arguments = ItemsOf(object.arguments);
@@ -388,12 +404,14 @@ Meaning Understand(const Value& value, Budget& budget) {
                      : value.kind == Kind::kList ? "list"
                      : value.kind == Kind::kSet  ? "set"
                                                  : "frozenset";
+      budget.Work(ItemsOf(value).size());
       meaning.children.reserve(ItemsOf(value).size());
       AddItems(meaning.children, ItemsOf(value));
       return meaning;
     case Kind::kDict:
       meaning.form = Form::kMapping;
       meaning.type = "dict";
+      budget.Work(ItemsOf(value).size());
       AddPairs(meaning.children, ItemsOf(value), budget);
       return meaning;
     case Kind::kCall:

@@ -51,6 +51,8 @@ bool IsTrue(const Value* value) {
 bool HasBit(const Value* metadata, std::string_view name) {
   if (metadata == nullptr || metadata->kind != Kind::kDict) return false;
   const Values pairs = ItemsOf(*metadata);
+  constexpr size_t kMost = 64;  // Members; PyTorch has two.
+  if (pairs.size() > 2 * kMost) Fail(EBADMSG, "its metadata has {} members", pairs.size() / 2);
   for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
     if (pairs[i].kind == Kind::kText && pairs[i].text() == name) return IsTrue(&pairs[i + 1]);
   }
