@@ -26,7 +26,7 @@
 #include "parser/format/dcp/assembly.h"
 #include "parser/format/dcp/losses.h"
 #include "parser/format/dcp/metadata.h"
-#include "parser/format/dcp/sharding.h"
+#include "parser/format/dcp/shard_files.h"
 #include "parser/format/safetensors/header.h"
 #include "parser/json.h"
 
@@ -35,17 +35,6 @@ namespace dcp {
 namespace {
 
 constexpr size_t kMostFiles = 10'000;
-
-// The member `key` of the metadata of a header; null if there is none.
-const std::string* MetadataOf(const safetensors::Header& header, std::string_view key) {
-  const auto found =
-      std::ranges::find(header.metadata, key, &std::pair<std::string, std::string>::first);
-  return found == header.metadata.end() ? nullptr : &found->second;
-}
-
-const std::string* ShardingOf(const safetensors::Header& header) {
-  return MetadataOf(header, "DCP_SHARDING_INFO");
-}
 
 std::vector<std::string> FilesOf(std::span<const std::string> names) {
   std::vector<std::string> files;
@@ -74,109 +63,6 @@ std::string Find(const Folder& folder, std::span<const std::string> names) {
 
 // One of them by itself is a file like any other.
 bool IsIndex(std::string_view /*file*/, const Probe& /*probe*/) { return false; }
-
-struct File {
-  std::string name;
-  ByteSourcePtr source;
-  safetensors::Header header;
-  bool is_sharded = false;    // If not, all of its tensors are whole.
-  std::vector<Shard> shards;  // One for each entry of the header, in its order.
-};
-
-File ReadShard(std::string name, ByteSourcePtr source, Budget& budget) {
-  File file{.name = std::move(name), .source = std::move(source), .header = {}, .shards = {}};
-  file.header = safetensors::ReadHeader(*file.source, budget);
-  const std::string* sharding = ShardingOf(file.header);
-  file.is_sharded = sharding != nullptr;
-  const std::vector<Shard> told =
-      file.is_sharded ? ReadSharding(*sharding, budget) : std::vector<Shard>();
-  for (const safetensors::Entry& entry : file.header.entries) {
-    const Shard* shard = FindShard(told, entry.name);
-    if (file.is_sharded && shard == nullptr) {
-      Fail(EBADMSG, "DCP_SHARDING_INFO does not tell where {} belongs", Quoted(entry.name));
-    }
-    budget.Charge(sizeof(Shard) + entry.name.size() + entry.shape.size() * sizeof(uint64_t));
-    file.shards.push_back(shard != nullptr ? *shard
-                                           : Shard{entry.name, entry.name,
-                                                   std::vector<uint64_t>(entry.shape.size())});
-  }
-  return file;
-}
-
-// A tensor and where its chunks are told.
-struct Whole {
-  struct Source {
-    const File* file;
-    const safetensors::Entry* entry;
-  };
-
-  Item item;
-  std::vector<Source> sources;  // One for each of its boxes.
-  bool is_in_one_file = false;  // A file that is not sharded has it.
-  bool is_in_others = false;    // Another such file, too.
-};
-
-// All tensors of some files.
-class Wholes {
- public:
-  explicit Wholes(Budget& budget) : budget_(budget) {}
-
-  // Adds the tensors of a file, which must outlive this.
-  void Add(const File& file) {
-    const uint32_t number = files_.NumberOf(file.name);
-    for (size_t i = 0; i < file.shards.size(); ++i) {
-      AddChunk(file, number, file.header.entries[i], file.shards[i]);
-    }
-  }
-
-  const std::deque<Whole>& all() const { return wholes_; }
-  const Names& files() const { return files_; }
-
- private:
-  void AddChunk(const File& file, uint32_t number, const safetensors::Entry& entry,
-                const Shard& shard) {
-    const uint32_t name = names_.NumberOf(shard.name);
-    const Tensor tensor = safetensors::TensorOf(entry, file.header, file.source);
-    budget_.Charge(sizeof(Whole::Source) + 2 * (sizeof(Box) + sizeof(Place)) +
-                   4 * entry.shape.size() * sizeof(uint64_t));
-    if (name == wholes_.size()) {
-      budget_.Charge(sizeof(Whole));
-      Item& item = wholes_.emplace_back().item;
-      item.name = shard.name;
-      item.is_tensor = true;
-      item.dtype = tensor.dtype;
-      item.dtype_name =
-          item.dtype == Dtype::kOpaque ? std::string_view(entry.dtype) : Name(item.dtype);
-    }
-    Whole& whole = wholes_[name];
-    whole.is_in_others |= !file.is_sharded && whole.is_in_one_file;
-    whole.is_in_one_file |= !file.is_sharded;
-    whole.sources.push_back({.file = &file, .entry = &entry});
-    whole.item.places.push_back(Place{.file = number,
-                                      .offset = file.header.data_offset + entry.begin,
-                                      .length = entry.end - entry.begin});
-    const auto& sizes = tensor.dtype == Dtype::kOpaque ? entry.shape : tensor.shape;
-    whole.item.boxes.push_back({.offsets = shard.offsets, .sizes = sizes});
-    Extend(whole.item.shape, whole.item.boxes.back());
-  }
-
-  // Makes `shape` so large that `box` is in it. If the box has other dimensions or ends beyond all
-  // numbers, it will be found not to be.
-  static void Extend(std::vector<uint64_t>& shape, const Box& box) {
-    if (shape.empty()) shape.resize(box.sizes.size());
-    const size_t axes = std::min({shape.size(), box.sizes.size(), box.offsets.size()});
-    for (size_t i = 0; i < axes; ++i) {
-      uint64_t end = 0;
-      if (__builtin_add_overflow(box.offsets[i], box.sizes[i], &end)) continue;
-      shape[i] = std::max(shape[i], end);
-    }
-  }
-
-  Budget& budget_;
-  Names names_{budget_};
-  Names files_{budget_};
-  std::deque<Whole> wholes_;  // By number of the name.
-};
 
 // The N of "shard-N-..."; nothing if that is not the name.
 std::optional<uint32_t> NumberOf(std::string_view name) {
@@ -238,11 +124,11 @@ Checkpoint Parse(const Folder& folder, const std::string& index) {
   Losses losses(budget);
   Checkpoint checkpoint;
   WarnOfGaps(names, checkpoint);
-  std::deque<File> files;
+  std::deque<ShardFile> files;
   Wholes wholes(budget);
   for (size_t i = 0; i < names.size(); ++i) {
     try {
-      files.push_back(ReadShard(names[i], sources[i], budget));
+      files.push_back(ReadShardFile(names[i], sources[i], budget));
     } catch (const Error& e) {
       if (e.code() == EFBIG) throw WithContext(names[i], e);
       checkpoint.warnings.push_back(

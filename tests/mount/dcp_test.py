@@ -178,7 +178,7 @@ class Written(Case):
         self.assertRegex(mount.messages, rf"\Ackptfs: warning: {self.folder}: {pattern}\n\Z")
         return mount
 
-    def refuse(self, code, pattern, peak=True):
+    def refuse(self, code, pattern):
         """One sentence, in time and memory."""
         mountpoint = self.mountpoint()
         measure = ("import os,sys,time\nt=time.monotonic()\n"
@@ -192,7 +192,7 @@ class Written(Case):
         self.assertRegex(done.stderr, rf"\Ackptfs: {self.folder}: {pattern}\n\Z")
         self.assertTrue(done.stderr[:-1].isprintable(), done.stderr)
         self.assertLess(seconds, SECONDS)
-        if not ckptfs.IS_SANITIZED and peak:
+        if not ckptfs.IS_SANITIZED:
             self.assertLess(kilobytes * 1024, MEMORY)
 
 
@@ -342,15 +342,10 @@ class Hostile(Written):
 
     def test_a_path_a_hundred_thousand_long(self):
         """As long as no directory can be: it is none."""
-        path = "(" + "K\1" * 100_000 + "t"
-        self.write()
-        good = (self.folder / ".metadata").read_bytes()
-        self.assertIn(b"planner_data", good)
         metadata = dcp.Metadata(self.items, {"b": tuple([1] * 100_000)}, self.places)
         (self.folder / ".metadata").write_bytes(pickle.dumps(metadata))
         self.assertEqual(ckptfs.read(self.mount(self.folder) / "b.memmap"),
                          oracle.raw(torch.arange(5.0)))
-        self.assertEqual(len(path), 200_002)
 
     def mount_or_refuse(self):
         mountpoint = self.mountpoint()
@@ -366,12 +361,10 @@ class Hostile(Written):
             if not ckptfs.IS_SANITIZED:
                 self.assertLess(peak * 1024, MEMORY)
 
-    def test_a_million_chunks_that_are_one(self):
+    def test_three_hundred_thousand_chunks_that_are_one(self):
         """Two bytes each."""
-        good = dcp.Metadata(self.items, None, self.places)
-        shared = self.items["b"].chunks[0]
-        self.items["b"].chunks = [shared] * 300_000
-        (self.folder / ".metadata").write_bytes(pickle.dumps(good))
+        self.items["b"].chunks *= 300_000
+        self.write()
         self.mount_or_refuse()
 
     def test_chunks_of_exabytes(self):
@@ -392,7 +385,7 @@ class Hostile(Written):
         self.write()
         self.refuse(LIMITS, ".*its parts are in 1000[1-9] files, but the most is 10000")
 
-    def test_a_hundred_thousand_items_of_one_byte(self):
+    def test_twenty_thousand_items_of_one_byte(self):
         for i in range(20_000):
             self.items[f"x{i}"] = self.items["b"]
             self.places[dcp.MetadataIndex(f"x{i}", [0])] = filesystem._StorageInfo(
