@@ -12,14 +12,12 @@
 #include <vector>
 
 #include "parser/error.h"
+#include "parser/format/torch/view.h"
 #include "parser/json.h"
 #include "parser/layer/memory.h"
 
 namespace ckptfs::dcp {
 namespace {
-
-// A tensor of which not all is there is shown as a file of its size up to here. In bytes.
-constexpr uint64_t kMostForDamaged = uint64_t{1} << 40;
 
 std::string BoxText(const Box& box) {
   return fmt::format(R"("offsets":[{}],"sizes":[{}])", fmt::join(box.offsets, ","),
@@ -195,7 +193,7 @@ Content Assembly::Run() {
       return LostTensor(std::move(tensor), lost_[0].why);
     }
     const bool is_damaged = !tiling.is_complete || !lost_.empty();
-    if (is_damaged && tensor.data.length > kMostForDamaged) {
+    if (is_damaged && tensor.data.length > torch::kMostForDamaged) {
       Fail(EOVERFLOW, "of its {} bytes not all are there", tensor.data.length);
     }
     return Assembled(std::move(tensor), tiling);
@@ -217,19 +215,9 @@ Content LostTensor(Tensor tensor, std::string_view error) {
   tensor.data = {};
   try {
     tensor.data.length = ByteSize(tensor.dtype, tensor.shape);
-  } catch (const Error&) {
-    tensor.data.length = ~uint64_t{0};
+  } catch (const Error&) {  // Then it has no size that a file could have.
   }
-  if (tensor.data.length <= kMostForDamaged) {
-    tensor.error = error;
-    return tensor;
-  }
-  const std::string text = json::String(error);
-  Value value{.json = fmt::format(R"({{"class":"torch.Tensor","error":{}}})", text),
-              .python_type = "tensor",
-              .notes = {}};
-  value.notes.emplace_back("error", text);
-  return value;
+  return torch::Damaged(std::move(tensor), Error(EBADMSG, error));
 }
 
 Content LostValue(std::string_view error) {

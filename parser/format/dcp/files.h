@@ -15,9 +15,6 @@
 
 namespace ckptfs::dcp {
 
-// What a member of a checkpoint may be.
-using Content = decltype(Member::content);
-
 class Files {
  public:
   // Opens the files of `folder` that have these names, each of which stays open. One that cannot be

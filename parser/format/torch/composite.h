@@ -4,7 +4,11 @@
 
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "parser/checkpoint.h"
@@ -40,5 +44,13 @@ std::string TensorClassOf(const Bare& bare);
 
 // A shape as Python prints it: "(2, 3)", "(2,)".
 std::string TupleText(const std::vector<uint64_t>& numbers);
+
+// For those who compose: throws Error(EBADMSG) if a constructor has fewer than `count` arguments,
+// ...
+void Require(std::span<const pickle::Value> arguments, size_t count);
+
+// ... and adds to what the directory tells.
+void AddText(Composite& composite, std::string_view name, std::string_view text);
+void AddShape(Composite& composite, const std::vector<uint64_t>& shape);
 
 }  // namespace ckptfs::torch

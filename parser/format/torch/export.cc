@@ -24,7 +24,7 @@
 #include "parser/format/torch/context.h"
 #include "parser/format/torch/export_config.h"
 #include "parser/format/torch/saved.h"
-#include "parser/format/torch/tensor.h"
+#include "parser/format/torch/view.h"
 #include "parser/json.h"
 
 namespace ckptfs::torch {

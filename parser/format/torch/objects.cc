@@ -16,6 +16,7 @@
 #include "parser/format/torch/python.h"
 #include "parser/format/torch/tensor.h"
 #include "parser/format/torch/value.h"
+#include "parser/format/torch/view.h"
 #include "parser/json.h"
 
 namespace ckptfs::torch {

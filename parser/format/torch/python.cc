@@ -6,9 +6,10 @@
 #include <span>
 #include <utility>
 
+#include "parser/format/torch/children.h"
+#include "parser/format/torch/module.h"
 #include "parser/format/torch/repr.h"
 #include "parser/format/torch/vocabulary.h"
-#include "parser/secret_hash.h"
 
 namespace ckptfs::torch {
 namespace {
@@ -19,204 +20,6 @@ using pickle::Object;
 using pickle::ObjectOf;
 using pickle::Value;
 using Values = std::span<const Value>;
-using Children = std::pmr::vector<Child>;
-
-Value Index(size_t i) {
-  Value index;
-  index.kind = Kind::kInt;
-  index.integer = static_cast<int64_t>(i);
-  return index;
-}
-
-Value Name(std::string_view literal) {
-  Value name;
-  name.kind = Kind::kText;
-  name.text_data = literal.data();
-  name.length = static_cast<uint32_t>(literal.size());
-  return name;
-}
-
-bool IsSequence(const Value& value) {
-  return value.kind == Kind::kList || value.kind == Kind::kTuple || value.kind == Kind::kSet ||
-         value.kind == Kind::kFrozenSet;
-}
-
-void AddItems(Children& children, Values items) {
-  for (const Value& item : items) {
-    children.push_back({Index(children.size()), item, Child::Role::kItem});
-  }
-}
-
-// What makes two keys of a dict one that are no texts: 1, 1.0 and True are the same key. Keys that
-// Python compares by what is in them (tuples, classes) are told apart by identity: who writes a
-// dict has compared them already.
-std::string IdentityOf(const Value& key) {
-  switch (key.kind) {
-    case Kind::kBytes:
-    case Kind::kBigInt:
-    case Kind::kDecimal:
-      return fmt::format("{}{}", static_cast<int>(key.kind), key.text());
-    case Kind::kBool:
-    case Kind::kInt:
-      return fmt::format("n{}", key.integer);
-    case Kind::kFloat:
-      return fmt::format("n{}", key.real);
-    case Kind::kNone:
-      return "N";
-    default:
-      return fmt::format("p{}", static_cast<const void*>(key.node));
-  }
-}
-
-// The keys of a dict that were met so far.
-class Keys {
- public:
-  explicit Keys(Budget& budget) : budget_(budget) {}
-
-  // Returns where the child with the key `key` is, or, if it is new, notes that it will be at
-  // `next` and returns that.
-  size_t PlaceOf(const Value& key, size_t next) {
-    const bool has_text = key.kind == Kind::kText || key.kind == Kind::kBytes ||
-                          key.kind == Kind::kBigInt || key.kind == Kind::kDecimal;
-    if (key.kind == Kind::kText && key.length <= kShort) {
-      return texts_.try_emplace(key.text(), next).first->second;
-    }
-    // A long text may be there by reference very often, and to compare it each time takes long.
-    if (has_text && key.length > kShort) {
-      const auto [seen, is_new] = seen_.try_emplace(key.text_data, next);
-      if (!is_new) return seen->second;
-      auto& places = key.kind == Kind::kText ? texts_ : bytes_;
-      return seen->second = places.try_emplace(key.text(), next).first->second;
-    }
-    return others_.try_emplace(std::pmr::string(IdentityOf(key), &budget_), next).first->second;
-  }
-
- private:
-  static constexpr size_t kShort = 256;  // Bytes.
-
-  Budget& budget_;
-  std::pmr::unordered_map<std::string_view, size_t, SecretHash> texts_{&budget_};  // No copies.
-  std::pmr::unordered_map<std::string_view, size_t, SecretHash> bytes_{&budget_};
-  std::pmr::unordered_map<const char*, size_t> seen_{&budget_};
-  std::pmr::unordered_map<std::pmr::string, size_t, SecretHash> others_{&budget_};
-};
-
-// Adds the pairs of a dict. A key that is set again keeps its place and gets the later value.
-void AddPairs(Children& children, Values pairs, Budget& budget,
-              Child::Role role = Child::Role::kPair) {
-  Keys keys(budget);
-  children.reserve(children.size() + pairs.size() / 2);
-  for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
-    const size_t place = keys.PlaceOf(pairs[i], children.size());
-    if (place == children.size()) {
-      children.push_back({pairs[i], pairs[i + 1], role});
-    } else {
-      children[place].value = pairs[i + 1];
-    }
-  }
-}
-
-// The pairs of a dict, in whatever form it is given to a constructor: a dict, or a list of pairs.
-void AddMapping(Children& children, const Value& mapping, Budget& budget) {
-  if (mapping.kind == Kind::kDict) {
-    AddPairs(children, ItemsOf(mapping), budget);
-    return;
-  }
-  if (!IsSequence(mapping)) return;
-  std::pmr::vector<Value> pairs(&budget);
-  for (const Value& pair : ItemsOf(mapping)) {
-    if (!IsSequence(pair) || ItemsOf(pair).size() != 2) continue;
-    pairs.insert(pairs.end(), ItemsOf(pair).begin(), ItemsOf(pair).end());
-  }
-  AddPairs(children, pairs, budget);
-}
-
-// The attributes that BUILD gives: a dict, or the pair (dict or None, dict of slots). Anything else
-// is what only the class itself understands: one attribute, `state`.
-void AddState(Children& children, const Value& state, Budget& budget) {
-  const auto is_attributes = [](const Value& v) {
-    return v.kind == Kind::kDict || v.kind == Kind::kNone;
-  };
-  if (state.kind == Kind::kNone) return;
-  if (state.kind == Kind::kDict) {
-    AddPairs(children, ItemsOf(state), budget, Child::Role::kAttribute);
-    return;
-  }
-  const bool is_pair = state.kind == Kind::kTuple && ItemsOf(state).size() == 2 &&
-                       std::ranges::all_of(ItemsOf(state), is_attributes);
-  if (!is_pair) {
-    children.push_back({Name("state"), state, Child::Role::kAttribute});
-    return;
-  }
-  for (const Value& part : ItemsOf(state)) {
-    if (part.kind != Kind::kDict) continue;
-    AddPairs(children, ItemsOf(part), budget, Child::Role::kAttribute);
-  }
-}
-
-void AddStates(Children& children, const Object& object, Budget& budget) {
-  for (const Value& state : object.states()) AddState(children, state, budget);
-}
-
-// Nothing if `state` is no dict with that attribute. Points into the pickle's graph.
-const Value* AttributeOf(const Value& state, std::string_view name) {
-  if (state.kind != Kind::kDict) return nullptr;
-  const Values pairs = ItemsOf(state);
-  for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
-    if (pairs[i].kind == Kind::kText && pairs[i].text() == name) return &pairs[i + 1];
-  }
-  return nullptr;
-}
-
-constexpr std::string_view kTables[] = {"_parameters", "_buffers", "_modules"};
-
-bool IsPlainDict(const Value& value) {
-  return value.kind == Kind::kDict ||
-         (pickle::IsObject(value) && KnownCallable(ObjectOf(value).target) == Known::kOrderedDict);
-}
-
-bool IsModule(const Object& object) {
-  const Value state = object.state();
-  return std::ranges::all_of(kTables, [&](std::string_view table) {
-    const Value* found = AttributeOf(state, table);
-    return found != nullptr && IsPlainDict(*found);
-  });
-}
-
-bool IsEmptyContainer(const Value& value) {
-  if (value.kind == Kind::kDict || IsSequence(value)) return ItemsOf(value).empty();
-  if (!pickle::IsObject(value)) return false;
-  const Object& object = ObjectOf(value);
-  const Known known = KnownCallable(object.target);
-  const Values arguments = ItemsOf(object.arguments);
-  const bool is_container = known == Known::kOrderedDict || known == Known::kSet;
-  const bool is_made_empty =
-      arguments.empty() || (IsSequence(arguments[0]) && ItemsOf(arguments[0]).empty());
-  return is_container && is_made_empty && object.pairs().empty() && object.items().empty();
-}
-
-// Whether an attribute of a module is only its machinery: hooks that nobody has set.
-bool IsIdle(const Child& child) {
-  const bool is_private = child.key.kind == Kind::kText && child.key.text().starts_with('_');
-  return is_private && (child.value.kind == Kind::kNone || IsEmptyContainer(child.value));
-}
-
-// Names as in state_dict(): those in the three tables are the module's own.
-void AddModule(Children& children, const Object& object, Budget& budget) {
-  for (const std::string_view table : kTables) {
-    const Meaning members = Understand(*AttributeOf(object.state(), table), budget);
-    for (const Child& child : members.children) {
-      if (child.value.kind != Kind::kNone) children.push_back(child);  // None: "there is no bias".
-    }
-  }
-  Children attributes(&budget);
-  AddStates(attributes, object, budget);
-  for (const Child& child : attributes) {
-    const bool is_table =
-        child.key.kind == Kind::kText && std::ranges::count(kTables, child.key.text()) != 0;
-    if (!is_table && !IsIdle(child)) children.push_back(child);
-  }
-}
 
 // Cut where it is longer than names are: objects by the thousand may share one.
 std::string ClassName(const Value& target) {
@@ -234,7 +37,7 @@ void AddObject(Meaning& meaning, const Object& object, Values arguments, bool is
   if (is_new) {
     AddItems(children, arguments);
   } else if (!arguments.empty()) {
-    children.push_back({Name("args"), object.arguments, Child::Role::kAttribute});
+    children.push_back({TextOf("args"), object.arguments, Child::Role::kAttribute});
   }
   if (const Value keywords = object.keywords(); keywords.kind == Kind::kDict) {
     AddPairs(children, ItemsOf(keywords), budget, Child::Role::kAttribute);

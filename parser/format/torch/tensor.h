@@ -7,10 +7,7 @@
 
 #include "parser/checkpoint.h"
 #include "parser/codec/pickle.h"
-#include "parser/error.h"
 #include "parser/format/torch/context.h"
-#include "parser/format/torch/storage.h"
-#include "parser/layer/strided.h"
 
 namespace ckptfs::torch {
 
@@ -27,11 +24,6 @@ TensorForm TensorFormOf(const pickle::Value& value);
 constexpr std::string_view kTypedStorageNote = "\"torch.storage.TypedStorage\"";
 constexpr std::string_view kUntypedStorageNote = "\"torch.storage.UntypedStorage\"";
 
-// Fills in the tensor that is `view` of `storage` from element `offset` on: type, shape, stride and
-// data. What can be told of it is there also when this throws Error.
-void FillView(const Storage& storage, uint64_t offset, const View& view, Context& context,
-              Tensor& tensor);
-
 // Fills in the kDense tensor `value`. What can be told of the tensor (its type, shape and length)
 // is there also when this throws: Error that says what is wrong with it.
 void FillTensor(const pickle::Value& value, Context& context, Tensor& tensor);
@@ -39,9 +31,5 @@ void FillTensor(const pickle::Value& value, Context& context, Tensor& tensor);
 // The same of the integers that a quantized tensor stores: of those with several in a byte, the
 // bytes.
 void FillIntegers(const pickle::Value& value, Context& context, Tensor& tensor);
-
-// What is shown in the place of a tensor that cannot be read: a file of its size that cannot be
-// read either, or a value that tells why, if the size is not known.
-Content Damaged(Tensor tensor, const Error& error);
 
 }  // namespace ckptfs::torch

@@ -143,7 +143,7 @@ std::string Writer::Write(const pickle::Value& wrapped) {
     default:
       return WriteContainer(value);
   }
-  budget_.Charge(kCostOfValue + out_.size() - begin);
+  budget_.Charge(kCostOfValue + 2 * (out_.size() - begin));  // A text that grows is there twice.
   return type;
 }
 
@@ -217,7 +217,7 @@ void Writer::WriteChild(std::string_view step, const pickle::Value& value) {
   }
   const std::string type = Write(value);
   if (!type.empty()) {
-    budget_.Charge(pointer_.size() + type.size());
+    budget_.Charge(2 * (pointer_.size() + type.size()));
     if (!types_.empty()) types_ += ',';
     json::AppendString(types_, pointer_);
     types_ += ':';
@@ -273,6 +273,8 @@ std::string Writer::WriteObject(const Meaning& meaning) {
   const auto has = [&](Child::Role role) {
     return std::ranges::count(meaning.children, role, &Child::role) != 0;
   };
+  constexpr uint64_t kCostOfNames = 64;  // "class", "state" and the like.
+  budget_.Charge(2 * (kCostOfNames + meaning.type.size()));
   out_ += "{\"class\":";
   json::AppendString(out_, meaning.type);
   const size_t length = pointer_.size();

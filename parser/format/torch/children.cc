@@ -1,0 +1,155 @@
+#include "parser/format/torch/children.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <unordered_map>
+
+#include "parser/secret_hash.h"
+
+namespace ckptfs::torch {
+namespace {
+
+using pickle::ItemsOf;
+using pickle::Kind;
+using pickle::Object;
+using pickle::Value;
+using Values = std::span<const Value>;
+
+Value Index(size_t i) {
+  Value index;
+  index.kind = Kind::kInt;
+  index.integer = static_cast<int64_t>(i);
+  return index;
+}
+
+// What makes two keys of a dict one that are no texts: 1, 1.0 and True are the same key. Keys that
+// Python compares by what is in them (tuples, classes) are told apart by identity: who writes a
+// dict has compared them already.
+std::string IdentityOf(const Value& key) {
+  switch (key.kind) {
+    case Kind::kBytes:
+    case Kind::kBigInt:
+    case Kind::kDecimal:
+      return fmt::format("{}{}", static_cast<int>(key.kind), key.text());
+    case Kind::kBool:
+    case Kind::kInt:
+      return fmt::format("n{}", key.integer);
+    case Kind::kFloat:
+      return fmt::format("n{}", key.real);
+    case Kind::kNone:
+      return "N";
+    default:
+      return fmt::format("p{}", static_cast<const void*>(key.node));
+  }
+}
+
+// The keys of a dict that were met so far.
+class Keys {
+ public:
+  explicit Keys(Budget& budget) : budget_(budget) {}
+
+  // Returns where the child with the key `key` is, or, if it is new, notes that it will be at
+  // `next` and returns that.
+  size_t PlaceOf(const Value& key, size_t next) {
+    const bool has_text = key.kind == Kind::kText || key.kind == Kind::kBytes ||
+                          key.kind == Kind::kBigInt || key.kind == Kind::kDecimal;
+    if (key.kind == Kind::kText && key.length <= kShort) {
+      return texts_.try_emplace(key.text(), next).first->second;
+    }
+    // A long text may be there by reference very often, and to compare it each time takes long.
+    if (has_text && key.length > kShort) {
+      const auto [seen, is_new] = seen_.try_emplace(key.text_data, next);
+      if (!is_new) return seen->second;
+      auto& places = key.kind == Kind::kText ? texts_ : bytes_;
+      return seen->second = places.try_emplace(key.text(), next).first->second;
+    }
+    return others_.try_emplace(std::pmr::string(IdentityOf(key), &budget_), next).first->second;
+  }
+
+ private:
+  static constexpr size_t kShort = 256;  // Bytes.
+
+  Budget& budget_;
+  std::pmr::unordered_map<std::string_view, size_t, SecretHash> texts_{&budget_};  // No copies.
+  std::pmr::unordered_map<std::string_view, size_t, SecretHash> bytes_{&budget_};
+  std::pmr::unordered_map<const char*, size_t> seen_{&budget_};
+  std::pmr::unordered_map<std::pmr::string, size_t, SecretHash> others_{&budget_};
+};
+
+// Of one BUILD.
+void AddState(Children& children, const Value& state, Budget& budget) {
+  const auto is_attributes = [](const Value& v) {
+    return v.kind == Kind::kDict || v.kind == Kind::kNone;
+  };
+  if (state.kind == Kind::kNone) return;
+  if (state.kind == Kind::kDict) {
+    AddPairs(children, ItemsOf(state), budget, Child::Role::kAttribute);
+    return;
+  }
+  const bool is_pair = state.kind == Kind::kTuple && ItemsOf(state).size() == 2 &&
+                       std::ranges::all_of(ItemsOf(state), is_attributes);
+  if (!is_pair) {
+    children.push_back({TextOf("state"), state, Child::Role::kAttribute});
+    return;
+  }
+  for (const Value& part : ItemsOf(state)) {
+    if (part.kind != Kind::kDict) continue;
+    AddPairs(children, ItemsOf(part), budget, Child::Role::kAttribute);
+  }
+}
+
+}  // namespace
+
+bool IsSequence(const Value& value) {
+  return value.kind == Kind::kList || value.kind == Kind::kTuple || value.kind == Kind::kSet ||
+         value.kind == Kind::kFrozenSet;
+}
+
+Value TextOf(std::string_view literal) {
+  Value text;
+  text.kind = Kind::kText;
+  text.text_data = literal.data();
+  text.length = static_cast<uint32_t>(literal.size());
+  return text;
+}
+
+void AddItems(Children& children, Values items) {
+  for (const Value& item : items) {
+    children.push_back({Index(children.size()), item, Child::Role::kItem});
+  }
+}
+
+void AddPairs(Children& children, Values pairs, Budget& budget, Child::Role role) {
+  Keys keys(budget);
+  children.reserve(children.size() + pairs.size() / 2);
+  for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
+    const size_t place = keys.PlaceOf(pairs[i], children.size());
+    if (place == children.size()) {
+      children.push_back({pairs[i], pairs[i + 1], role});
+    } else {
+      children[place].value = pairs[i + 1];
+    }
+  }
+}
+
+void AddMapping(Children& children, const Value& mapping, Budget& budget) {
+  if (mapping.kind == Kind::kDict) {
+    AddPairs(children, ItemsOf(mapping), budget);
+    return;
+  }
+  if (!IsSequence(mapping)) return;
+  std::pmr::vector<Value> pairs(&budget);
+  for (const Value& pair : ItemsOf(mapping)) {
+    if (!IsSequence(pair) || ItemsOf(pair).size() != 2) continue;
+    pairs.insert(pairs.end(), ItemsOf(pair).begin(), ItemsOf(pair).end());
+  }
+  AddPairs(children, pairs, budget);
+}
+
+void AddStates(Children& children, const Object& object, Budget& budget) {
+  for (const Value& state : object.states()) AddState(children, state, budget);
+}
+
+}  // namespace ckptfs::torch

@@ -1,0 +1,41 @@
+// What is in containers and objects: the parts of Understand that collect children. `budget` is
+// what their memory is taken from.
+
+#pragma once
+
+#include <memory_resource>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "parser/budget.h"
+#include "parser/codec/pickle.h"
+#include "parser/format/torch/python.h"
+
+namespace ckptfs::torch {
+
+using Children = std::pmr::vector<Child>;
+
+// Whether `value` is a list, a tuple or a set.
+bool IsSequence(const pickle::Value& value);
+
+// `literal` as a str of Python.
+pickle::Value TextOf(std::string_view literal);
+
+// Adds the items of a sequence; their keys go on from those that are there.
+void AddItems(Children& children, std::span<const pickle::Value> items);
+
+// Adds the pairs of a dict: key, value, key, value, ... A key that is set again keeps its place and
+// gets the later value.
+void AddPairs(Children& children, std::span<const pickle::Value> pairs, Budget& budget,
+              Child::Role role = Child::Role::kPair);
+
+// Adds the pairs of a dict, in whatever form it is given to a constructor: a dict, or a list of
+// pairs.
+void AddMapping(Children& children, const pickle::Value& mapping, Budget& budget);
+
+// Adds the attributes that BUILD gave to an object: each time a dict, or the pair (dict or None,
+// dict of slots). Anything else is what only the class itself understands: one attribute, `state`.
+void AddStates(Children& children, const pickle::Object& object, Budget& budget);
+
+}  // namespace ckptfs::torch
