@@ -43,7 +43,10 @@ void TensorFiles::Describe(uint32_t inode, const Tensor& tensor, std::string_vie
   std::string shape;
   AppendShape(shape, tensor.shape);
   Attributes attributes;
+  constexpr size_t kMost = size_t{64}
+                           << 10U;  // Bytes that the kernel hands out; meta.json has all.
   const auto add = [&attributes](std::string_view name, std::string value) {
+    if (value.size() > kMost) return;
     attributes.emplace_back("user.ckptfs." + std::string(name), std::move(value));
   };
   add("dtype", is_foreign ? tensor.foreign_dtype : std::string(Name(tensor.dtype)));

@@ -25,9 +25,10 @@ class Budget final : public std::pmr::memory_resource {
   // Counts `bytes` more.
   void Charge(uint64_t bytes);
 
-  // Counts `steps` of going through what objects consist of. Objects may share their parts, and then
-  // the parts are gone through for each of them: a few bytes can ask for very many steps. Throws
-  // Error(EFBIG) if they are more than honest files need, which is in proportion to the limit.
+  // Counts `steps` of going through what objects consist of. Objects may share their parts, and
+  // then the parts are gone through for each of them: a few bytes can ask for very many steps.
+  // Throws Error(EFBIG) if they are more than honest files need, which is in proportion to the
+  // limit.
   void Work(uint64_t steps);
 
   // Takes back what was charged.

@@ -656,6 +656,17 @@ TEST(Files, HaveNoAttributesIfNotWanted) {
   EXPECT_THAT(mounted.tree().AttributesOf(mounted.Number("w.memmap")), testing::IsEmpty());
 }
 
+TEST(Files, HaveNoAttributeThatIsLongerThanTheKernelAllows) {
+  Tensor tensor = Bytes();
+  tensor.notes = {{"chunks", std::string(65537, ' ')}, {"stride", "[1]"}};
+  const Mounted mounted(CheckpointOf(TensorMember("w", std::move(tensor))),
+                        {.has_attributes = true});
+  EXPECT_THAT(
+      mounted.tree().AttributesOf(mounted.Number("w.memmap")),
+      UnorderedElementsAre(Pair("user.ckptfs.dtype", "uint8"), Pair("user.ckptfs.shape", "[2]"),
+                           Pair("user.ckptfs.key", "w"), Pair("user.ckptfs.stride", "[1]")));
+}
+
 TEST(Files, HaveAttributesThatAreNotMultipliedByLongKeys) {
   const Mounted mounted(CheckpointOf(GroupMember(std::string(100000, 'g'), TensorMember("w"))),
                         {.has_attributes = true});
