@@ -17,13 +17,13 @@
 #include <system_error>
 #include <utility>
 
+#include "parser/codec/member_name.h"
 #include "parser/error.h"
 
 namespace ckptfs::tar {
 namespace {
 
 constexpr size_t kBlock = 512;                   // Bytes.
-constexpr uint64_t kMostName = 4096;             // PATH_MAX.
 constexpr uint64_t kMostExtension = 64U << 10U;  // Bytes that are about another member.
 
 using Block = std::span<const std::byte, kBlock>;
@@ -135,26 +135,6 @@ void AddRecords(std::string_view text, Extension& extension) {
   }
 }
 
-void CheckName(std::string_view name) {
-  const auto check = [&](bool is_good, std::string_view why) {
-    if (!is_good) Fail(EBADMSG, "name {} {}", Quoted(name), why);
-  };
-  if (name.size() > kMostName) {
-    Fail(EFBIG, "name of {} bytes, but the most is {}", name.size(), kMostName);
-  }
-  check(!name.empty(), "is empty");
-  check(name.find('\0') == std::string_view::npos, "contains a NUL");
-  check(name.find('\\') == std::string_view::npos, "contains a backslash");
-  check(!name.starts_with('/'), "begins with a slash");
-  for (size_t begin = 0; begin <= name.size();) {
-    const size_t end = std::min(name.find('/', begin), name.size());
-    const std::string_view part = name.substr(begin, end - begin);
-    check(!part.empty(), "has an empty part");
-    check(part != "." && part != "..", "has a part that is '.' or '..'");
-    begin = end + 1;
-  }
-}
-
 // Reads the archive from its beginning to its end.
 class Walk {
  public:
@@ -201,7 +181,7 @@ class Walk {
     if (IsExtension(header.type)) {
       ReadExtension(header.type, data, *header.size);
     } else if (IsFile(header.type)) {
-      CheckName(header.name);
+      CheckMemberName(header.name);
       budget_.Charge(2 * sizeof(Member) + header.name.size());  // Vectors grow by doubling.
       members_.push_back({.name = std::move(header.name), .offset = data, .size = *header.size});
     } else if (header.type != '5') {

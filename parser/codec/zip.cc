@@ -11,12 +11,15 @@
 
 #include "parser/codec/zip.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <limits>
 #include <utility>
 
 #include "parser/byte_reader.h"
+#include "parser/codec/member_name.h"
 #include "parser/codec/zip_end.h"
 #include "parser/error.h"
 
@@ -25,8 +28,7 @@ namespace {
 
 constexpr uint32_t kEntrySignature = 0x02014b50;
 constexpr uint32_t kLocalSignature = 0x04034b50;
-constexpr uint64_t kLocalSize = 30;   // Of a local header without its name, in bytes.
-constexpr uint64_t kMostName = 4096;  // PATH_MAX: a longer one could not be unpacked anywhere.
+constexpr uint64_t kLocalSize = 30;  // Of a local header without its name, in bytes.
 
 // A field of an entry that its zip64 block has if it is saturated: has all bits set.
 struct WideField {
@@ -129,26 +131,10 @@ Entry ReadEntry(ByteReader& reader) {
   return entry;
 }
 
-void CheckName(std::string_view name, uint64_t position) {
-  const auto check = [&](bool is_good, std::string_view why) {
-    if (is_good) return;
-    Fail(EBADMSG, "central directory at byte {}: name {} {}", position, Quoted(name), why);
-  };
-  if (name.size() > kMostName) {
-    Fail(EFBIG, "central directory at byte {}: name of {} bytes, but the most is {}", position,
-         name.size(), kMostName);
-  }
-  check(!name.empty(), "is empty");
-  check(name.find('\0') == std::string_view::npos, "contains a NUL");
-  check(name.find('\\') == std::string_view::npos, "contains a backslash");
-  check(!name.starts_with('/'), "begins with a slash");
-  for (size_t begin = 0; begin <= name.size();) {
-    const size_t end = std::min(name.find('/', begin), name.size());
-    const std::string_view part = name.substr(begin, end - begin);
-    check(!part.empty(), "has an empty part");
-    check(part != "." && part != "..", "has a part that is '.' or '..'");
-    begin = end + 1;
-  }
+void CheckName(std::string_view name, uint64_t position) try {
+  CheckMemberName(name);
+} catch (const Error& e) {
+  throw WithContext(fmt::format("central directory at byte {}", position), e);
 }
 
 // Checks that a member lies before the central directory, so that all of its offsets are sound.

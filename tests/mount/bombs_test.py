@@ -34,7 +34,7 @@ class Bomb(Attack):
     def assertSurvives(self, opcodes, proto=PROTO):
         """With the value in it a checkpoint is mounted, and its tensor right; or it is refused."""
         self.craft(opcodes, proto)
-        code, said, mountpoint = self.assertBounded()
+        code, said, mountpoint = self.assertBounded(self.file)
         if code == 0:
             mount = self.mounted(mountpoint, said)
             self.assertEqual(ckptfs.read(mount / "a.memmap"), A)

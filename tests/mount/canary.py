@@ -8,13 +8,11 @@ something.
 import os
 import pickle
 import signal
-import sys
 import time
 from pathlib import Path
 
 import ckptfs
 from craft import PROTO, STOP, Record, call, glob, mapping, tensor, text, write_archive
-from damage_test import MEASURE, MEMORY, SECONDS
 
 A = bytes(range(24))
 
@@ -66,26 +64,9 @@ class Attack(ckptfs.Case):
                 Python(file, encoding="latin1").load()
         self.assertSings(load)
 
-    def assertBounded(self, source=None):
-        """Runs ckptfs within limits of time and memory; returns code, words and mount point."""
-        mountpoint = self.mountpoint()
-        done = ckptfs.run(sys.executable, "-I", "-S", "-c", MEASURE, ckptfs.CKPTFS,
-                          source or self.file, mountpoint)
-        code, seconds, kilobytes = map(float, done.stdout.split())
-        self.assertLess(seconds, SECONDS)
-        if code == 0:
-            kilobytes = max(kilobytes, self.peak(self.daemon_of(mountpoint)))
-        if not ckptfs.IS_SANITIZED:
-            self.assertLess(kilobytes * 1024, MEMORY)
-        return int(code), done.stderr, mountpoint
-
-    def peak(self, process):
-        with open(f"/proc/{process}/status") as lines:
-            return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
-
     def show(self, source=None):
         """Mounts within the limits; the whole tree is read, and the canary is silent."""
-        code, said, mountpoint = self.assertBounded(source)
+        code, said, mountpoint = self.assertBounded(source or self.file)
         self.assertEqual(code, 0, said)
         return self.mounted(mountpoint, said)
 
@@ -104,7 +85,7 @@ class Attack(ckptfs.Case):
 
     def refuse(self, code, pattern, source=None):
         """ckptfs refuses within the limits, in one sentence; the canary is silent."""
-        found, said, mountpoint = self.assertBounded(source)
+        found, said, mountpoint = self.assertBounded(source or self.file)
         self.assertEqual((found, said.count("\n")), (code, 1), said)
         self.assertRegex(said, rf"\Ackptfs: {source or self.file}: {pattern}\n\Z")
         self.assertFalse(ckptfs.is_mounted(mountpoint))

@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
@@ -26,6 +27,20 @@ IS_SANITIZED = bool(SANITIZER_LOG)
 
 PR_SET_CHILD_SUBREAPER = 36
 ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+# What a hostile file may cost. What sanitizers cost is not what is tested.
+SECONDS = 60 if IS_SANITIZED else 1
+MEMORY = 64 << 20
+
+# Runs a command in a process of its own and prints its exit status, seconds, and peak of memory in
+# KiB. The peak of a process counts that of the one it was forked from, so that has to be small.
+MEASURE = """
+import os, sys, time
+start = time.monotonic()
+pid = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ)
+_, status, usage = os.wait4(pid, 0)
+print(os.waitstatus_to_exitcode(status), time.monotonic() - start, usage.ru_maxrss)
+"""
 
 # Exit codes of ckptfs.
 USAGE, SOURCE, FORMAT, DAMAGED, LIMITS, MOUNTPOINT, FUSE = 2, 3, 4, 5, 6, 7, 8
@@ -201,6 +216,23 @@ class Case(unittest.TestCase):
         if quiet:
             self.assertEqual(done.stderr, "")
         return mount
+
+    def assertBounded(self, source):
+        """Runs ckptfs within limits of time and memory, whether it refuses `source` or mounts it;
+        returns the exit code, what it said, and the mount point."""
+        mountpoint = self.mountpoint()
+        done = run(sys.executable, "-I", "-S", "-c", MEASURE, CKPTFS, source, mountpoint,
+                   errors="backslashreplace")
+        code, seconds, kilobytes = map(float, done.stdout.split())
+        if code == 0:
+            mount = Mount(mountpoint, self.daemon_of(mountpoint), done.stderr)
+            self.addCleanup(mount.release)
+            status = Path(f"/proc/{mount.daemon}/status").read_text()
+            kilobytes = max(kilobytes, int(status.partition("VmHWM:")[2].split()[0]))
+        self.assertLess(seconds, SECONDS)
+        if not IS_SANITIZED:
+            self.assertLess(kilobytes * 1024, MEMORY)
+        return int(code), done.stderr, mountpoint
 
     def assertRefused(self, done, code, sentence):
         """ckptfs ended with `code` and exactly one line, "ckptfs: " and this sentence."""

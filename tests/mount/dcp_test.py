@@ -1,15 +1,12 @@
 """Distributed checkpoints of PyTorch: what they hold, and what is left of damaged ones."""
 
 import errno
-import hashlib
 import io
 import json
 import os
 import pickle
 import shutil
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import ckptfs
@@ -27,8 +24,6 @@ except ImportError as error:
     MISSING = str(error)
 
 SAMPLES = ckptfs.SAMPLES / "dcp"
-SECONDS = 60 if ckptfs.IS_SANITIZED else 1
-MEMORY = 64 << 20
 
 
 class Case(ckptfs.Case):
@@ -180,20 +175,10 @@ class Written(Case):
 
     def refuse(self, code, pattern):
         """One sentence, in time and memory."""
-        mountpoint = self.mountpoint()
-        measure = ("import os,sys,time\nt=time.monotonic()\n"
-                   "p=os.posix_spawn(sys.argv[1],sys.argv[1:],os.environ)\n"
-                   "_,s,u=os.wait4(p,0)\n"
-                   "print(os.waitstatus_to_exitcode(s),time.monotonic()-t,u.ru_maxrss)")
-        done = ckptfs.run(sys.executable, "-I", "-S", "-c", measure, ckptfs.CKPTFS, self.folder,
-                          mountpoint, errors="backslashreplace")
-        returned, seconds, kilobytes = map(float, done.stdout.split())
-        self.assertEqual((returned, done.stderr.count("\n")), (code, 1), done.stderr)
-        self.assertRegex(done.stderr, rf"\Ackptfs: {self.folder}: {pattern}\n\Z")
-        self.assertTrue(done.stderr[:-1].isprintable(), done.stderr)
-        self.assertLess(seconds, SECONDS)
-        if not ckptfs.IS_SANITIZED:
-            self.assertLess(kilobytes * 1024, MEMORY)
+        returned, told, _ = self.assertBounded(self.folder)
+        self.assertEqual((returned, told.count("\n")), (code, 1), told)
+        self.assertRegex(told, rf"\Ackptfs: {self.folder}: {pattern}\n\Z")
+        self.assertTrue(told[:-1].isprintable(), told)
 
 
 class Damage(Written):
@@ -348,18 +333,8 @@ class Hostile(Written):
                          oracle.raw(torch.arange(5.0)))
 
     def mount_or_refuse(self):
-        mountpoint = self.mountpoint()
-        start = time.monotonic()
-        done = self.ckptfs(self.folder, mountpoint)
-        self.assertLess(time.monotonic() - start, SECONDS)
-        self.assertIn(done.returncode, (0, DAMAGED, LIMITS), done.stderr)
-        if done.returncode == 0:
-            mount = ckptfs.Mount(mountpoint, self.daemon_of(mountpoint), done.stderr)
-            self.addCleanup(mount.release)
-            with open(f"/proc/{mount.daemon}/status") as lines:
-                peak = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
-            if not ckptfs.IS_SANITIZED:
-                self.assertLess(peak * 1024, MEMORY)
+        code, told, _ = self.assertBounded(self.folder)
+        self.assertIn(code, (0, DAMAGED, LIMITS), told)
 
     def test_three_hundred_thousand_chunks_that_are_one(self):
         """Two bytes each."""

@@ -49,7 +49,7 @@ class Torch(Attack):
 
     def assertToldOrRefused(self, *codes, source=None):
         """Either mounts and tells the name, or refuses with one of these codes."""
-        code, said, mountpoint = self.assertBounded(source)
+        code, said, mountpoint = self.assertBounded(source or self.file)
         self.assertFalse(self.canary.exists())
         if code == 0:
             self.assertNames(self.mounted(mountpoint, said), "posix.system")
@@ -280,7 +280,7 @@ class Legacy(Torch):
         # torch does not read it; Python would run it.
         self.tar(sys_info=self.payload + b"0}")
         self.assertSingsInPickle(PROTO + self.payload + b"0}" + STOP)
-        self.assertBounded()
+        self.assertBounded(self.file)
         self.assertFalse(self.canary.exists())
 
 
