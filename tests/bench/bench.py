@@ -27,7 +27,8 @@ def arguments():
     parser.add_argument("--peers", action="store_true", help="measure fuse-zip too")
     parser.add_argument("--quick", action="store_true",
                         help="small sizes and one round: to see that it works, not how fast it is")
-    parser.add_argument("--rows", metavar="NAME,...", help="measure these only")
+    parser.add_argument("--rows", metavar="NAME,...",
+                        help="measure these only, and keep what DIR has of the others")
     parser.add_argument("--out", metavar="DIR", type=Path,
                         default=Path(__file__).resolve().parent / "results",
                         help="where to write results.md, results.json and results.svg")
@@ -69,8 +70,20 @@ def measure(lab, options):
     return values
 
 
+def with_others(options, values):
+    """The values, and those of rows that were not measured now, in the order of the rows."""
+    file = options.out / "results.json"
+    known = json.loads(file.read_text())["values"] if file.exists() else []
+    merged = {(v["row"], v["figure"], v["of"]): v["rounds"] for v in known
+              if v["row"] in ROWS and v["row"] not in options.rows}
+    merged |= values
+    order = list(ROWS)
+    return dict(sorted(merged.items(), key=lambda item: order.index(item[0][0])))
+
+
 def write(options, values):
-    judged = report.judge(options.rows, values)
+    values = with_others(options, values)
+    judged = report.judge(ROWS, values)
     title = "How much of each goal ckptfs uses up"
     if options.quick:
         title += " (quick: small sizes)"
