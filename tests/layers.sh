@@ -28,4 +28,14 @@ for word in parser/*.h; do
     *) forbid "$word" 'parser/[a-z]+/' ;;
   esac
 done
+
+# The linker takes one of two classes of one name for the other, and says nothing.
+twice=$(for header in parser/*.h parser/*/*.h parser/*/*/*.h fs/*.h; do
+  space=$(grep -m 1 '^namespace ' "$header")
+  sed -nE "s/^(struct|class|enum class) ([A-Za-z0-9]+)( final)?( : [^{;]*)? \{.*/$space \2/p" "$header"
+done | sort | uniq -d)
+if [ -n "$twice" ]; then
+  echo "error: there are two of: $twice"
+  status=1
+fi
 exit $status

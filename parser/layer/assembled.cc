@@ -188,7 +188,7 @@ class AssembledSource final : public ByteSource {
  private:
   // Adds all of a part but where its axes are.
   void AddPart(const std::vector<uint64_t>& shape, size_t item_size, Piece piece) {
-    const Box& box = piece.box;
+    const Region& box = piece.box;
     const Extent& data = piece.data;
     const uint64_t size = ElementsOf(box) * item_size;
     if (data.length != size) {

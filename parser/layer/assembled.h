@@ -13,14 +13,14 @@
 namespace ckptfs {
 
 // A part of a tensor: from `offsets` on, `sizes` elements along each dimension.
-struct Box {
+struct Region {
   std::vector<uint64_t> offsets;
   std::vector<uint64_t> sizes;
-  bool operator==(const Box&) const = default;
+  bool operator==(const Region&) const = default;
 };
 
 // The elements in `box`. Precondition: they can be counted.
-uint64_t ElementsOf(const Box& box);
+uint64_t ElementsOf(const Region& box);
 
 // How boxes fill a tensor.
 struct Tiling {
@@ -36,11 +36,11 @@ struct Tiling {
 //
 // Throws Error: EBADMSG if boxes overlap, have not as many dimensions as the tensor or reach beyond
 // it, ENOTSUP if so many lie so irregularly that to compare them would take too long.
-Tiling TilingOf(const std::vector<uint64_t>& shape, std::span<const Box> boxes);
+Tiling TilingOf(const std::vector<uint64_t>& shape, std::span<const Region> boxes);
 
 // A box and where its elements are: densely packed, in C order.
 struct Piece {
-  Box box;
+  Region box;
   Extent data;
 };
 

@@ -19,13 +19,13 @@
 namespace ckptfs {
 namespace {
 
-std::string Text(const Box& box) {
+std::string Text(const Region& box) {
   return fmt::format("[{}] at [{}]", fmt::join(box.sizes, ","), fmt::join(box.offsets, ","));
 }
 
-bool IsEmpty(const Box& box) { return std::ranges::find(box.sizes, 0U) != box.sizes.end(); }
+bool IsEmpty(const Region& box) { return std::ranges::find(box.sizes, 0U) != box.sizes.end(); }
 
-void CheckBounds(const std::vector<uint64_t>& shape, const Box& box) {
+void CheckBounds(const std::vector<uint64_t>& shape, const Region& box) {
   for (size_t i = 0; i < shape.size(); ++i) {
     if (box.sizes[i] <= shape[i] && box.offsets[i] <= shape[i] - box.sizes[i]) continue;
     Fail(EBADMSG, "its chunk of {} reaches beyond its shape, [{}]", Text(box),
@@ -33,7 +33,7 @@ void CheckBounds(const std::vector<uint64_t>& shape, const Box& box) {
   }
 }
 
-bool DoOverlap(const Box& a, const Box& b) {
+bool DoOverlap(const Region& a, const Region& b) {
   for (size_t i = 0; i < a.sizes.size(); ++i) {
     if (a.offsets[i] + a.sizes[i] <= b.offsets[i] || b.offsets[i] + b.sizes[i] <= a.offsets[i]) {
       return false;
@@ -45,7 +45,7 @@ bool DoOverlap(const Box& a, const Box& b) {
 class Comparison {
  public:
   // `order` are indexes of `boxes` that are to be compared.
-  Comparison(std::span<const Box> boxes, std::vector<size_t> order)
+  Comparison(std::span<const Region> boxes, std::vector<size_t> order)
       : boxes_(boxes), order_(std::move(order)), work_left_(kLeastWork + 64 * order_.size()) {}
 
   // Throws Error if two boxes overlap.
@@ -102,7 +102,7 @@ class Comparison {
     uint64_t end = 0;
     size_t begin = group.begin;
     for (size_t i = group.begin; i < group.end; ++i) {
-      const Box& box = boxes_[order_[i]];
+      const Region& box = boxes_[order_[i]];
       if (i > begin && box.offsets[axis] >= end) {
         groups_.push_back({.begin = begin, .end = i, .axis = axis + 1});
         begin = i;
@@ -118,8 +118,8 @@ class Comparison {
     Spend(uint64_t{group.size()} * group.size() / 2);
     for (size_t i = 0; i < group.size(); ++i) {
       for (size_t j = i + 1; j < group.size(); ++j) {
-        const Box& a = boxes_[std::min(group[i], group[j])];
-        const Box& b = boxes_[std::max(group[i], group[j])];
+        const Region& a = boxes_[std::min(group[i], group[j])];
+        const Region& b = boxes_[std::max(group[i], group[j])];
         if (DoOverlap(a, b)) {
           Fail(EBADMSG, "its chunks of {} and of {} overlap", Text(a), Text(b));
         }
@@ -127,7 +127,7 @@ class Comparison {
     }
   }
 
-  const std::span<const Box> boxes_;
+  const std::span<const Region> boxes_;
   std::vector<size_t> order_;
   std::vector<Group> groups_;  // Still to be looked at.
   uint64_t work_left_;
@@ -135,14 +135,14 @@ class Comparison {
 
 }  // namespace
 
-uint64_t ElementsOf(const Box& box) {
+uint64_t ElementsOf(const Region& box) {
   return std::accumulate(box.sizes.begin(), box.sizes.end(), uint64_t{1}, std::multiplies<>());
 }
 
-Tiling TilingOf(const std::vector<uint64_t>& shape, std::span<const Box> boxes) {
+Tiling TilingOf(const std::vector<uint64_t>& shape, std::span<const Region> boxes) {
   Tiling tiling;
   for (size_t i = 0; i < boxes.size(); ++i) {
-    const Box& box = boxes[i];
+    const Region& box = boxes[i];
     if (box.offsets.size() != shape.size() || box.sizes.size() != shape.size()) {
       Fail(EBADMSG, "its chunk of {} has not as many dimensions as its shape, [{}]", Text(box),
            fmt::join(shape, ","));

@@ -360,6 +360,8 @@ class Directory(Case):
             self.assertEqual(ckptfs.read(mount / f"w/{i}.memmap"), b"%d" % i)
 
     def test_more_shards_than_files_may_be_open_is_no_damage(self):
+        if ckptfs.IS_SANITIZED:
+            self.skipTest("a sanitizer could not open its own files")
         self.write({shard_name(i, 100): {f"w.{i}": b"x"} for i in range(100)})
         done = self.ckptfs(
             self.folder, self.mountpoint(),

@@ -60,7 +60,7 @@ std::string Noise(size_t size) {
 }
 
 // The elements of `box` in the tensor `whole`, one by one.
-std::string Cut(const std::string& whole, const Shape& shape, size_t item_size, const Box& box) {
+std::string Cut(const std::string& whole, const Shape& shape, size_t item_size, const Region& box) {
   std::string cut;
   for (uint64_t i = 0; i < ElementsOf(box); ++i) {
     uint64_t rest = i;
@@ -77,13 +77,13 @@ std::string Cut(const std::string& whole, const Shape& shape, size_t item_size, 
 }
 
 // Cuts the whole along a random axis again and again, until there are `count` boxes.
-std::vector<Box> RandomBoxes(const Shape& shape, size_t count, std::mt19937& random) {
-  std::vector<Box> boxes = {{.offsets = Shape(shape.size()), .sizes = shape}};
+std::vector<Region> RandomBoxes(const Shape& shape, size_t count, std::mt19937& random) {
+  std::vector<Region> boxes = {{.offsets = Shape(shape.size()), .sizes = shape}};
   while (boxes.size() < count) {
-    Box& box = boxes[random() % boxes.size()];
+    Region& box = boxes[random() % boxes.size()];
     const size_t axis = random() % shape.size();
     if (box.sizes[axis] < 2) continue;
-    Box rest = box;
+    Region rest = box;
     const uint64_t first = 1 + random() % (box.sizes[axis] - 1);
     box.sizes[axis] = first;
     rest.offsets[axis] += first;
@@ -108,10 +108,10 @@ TEST_P(AnyTiling, ReadsAsTheWhole) {
   std::mt19937 random(7);
   const std::string whole =
       Noise(ElementsOf({.offsets = {}, .sizes = param.shape}) * param.item_size);
-  const std::vector<Box> boxes = RandomBoxes(param.shape, param.pieces, random);
+  const std::vector<Region> boxes = RandomBoxes(param.shape, param.pieces, random);
   EXPECT_TRUE(TilingOf(param.shape, boxes).is_complete);
   std::vector<Piece> pieces;
-  for (const Box& box : boxes) {
+  for (const Region& box : boxes) {
     pieces.push_back(
         PieceOf(box.offsets, box.sizes, Cut(whole, param.shape, param.item_size, box)));
   }
@@ -210,12 +210,12 @@ TEST(Assembled, RefusesAPieceThatLeavesItsSource) {
 }
 
 TEST(Tiling, IsCompleteWhereNothingIsLeftOut) {
-  const std::vector<Box> boxes = {{{0, 0}, {2, 1}}, {{0, 1}, {2, 2}}};
+  const std::vector<Region> boxes = {{{0, 0}, {2, 1}}, {{0, 1}, {2, 2}}};
   EXPECT_TRUE(TilingOf({2, 3}, boxes).is_complete);
 }
 
 TEST(Tiling, IsIncompleteWithAHole) {
-  const std::vector<Box> boxes = {{{0, 0}, {2, 1}}, {{0, 2}, {2, 1}}};
+  const std::vector<Region> boxes = {{{0, 0}, {2, 1}}, {{0, 2}, {2, 1}}};
   EXPECT_FALSE(TilingOf({2, 3}, boxes).is_complete);
 }
 
@@ -226,26 +226,26 @@ TEST(Tiling, OfNothingIsIncomplete) {
 }
 
 TEST(Tiling, OfAScalarIsOneBox) {
-  const std::vector<Box> boxes = {{{}, {}}};
+  const std::vector<Region> boxes = {{{}, {}}};
   EXPECT_TRUE(TilingOf({}, boxes).is_complete);
 }
 
 TEST(Tiling, LeavesOutBoxesWithoutElementsWhereverTheyAre) {
-  const std::vector<Box> boxes = {{{9}, {0}}, {{0}, {2}}, {{0}, {0}}};
+  const std::vector<Region> boxes = {{{9}, {0}}, {{0}, {2}}, {{0}, {0}}};
   const Tiling tiling = TilingOf({2}, boxes);
   EXPECT_TRUE(tiling.is_complete);
   EXPECT_THAT(tiling.order, ElementsAre(1));
 }
 
 TEST(Tiling, KeepsIdenticalBoxesInTheirOrder) {
-  const std::vector<Box> boxes = {{{1}, {1}}, {{0}, {1}}, {{1}, {1}}, {{0}, {1}}};
+  const std::vector<Region> boxes = {{{1}, {1}}, {{0}, {1}}, {{1}, {1}}, {{0}, {1}}};
   const Tiling tiling = TilingOf({2}, boxes);
   EXPECT_TRUE(tiling.is_complete);
   EXPECT_THAT(tiling.order, ElementsAre(1, 3, 0, 2));
 }
 
 TEST(Tiling, RefusesBoxesThatOverlap) {
-  const std::vector<Box> boxes = {{{0, 0}, {2, 2}}, {{1, 1}, {2, 2}}};
+  const std::vector<Region> boxes = {{{0, 0}, {2, 2}}, {{1, 1}, {2, 2}}};
   EXPECT_THAT(
       [&] {
         TilingOf({3, 3}, boxes);
@@ -254,18 +254,18 @@ TEST(Tiling, RefusesBoxesThatOverlap) {
 }
 
 TEST(Tiling, RefusesOverlapsThatMakeUpForAHole) {
-  const std::vector<Box> boxes = {{{0}, {2}}, {{1}, {2}}, {{3}, {1}}};
+  const std::vector<Region> boxes = {{{0}, {2}}, {{1}, {2}}, {{3}, {1}}};
   EXPECT_THAT([&] { TilingOf({5}, boxes); },
               ThrowsMessage<Error>("its chunks of [2] at [0] and of [2] at [1] overlap"));
 }
 
 TEST(Tiling, TakesAScalarTwice) {
-  const std::vector<Box> boxes = {{{}, {}}, {{}, {}}};
+  const std::vector<Region> boxes = {{{}, {}}, {{}, {}}};
   EXPECT_THAT(TilingOf({}, boxes).order, ElementsAre(0, 1));
 }
 
 TEST(Tiling, RefusesABoxThatReachesBeyondTheTensor) {
-  const std::vector<Box> boxes = {{{1, 0}, {2, 2}}};
+  const std::vector<Region> boxes = {{{1, 0}, {2, 2}}};
   EXPECT_THAT(
       [&] {
         TilingOf({2, 2}, boxes);
@@ -274,14 +274,14 @@ TEST(Tiling, RefusesABoxThatReachesBeyondTheTensor) {
 }
 
 TEST(Tiling, RefusesABoxWhoseEndOverflows) {
-  const std::vector<Box> boxes = {{{~uint64_t{0}}, {2}}};
+  const std::vector<Region> boxes = {{{~uint64_t{0}}, {2}}};
   EXPECT_THAT([&] { TilingOf({2}, boxes); },
               ThrowsMessage<Error>(
                   "its chunk of [2] at [18446744073709551615] reaches beyond its shape, [2]"));
 }
 
 TEST(Tiling, RefusesABoxOfOtherDimensions) {
-  const std::vector<Box> boxes = {{{0}, {2}}};
+  const std::vector<Region> boxes = {{{0}, {2}}};
   EXPECT_THAT(
       [&] {
         TilingOf({2, 2}, boxes);
@@ -291,7 +291,7 @@ TEST(Tiling, RefusesABoxOfOtherDimensions) {
 }
 
 // Four boxes that go round a fifth: no cut goes through from edge to edge.
-std::vector<Box> Pinwheel(uint64_t size) {
+std::vector<Region> Pinwheel(uint64_t size) {
   return {{{0, 0}, {1, size - 1}},
           {{0, size - 1}, {size - 1, 1}},
           {{size - 1, 1}, {1, size - 1}},
@@ -299,7 +299,7 @@ std::vector<Box> Pinwheel(uint64_t size) {
 }
 
 // `rows` x `columns` boxes of one element, from `begin` on in both directions.
-void AddGrid(std::vector<Box>& boxes, uint64_t begin, uint64_t rows, uint64_t columns) {
+void AddGrid(std::vector<Region>& boxes, uint64_t begin, uint64_t rows, uint64_t columns) {
   for (uint64_t row = 0; row < rows; ++row) {
     for (uint64_t column = 0; column < columns; ++column) {
       boxes.push_back({{begin + row, begin + column}, {1, 1}});
@@ -308,13 +308,13 @@ void AddGrid(std::vector<Box>& boxes, uint64_t begin, uint64_t rows, uint64_t co
 }
 
 TEST(Tiling, TakesAPinwheel) {
-  std::vector<Box> boxes = Pinwheel(12);
+  std::vector<Region> boxes = Pinwheel(12);
   AddGrid(boxes, 1, 10, 10);
   EXPECT_TRUE(TilingOf({12, 12}, boxes).is_complete);
 }
 
 TEST(Tiling, FindsTheOneOverlapInAPinwheel) {
-  std::vector<Box> boxes = Pinwheel(12);
+  std::vector<Region> boxes = Pinwheel(12);
   AddGrid(boxes, 1, 10, 9);
   boxes.push_back({{5, 9}, {1, 2}});
   EXPECT_THAT(
@@ -331,13 +331,13 @@ double SecondsOf(const std::function<void()>& f) {
 }
 
 TEST(Tiling, ChecksAHundredThousandBoxesInNoTime) {
-  std::vector<Box> boxes;
+  std::vector<Region> boxes;
   AddGrid(boxes, 0, 250, 400);
   EXPECT_THAT(SecondsOf([&] { EXPECT_TRUE(TilingOf({250, 400}, boxes).is_complete); }), Lt(2));
 }
 
 TEST(Tiling, RefusesManyBoxesThatLieTooIrregularly) {
-  std::vector<Box> boxes = Pinwheel(202);
+  std::vector<Region> boxes = Pinwheel(202);
   AddGrid(boxes, 1, 200, 200);
   EXPECT_THAT(SecondsOf([&] {
                 EXPECT_THAT(

@@ -109,7 +109,8 @@ TEST(Safetensors, ShowsATypeThatItDoesNotKnowAsBytes) {
 }
 
 TEST(Safetensors, ShowsSixBitsAsBytes) {
-  const Tensor& tensor = TensorAt(Read(Entry("F6_E2M3", "[4]", 3), "012"), "w");
+  const Checkpoint checkpoint = Read(Entry("F6_E2M3", "[4]", 3), "012");
+  const Tensor& tensor = TensorAt(checkpoint, "w");
   EXPECT_EQ(tensor.foreign_dtype, "F6_E2M3");
   EXPECT_EQ(tensor.shape, (std::vector<uint64_t>{3}));
 }

@@ -19,7 +19,7 @@
 namespace ckptfs::dcp {
 namespace {
 
-std::string BoxText(const Box& box) {
+std::string BoxText(const Region& box) {
   return fmt::format(R"("offsets":[{}],"sizes":[{}])", fmt::join(box.offsets, ","),
                      fmt::join(box.sizes, ","));
 }
@@ -42,15 +42,15 @@ class Assembly {
  private:
   // A chunk of which no copy can be read.
   struct Lost {
-    const Box& box;
+    const Region& box;
     std::string why;
   };
 
-  bool IsWhole(const Box& box) const { return box.sizes == item_.shape; }
+  bool IsWhole(const Region& box) const { return box.sizes == item_.shape; }
   void Lose(std::string_view file, std::string_view why);
   void ReadChunks(const Tiling& tiling);
   bool TryChunk(size_t chunk, std::string& why);
-  void Take(const Box& box, Content content);
+  void Take(const Region& box, Content content);
   Content Assembled(Tensor tensor, const Tiling& tiling);
   std::string ChunksNote(const Tiling& tiling) const;
   std::string LostNote() const;
@@ -72,7 +72,7 @@ void Assembly::Lose(std::string_view file, std::string_view why) {
 }
 
 // Of the box `box`.
-void Assembly::Take(const Box& box, Content content) {
+void Assembly::Take(const Region& box, Content content) {
   Tensor* tensor = std::get_if<Tensor>(&content);
   if (tensor == nullptr) {
     if (!IsWhole(box)) Fail(ENOTSUP, "is no tensor with bytes of its own, but a part of one");
@@ -120,7 +120,7 @@ bool Assembly::TryChunk(size_t chunk, std::string& why) {
 void Assembly::ReadChunks(const Tiling& tiling) {
   for (size_t i = 0; i < tiling.order.size();) {
     const size_t first = tiling.order[i];
-    const Box& box = item_.boxes[first];
+    const Region& box = item_.boxes[first];
     std::string why;
     bool is_read = false;
     for (; i < tiling.order.size() && item_.boxes[tiling.order[i]] == box; ++i) {

@@ -214,13 +214,13 @@ class Adding {
     const Value chunks = Attribute(value, "chunks");
     if (chunks.kind != Kind::kList) Fail(EBADMSG, "its chunks are no list");
     // Once more for what is made of them.
-    metadata_.budget.Charge(ItemsOf(chunks).size() * 2 * (sizeof(Box) + sizeof(item.places[0])));
+    metadata_.budget.Charge(ItemsOf(chunks).size() * 2 * (sizeof(Region) + sizeof(item.places[0])));
     item.boxes.reserve(ItemsOf(chunks).size());
     item.places.reserve(ItemsOf(chunks).size());
     for (const Value& chunk : ItemsOf(chunks)) {
       if (ClassOf(chunk) != "ChunkStorageMetadata") Fail(EBADMSG, "one of its chunks is none");
-      Box box{.offsets = torch::Numbers(Attribute(chunk, "offsets"), "offsets"),
-              .sizes = torch::Numbers(Attribute(chunk, "sizes"), "sizes")};
+      Region box{.offsets = torch::Numbers(Attribute(chunk, "offsets"), "offsets"),
+                 .sizes = torch::Numbers(Attribute(chunk, "sizes"), "sizes")};
       metadata_.budget.Charge(CostOf(box.offsets) + CostOf(box.sizes));
       item.places.push_back(PlaceOf(name, box.offsets));
       item.boxes.push_back(std::move(box));

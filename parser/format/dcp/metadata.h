@@ -36,7 +36,7 @@ struct Item {
 
   bool is_tensor = false;
   // The rest is of tensors.
-  std::vector<Box> boxes;  // Its chunks: one for each of `places`.
+  std::vector<Region> boxes;  // Its chunks: one for each of `places`.
   Dtype dtype = Dtype::kOpaque;
   std::string_view dtype_name;  // "torch.float32"
   bool requires_grad = false;

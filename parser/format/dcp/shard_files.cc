@@ -11,7 +11,7 @@ namespace {
 
 // Makes `shape` so large that `box` is in it. If the box has other dimensions or ends beyond all
 // numbers, it will be found not to be.
-void Extend(std::vector<uint64_t>& shape, const Box& box) {
+void Extend(std::vector<uint64_t>& shape, const Region& box) {
   if (shape.empty()) shape.resize(box.sizes.size());
   const size_t axes = std::min({shape.size(), box.sizes.size(), box.offsets.size()});
   for (size_t i = 0; i < axes; ++i) {
@@ -60,7 +60,7 @@ void Wholes::AddChunk(const ShardFile& file, uint32_t number, const safetensors:
                       const Shard& shard) {
   const uint32_t name = names_.NumberOf(shard.name);
   const Tensor tensor = safetensors::TensorOf(entry, file.header, file.source);
-  budget_.Charge(sizeof(Whole::Source) + 2 * (sizeof(Box) + sizeof(Place)) +
+  budget_.Charge(sizeof(Whole::Source) + 2 * (sizeof(Region) + sizeof(Place)) +
                  4 * entry.shape.size() * sizeof(uint64_t));
   if (name == wholes_.size()) {
     budget_.Charge(sizeof(Whole));
