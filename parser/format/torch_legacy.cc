@@ -31,6 +31,7 @@
 
 #include "parser/error.h"
 #include "parser/format.h"
+#include "parser/format/torch/bytes.h"
 #include "parser/format/torch/pickled.h"
 #include "parser/format/torch/repr.h"
 #include "parser/format/torch/saved.h"
@@ -46,8 +47,6 @@ using pickle::Kind;
 using pickle::Value;
 
 constexpr int64_t kVersion = 1001;
-
-bool IsText(const Value& value) { return value.kind == Kind::kText || value.kind == Kind::kBytes; }
 
 bool IsMagic(const Value& value) {
   if (value.kind == Kind::kDecimal) return value.text() == "119547037146038801333356";

@@ -30,6 +30,7 @@
 #include "parser/codec/tar.h"
 #include "parser/error.h"
 #include "parser/format.h"
+#include "parser/format/torch/bytes.h"
 #include "parser/format/torch/pickled.h"
 #include "parser/format/torch/storage.h"
 #include "parser/format/torch/stream.h"
@@ -49,8 +50,6 @@ constexpr std::string_view kMembers[] = {"sys_info", "pickle", "tensors", "stora
 
 // What an entry of a map takes in our memory beside what is in it, in bytes.
 constexpr uint64_t kCostOfEntry = 8 * sizeof(void*);
-
-bool IsText(const Value& value) { return value.kind == Kind::kText || value.kind == Kind::kBytes; }
 
 int64_t CountIn(Stream& stream, Reading& reading) {
   const Piece piece = stream.TakePickle("count");

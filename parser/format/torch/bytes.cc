@@ -24,6 +24,8 @@ using Values = std::span<const Value>;
 
 }  // namespace
 
+bool IsText(const Value& value) { return value.kind == Kind::kText || value.kind == Kind::kBytes; }
+
 std::optional<std::string> BytesOfLatin1(std::string_view text) {
   std::string bytes;
   bytes.reserve(text.size());

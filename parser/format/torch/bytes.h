@@ -15,6 +15,9 @@ namespace ckptfs::torch {
 
 struct Context;
 
+// Whether `value` is a text, or bytes, which texts are in files that have passed through Python 2.
+bool IsText(const pickle::Value& value);
+
 // The bytes that `text` spells: nothing if a character is none.
 std::optional<std::string> BytesOfLatin1(std::string_view text);
 

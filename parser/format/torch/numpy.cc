@@ -33,8 +33,6 @@ using pickle::ObjectOf;
 using pickle::Value;
 using Values = std::span<const Value>;
 
-bool IsText(const Value& value) { return value.kind == Kind::kText || value.kind == Kind::kBytes; }
-
 Known CallableOf(const Value& value) {
   return pickle::IsObject(value) ? KnownCallable(ObjectOf(value).target) : Known::kUnknown;
 }

@@ -8,15 +8,13 @@
 #include <utility>
 
 #include "parser/error.h"
+#include "parser/format/torch/bytes.h"
 
 namespace ckptfs::torch {
 namespace {
 
 using pickle::Kind;
 using pickle::Value;
-
-// Keys and locations are bytes in files that have passed through Python 2.
-bool IsText(const Value& value) { return value.kind == Kind::kText || value.kind == Kind::kBytes; }
 
 uint64_t SizeOf(const StorageClass& type, int64_t elements) {
   uint64_t size = 0;
