@@ -34,6 +34,8 @@ std::string Printable(std::string_view text) {
 
 std::string ErrnoText(int code) { return std::generic_category().message(code); }
 
+bool IsLack(int code) { return code == EMFILE || code == ENFILE || code == ENOMEM; }
+
 Error WithContext(std::string_view context, const Error& e) {
   return {e.code(), fmt::format("{}: {}", context, e.what())};
 }

@@ -48,6 +48,11 @@ template <typename... Args>
   throw Error(code, fmt::format(format, std::forward<Args>(args)...) + ": " + ErrnoText(code));
 }
 
+// Whether `code` says that this process lacks something: memory, or room for one more open file.
+// What it was about may be as good as any, so who takes a file that fails for damaged must not do
+// so then.
+bool IsLack(int code);
+
 // Returns `e` with "<context>: " before its message.
 Error WithContext(std::string_view context, const Error& e);
 

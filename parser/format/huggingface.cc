@@ -60,9 +60,6 @@ bool IsIndex(std::string_view file, const Probe& probe) {
   return IsIndexName(file) && first != std::string_view::npos && head[first] == '{';
 }
 
-// Whether the lack is ours and not that of a file.
-bool IsOurs(int error) { return error == EMFILE || error == ENFILE || error == ENOMEM; }
-
 // A file of the index, or why there is none.
 struct Shard {
   ByteSourcePtr file;
@@ -72,7 +69,7 @@ struct Shard {
 Shard Open(const Folder& folder, const std::string& name) try {
   return {.file = folder.Open(name), .error = {}};
 } catch (const Error& e) {
-  if (IsOurs(e.code())) throw WithContext(name, e);
+  if (IsLack(e.code())) throw WithContext(name, e);
   return {.file = nullptr, .error = {WithContext(name, e)}};
 }
 
@@ -82,7 +79,7 @@ void Read(size_t number, const std::string& name, const Shard& shard, Merger& me
   try {
     checkpoint = ReadCheckpoint(shard.file, name);
   } catch (const Error& e) {
-    if (IsOurs(e.code())) throw;
+    if (IsLack(e.code())) throw;
     return merger.AddBroken(number, e);
   }
   merger.Add(number, std::move(checkpoint));

@@ -88,6 +88,14 @@ TEST(Error, SaysWhatTheSystemSaid) {
   EXPECT_EQ(CodeOf(fail), ENOENT);
 }
 
+TEST(Error, OfALackIsNotThatOfAFile) {
+  EXPECT_TRUE(IsLack(EMFILE));
+  EXPECT_TRUE(IsLack(ENFILE));
+  EXPECT_TRUE(IsLack(ENOMEM));
+  EXPECT_FALSE(IsLack(ENOENT));
+  EXPECT_FALSE(IsLack(EBADMSG));
+}
+
 TEST(Error, KeepsItsCodeWithAContext) {
   const Error e = WithContext("model.pth", Error(EBADMSG, "too short"));
   EXPECT_EQ(e.code(), EBADMSG);

@@ -43,10 +43,7 @@ Files::Files(const Folder& folder, const Names& names) : names_(names) {
         Fail(EOVERFLOW, "its files have more than 2^64 bytes");
       }
     } catch (const Error& e) {
-      // Here it is this process that lacks something, and the file may be as good as any.
-      if (e.code() == EMFILE || e.code() == ENFILE || e.code() == ENOMEM) {
-        throw WithContext(Quoted(name), e);
-      }
+      if (IsLack(e.code())) throw WithContext(Quoted(name), e);
       file.error = e.what();
     }
   }
