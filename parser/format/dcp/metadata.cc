@@ -26,6 +26,7 @@
 #include <utility>
 
 #include "parser/error.h"
+#include "parser/format/torch/attributes.h"
 #include "parser/format/torch/bare.h"
 #include "parser/format/torch/repr.h"
 #include "parser/format/torch/vocabulary.h"
@@ -57,12 +58,8 @@ Value Attribute(const Value& record, std::string_view name) {
   if (state.kind != Kind::kDict || ItemsOf(state).size() > 2 * kMost) {
     Fail(EBADMSG, "a {} has other attributes than those we know", ClassOf(record));
   }
-  const Values pairs = ItemsOf(state);
-  for (size_t i = pairs.size(); i >= 2; i -= 2) {
-    const Value& key = pairs[i - 2];
-    if (key.kind == Kind::kText && key.text() == name) return pairs[i - 1];
-  }
-  return {};
+  const Value* found = torch::AttributeOf(state, name);
+  return found == nullptr ? Value() : *found;
 }
 
 // The same, which must be a dict, or None.
