@@ -5,12 +5,14 @@ path, or looks at everything again and again. Each is mounted or refused within 
 64 MiB, and where there is a good tensor beside the bomb, and the file is mounted, it is right.
 """
 
+import json
 import struct
 
 import ckptfs
 from canary import A, Attack
 from ckptfs import DAMAGED, FORMAT, LIMITS
-from craft import PROTO, STOP, array, call, glob, integer, mapping, sequence, tensor, text
+from craft import (PROTO, STOP, Record, array, call, glob, integer, mapping, sequence, storage,
+                   tensor, text, write_archive, write_checkpoint)
 
 try:
     import numpy
@@ -34,13 +36,18 @@ class Bomb(Attack):
     def assertSurvives(self, opcodes, proto=PROTO):
         """With the value in it a checkpoint is mounted, and its tensor right; or it is refused."""
         self.craft(opcodes, proto)
-        code, said, mountpoint = self.assertBounded(self.file)
-        if code == 0:
-            mount = self.mounted(mountpoint, said)
+        mount = self.survive(self.file)
+        if mount:
             self.assertEqual(ckptfs.read(mount / "a.memmap"), A)
-        else:
-            self.assertIn(code, (FORMAT, DAMAGED, LIMITS), said)
-            self.assertEqual(said.count("\n"), 1, said)
+
+    def survive(self, source):
+        """Returns the mount of `source`, or None if it is refused, which it may be."""
+        code, said, mountpoint = self.assertBounded(source)
+        if code == 0:
+            return self.mounted(mountpoint, said)
+        self.assertIn(code, (FORMAT, DAMAGED, LIMITS), said)
+        self.assertEqual(said.count("\n"), 1, said)
+        return None
 
     def assertRefused(self, code, pattern, opcodes, proto=PROTO):
         """A checkpoint with the value in it is refused."""
@@ -229,6 +236,19 @@ class Circles(Bomb):
         self.assertSurvives(lists + links + get(0) + tensor("1", [6]) + b"a")
 
 
+def instance(module, name, **attributes):
+    """An object with these attributes."""
+    return glob(module, name) + b")\x81" + mapping(*attributes.items()) + b"b"
+
+
+def distributed(kind, state):
+    """A DTensor or a ShardedTensor."""
+    size = sequence(integer(6))
+    return call(glob("torch._tensor", "_rebuild_from_type_v2"),
+                glob("torch._utils", "_rebuild_wrapper_subclass"), kind,
+                sequence(kind, glob("torch", "float32"), size, size), state)
+
+
 class Shared(Bomb):
     """Many objects that share one large part: to look at it for each of them is quadratic."""
 
@@ -256,13 +276,147 @@ class Shared(Bomb):
                           integer(6)) + b"Q", *arguments) for _ in range(5_000))))
 
     def test_the_state_of_distributed_tensors(self):
-        size = sequence(integer(6))
         kind = glob("torch.distributed.tensor", "DTensor")
-        self.assertSurvives(self.LARGE + array(*(
-            call(glob("torch._tensor", "_rebuild_from_type_v2"),
-                 glob("torch._utils", "_rebuild_wrapper_subclass"), kind,
-                 sequence(kind, glob("torch", "float32"), size, size), get(0))
-            for _ in range(5_000))))
+        self.assertSurvives(self.LARGE + array(*[distributed(kind, get(0))] * 5_000))
+
+
+class Told(Bomb):
+    """What many share and each of them tells: it need not be large to be told very often."""
+
+    def test_the_mesh_of_distributed_tensors(self):
+        # 65,536 ranks, which cost nothing: each is the same one.
+        mesh = instance("torch.distributed.device_mesh", "DeviceMesh",
+                        mesh=tensor("1", [65_536], numel=3, stride=[0], kind="LongStorage"))
+        spec = instance("torch.distributed.tensor._dtensor_spec", "DTensorSpec", mesh=mesh,
+                        placements=b")")
+        state = mapping(("_local_tensor", tensor("0", [6])), ("_spec", spec))
+        kind = glob("torch.distributed.tensor", "DTensor")
+        self.assertSurvives(state + put(0) + b"0"
+                            + array(*[distributed(kind, get(0))] * 1_000))
+
+    def test_the_shards_of_tensors(self):
+        large = sequence(*[integer((1 << 63) - 1)] * 64) + put(0) + b"0"
+        shard = instance("torch.distributed._shard.metadata", "ShardMetadata",
+                         shard_offsets=get(0), shard_sizes=get(0)) + put(1) + b"0"
+        metadata = instance("torch.distributed._shard.sharded_tensor.metadata",
+                            "ShardedTensorMetadata", shards_metadata=array(*[get(1)] * 100_000))
+        kind = glob("torch.distributed._shard.sharded_tensor.api", "ShardedTensor")
+        self.assertSurvives(large + shard + distributed(kind, sequence(b"]", metadata)))
+
+    def test_paths_of_one_long_part(self):
+        part = text("x" * 100_000) + put(0) + b"0"
+        path = call(glob("pathlib", "PosixPath"), get(0))
+        self.assertSurvives(part + array(*[path] * 5_000))
+
+    def test_a_path_of_one_part_many_times(self):
+        part = text("x" * 100_000) + put(0) + b"0"
+        self.assertSurvives(part + call(glob("pathlib", "PosixPath"), *[get(0)] * 5_000))
+
+    def test_numbers_of_numpy_of_one_long_type(self):
+        dtype = call(glob("numpy", "dtype"), text("V100000"), b"\x89", b"\x88")
+        scalar = call(glob("numpy.core.multiarray", "scalar"), get(0), get(1))
+        self.assertSurvives(dtype + put(0) + b"0" + text("x" * 100_000) + put(1) + b"0"
+                            + array(*[scalar] * 5_000))
+
+    def test_types_of_numpy_of_one_long_name(self):
+        name = text("V" + "x" * 100_000) + put(0) + b"0"
+        dtype = call(glob("numpy", "dtype"), get(0), b"\x89", b"\x88")
+        scalar = call(glob("numpy.core.multiarray", "scalar"), dtype, text(""))
+        self.assertSurvives(name + mapping(*((f"{i}", scalar) for i in range(2_000)),
+                                           ("t", tensor("1", [6]))))
+
+    def test_classes_of_one_long_name(self):
+        name = glob("m" * 1_024, "C" * 1_024) + put(0) + b"0"
+        thing = get(0) + b")\x81" + mapping(("t", get(1))) + b"b"
+        self.assertSurvives(name + tensor("1", [6]) + put(1) + b"0" + array(*[thing] * 50_000))
+
+    def test_arrays_of_numpy_of_one_long_type(self):
+        dtype = call(glob("numpy", "dtype"), text("V1" + "x" * 100_000), b"\x89", b"\x88")
+        empty = call(glob("numpy.core.multiarray", "_reconstruct"), glob("numpy", "ndarray"),
+                     sequence(integer(0)), text("b")) + sequence(
+                         integer(1), sequence(integer(0)), get(0), b"\x89", text("")) + b"b"
+        self.assertSurvives(dtype + put(0) + b"0" + array(*[empty] * 5_000))
+
+    def test_tensors_of_one_class_of_a_long_name(self):
+        name = glob("m" * 2_000, "C" * 2_000) + put(0) + b"0"
+        function = glob("torch._tensor", "_rebuild_from_type_v2") + put(1) + b"0"
+        inner = glob("torch._utils", "_rebuild_tensor_v2") + put(2) + b"0"
+        arguments = sequence(storage("1", 6), integer(0), sequence(integer(6)),
+                             sequence(integer(1)), b"\x89", b"}") + put(3) + b"0"
+        one = call(get(1), get(2), get(0), get(3), b"}")
+        self.assertSurvives(name + function + inner + arguments + array(*[one] * 50_000))
+
+    def test_quantizers_of_one_long_name(self):
+        scheme = glob("torch", "q" * 4_000) + put(0) + b"0"
+        quantizer = sequence(get(0), b"G" + struct.pack(">d", 1.0), integer(0)) + put(1) + b"0"
+        one = call(glob("torch._utils", "_rebuild_qtensor"), storage("1", 24, "QInt8Storage"),
+                   integer(0), sequence(integer(24)), sequence(integer(1)), get(1), b"\x89", b"}")
+        self.assertSurvives(scheme + quantizer + one + put(2) + b"0" + array(*[get(2)] * 20_000))
+
+    def test_devices_of_one_long_name(self):
+        name = text("x" * 100_000) + put(0) + b"0"
+        self.assertSurvives(name + array(*[call(glob("torch", "device"), get(0))] * 5_000))
+
+    def names(self, count, start=0):
+        """Deflates well. A control character takes six bytes in JSON."""
+        return b"".join(glob("\1" * 256, f"{i:07}" + "\1" * 249) + b"0"
+                        for i in range(start, start + count))
+
+    def test_names_of_classes(self):
+        write_checkpoint(self.file, self.names(6_000) + tensor("0", [6]), [("0", A)], deflate=True)
+        self.survive(self.file)
+
+    def test_names_of_classes_in_many_files(self):
+        folder = self.folder / "model"
+        folder.mkdir()
+        shards = [f"{i}.bin" for i in range(30)]
+        for i, shard in enumerate(shards):
+            root = self.names(700, 700 * i) + mapping((f"t{i}", tensor("0", [6])))
+            write_checkpoint(folder / shard, root, [("0", A)], deflate=True)
+        (folder / "pytorch_model.bin.index.json").write_text(json.dumps(
+            {"weight_map": {f"t{i}": shard for i, shard in enumerate(shards)}}))
+        self.survive(folder)
+
+
+class Archives(Bomb):
+    """Of torch.package and torch.export."""
+
+    def test_packages_a_thousand_deep(self):
+        pickles = [Record(f"{i}/" + "a/" * 2_000 + "x.pkl", PROTO + b"N" + STOP)
+                   for i in range(300)]
+        write_archive(self.file, [*pickles, Record(".data/extern_modules")])
+        self.survive(self.file)
+
+    def export(self, table, *records):
+        """Writes an archive with a table of weights, deflated: that has a limit like all others."""
+        write_archive(self.file, [
+            Record("archive_format", b"pt2"), *records,
+            Record("data/weights/model_weights_config.json", table, deflate=True)])
+        self.survive(self.file)
+
+    def weights(self, count, record, meta=(), **more):
+        """A table of so many tensors of one byte in one record, in pieces."""
+        entry = json.dumps({"path_name": record, **more, "tensor_meta": {
+            "layout": 7, "dtype": 1, "sizes": [], "strides": [], "storage_offset": {"as_int": 0},
+            **dict(meta)}}, ensure_ascii=False)
+        yield b'{"config":{'
+        for i in range(count):
+            yield f'{"," if i else ""}"{i}":{entry}'.encode()
+        yield b"}}"
+
+    def test_weights_that_are_missing(self):
+        self.export(self.weights(60_000, "é" * 50))
+
+    def test_weights_in_a_record_of_a_long_name(self):
+        record = "w" * 4_000
+        self.export(self.weights(7_000, record), Record("data/weights/" + record, A))
+
+    def test_weights_on_a_device_of_a_long_name(self):
+        device = {"type": "é" * 2_000}
+        self.export(self.weights(7_000, "w", {"device": device}), Record("data/weights/w", A))
+
+    def test_a_table_of_blanks(self):
+        self.export(iter([b" " * 1_000_000] * 300 + [b'{"config":{}}']))
 
 
 class Keys(Bomb):

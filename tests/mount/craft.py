@@ -6,6 +6,7 @@ with data descriptors and zip64 end records), so that each test changes one thin
 
 import struct
 import zlib
+from pathlib import Path
 from typing import NamedTuple
 
 
@@ -73,7 +74,7 @@ def tensor(key, shape, numel=None, stride=None, offset=0, kind="FloatStorage"):
 
 class Record(NamedTuple):
     name: str
-    data: bytes = b""
+    data: bytes = b""     # Or what makes it, piece by piece, if it is large and deflated.
     hole: int = 0        # Instead of data: this many zeros that take no disk.
     deflate: bool = False
     size: int = -1       # What the directory says it decodes to, where that is a lie.
@@ -85,12 +86,18 @@ def write_archive(path, records, folder="archive"):
     with open(path, "wb") as file:
         for record in records:
             name = f"{folder}/{record.name}".encode()
-            data, crc = record.data, zlib.crc32(record.data)
-            length = size = record.hole or len(data)
+            data, crc, size = record.data, 0, record.hole
             if record.deflate:
                 coder = zlib.compressobj(9, zlib.DEFLATED, -15)
-                data = coder.compress(data) + coder.flush()
-                length = len(data)
+                deflated = b""
+                for piece in [data] if isinstance(data, bytes) else data:
+                    deflated += coder.compress(piece)
+                    crc = zlib.crc32(piece, crc)
+                    size += len(piece)
+                data = deflated + coder.flush()
+            elif not record.hole:
+                crc, size = zlib.crc32(data), len(data)
+            length = len(data) if record.deflate else size
             if record.size >= 0:
                 size = record.size
             start = file.tell()
@@ -102,7 +109,6 @@ def write_archive(path, records, folder="archive"):
             offsets[record.name] = file.tell()
             file.write(data)
             file.seek(record.hole, 1)
-            crc = 0 if record.hole else crc
             is_large = size >= 0xFFFFFFFF or start >= 0xFFFFFFFF
             file.write(struct.pack("<4sI2Q" if is_large else "<4s3I", b"PK\7\x08", crc, length,
                                    size))
@@ -128,6 +134,12 @@ def write_archive(path, records, folder="archive"):
         file.write(struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, min(count, 0xFFFF), min(count, 0xFFFF),
                                min(length, 0xFFFFFFFF), min(start, 0xFFFFFFFF), 0))
     return offsets
+
+
+def write_safetensors(path, header, data=b""):
+    """Writes a file of safetensors: a header in JSON, which may be anything, and data."""
+    header = header if isinstance(header, bytes) else header.encode()
+    Path(path).write_bytes(struct.pack("<Q", len(header)) + header + data)
 
 
 def write_checkpoint(path, root, storages=(), **pickle_options):

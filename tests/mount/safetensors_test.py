@@ -16,6 +16,7 @@ from pathlib import Path
 import ckptfs
 import view
 from ckptfs import DAMAGED, FORMAT, LIMITS
+from craft import write_safetensors
 
 try:
     import torch
@@ -29,11 +30,6 @@ FOLDER = ckptfs.SAMPLES / "safetensors"
 EXPECTED = {name: sample
             for name, sample in json.loads((FOLDER / "expected.json").read_text()).items()
             if name.endswith(".safetensors")}
-
-
-def write(path, header, data=b""):
-    header = header if isinstance(header, bytes) else header.encode()
-    Path(path).write_bytes(struct.pack("<Q", len(header)) + header + data)
 
 
 def entries(directory):
@@ -202,29 +198,29 @@ class Hostile(ckptfs.Case):
 
     def test_a_hundred_thousand_tensors_on_one_range(self):
         entry = '{"dtype":"U8","shape":[4],"data_offsets":[0,4]}'
-        write(self.file, "{" + ",".join(f'"{i}":{entry}' for i in range(100_000)) + "}", b"abcd")
+        write_safetensors(self.file, "{" + ",".join(f'"{i}":{entry}' for i in range(100_000)) + "}", b"abcd")
         self.refuse(DAMAGED, "tensor '.*': begins at byte 0 of the data, but .* ends at byte 4")
 
     def test_a_name_a_hundred_thousand_times(self):
         entry = '{"dtype":"U8","shape":[0],"data_offsets":[0,0]}'
-        write(self.file, "{" + ",".join(f'"x":{entry}' for _ in range(100_000)) + "}")
+        write_safetensors(self.file, "{" + ",".join(f'"x":{entry}' for _ in range(100_000)) + "}")
         self.refuse(DAMAGED, "header: 'x' occurs twice")
 
     def test_a_million_brackets(self):
-        write(self.file, '{"x":' + "[" * 1_000_000)
+        write_safetensors(self.file, '{"x":' + "[" * 1_000_000)
         self.refuse(DAMAGED, "header: tensor 'x': is a list, but must be an object")
 
     def test_a_million_brackets_where_they_are_ignored(self):
-        write(self.file, '{"x":{"y":' + "[" * 1_000_000)
+        write_safetensors(self.file, '{"x":{"y":' + "[" * 1_000_000)
         self.refuse(LIMITS, "header: is nested more than 64 deep")
 
     def test_a_name_of_a_megabyte(self):
         entry = '{"dtype":"U8","shape":[0],"data_offsets":[0,0]}'
-        write(self.file, '{"' + "x" * 1_000_000 + f'":{entry}}}')
+        write_safetensors(self.file, '{"' + "x" * 1_000_000 + f'":{entry}}}')
         self.refuse(LIMITS, "header: a name has 1000000 bytes, but 65536 is the most")
 
     def test_a_file_that_shrinks_while_it_is_mounted(self):
-        write(self.file, '{"w":{"dtype":"U8","shape":[8192],"data_offsets":[0,8192]}}', bytes(8192))
+        write_safetensors(self.file, '{"w":{"dtype":"U8","shape":[8192],"data_offsets":[0,8192]}}', bytes(8192))
         mount = self.mount(self.file)
         os.truncate(self.file, 4000)
         with self.assertRaises(OSError):

@@ -36,8 +36,7 @@ def write_shard(path, tensors):
         header[name] = {"dtype": "U8", "shape": [len(piece)],
                         "data_offsets": [len(data), len(data) + len(piece)]}
         data += piece
-    text = json.dumps(header).encode()
-    Path(path).write_bytes(struct.pack("<Q", len(text)) + text + data)
+    craft.write_safetensors(path, json.dumps(header), data)
 
 
 def shard_name(number, count):

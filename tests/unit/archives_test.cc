@@ -130,13 +130,19 @@ ByteSourcePtr Exported(std::string_view table) {
       .Source();
 }
 
-// A table of the tensor "t".
+// What a table tells of the tensor "t".
+std::string Weight(std::string_view sizes, std::string_view strides, std::string_view offset = "0",
+                   std::string_view dtype = "1") {
+  return std::string(R"("t":{"path_name":"weight_0","is_param":false,"use_pickle":false,)") +
+         R"("tensor_meta":{"layout":7,"requires_grad":true,"dtype":)" + std::string(dtype) +
+         R"(,"sizes":)" + std::string(sizes) + R"(,"strides":)" + std::string(strides) +
+         R"(,"storage_offset":{"as_int":)" + std::string(offset) + "}}}";
+}
+
+// A table of that alone.
 std::string Table(std::string_view sizes, std::string_view strides, std::string_view offset = "0",
                   std::string_view dtype = "1") {
-  return std::string(R"({"config":{"t":{"path_name":"weight_0","is_param":false,)") +
-         R"("use_pickle":false,"tensor_meta":{"layout":7,"requires_grad":true,"dtype":)" +
-         std::string(dtype) + R"(,"sizes":)" + std::string(sizes) + R"(,"strides":)" +
-         std::string(strides) + R"(,"storage_offset":{"as_int":)" + std::string(offset) + "}}}}}";
+  return R"({"config":{)" + Weight(sizes, strides, offset, dtype) + "}}";
 }
 
 TEST(Export, ShowsAViewOfAWeight) {
@@ -145,6 +151,26 @@ TEST(Export, ShowsAViewOfAWeight) {
   const Tensor& tensor = TensorAt(checkpoint, "state_dict/t");
   EXPECT_EQ(ReadString(tensor.data), "acbd");
   EXPECT_EQ(tensor.notes, (std::vector<Note>{{"requires_grad", "true"}, {"stride", "[1,2]"}}));
+}
+
+TEST(Export, DecodesADeflatedWeightOnceForAllOfItsTensors) {
+  const std::string first = Weight(R"([{"as_int":4}])", R"([{"as_int":1}])");
+  std::string second = first;
+  second.replace(0, 3, "\"u\"");
+  std::string third = Weight(R"([{"as_int":2}])", R"([{"as_int":1}])", "2");
+  third.replace(0, 3, "\"v\"");
+  const Checkpoint checkpoint =
+      ReadCheckpoint(ZipWriter()
+                         .Add("x/archive_format", "pt2")
+                         .AddDeflated("x/data/weights/weight_0", "abcd")
+                         .Add("x/data/weights/model_weights_config.json",
+                              R"({"config":{)" + first + "," + second + "," + third + "}}")
+                         .Source());
+  const Extent& data = TensorAt(checkpoint, "state_dict/t").data;
+  EXPECT_EQ(TensorAt(checkpoint, "state_dict/u").data.source, data.source);
+  EXPECT_EQ(TensorAt(checkpoint, "state_dict/v").data.source, data.source);
+  EXPECT_EQ(ReadString(data), "abcd");
+  EXPECT_EQ(TextOf(checkpoint, "state_dict/v"), "cd");
 }
 
 TEST(Export, AWeightThatIsTooShortIsDamaged) {

@@ -49,6 +49,9 @@ std::vector<Note>& NotesOf(Member& member) {
   return std::get<std::unique_ptr<Group>>(member.content)->notes;
 }
 
+// A text is told in a list, which is in memory more than once for a while.
+constexpr uint64_t kCopiesOfText = 8;
+
 // A list of texts in JSON as a set.
 class TextSet final : public json::Visitor {
  public:
@@ -56,7 +59,9 @@ class TextSet final : public json::Visitor {
 
   void Text(std::string& text) override {
     const auto [place, is_new] = texts_.insert(std::move(text));
-    if (is_new) budget_.Charge(sizeof(std::string) + place->size() + 8 * sizeof(void*));
+    if (is_new)
+      budget_.Charge(kCopiesOfText * json::String(*place).size() + sizeof(std::string) +
+                     8 * sizeof(void*));
   }
 
  private:

@@ -99,9 +99,14 @@ Record Archive::Open(const std::string& record) const {
   return opened;
 }
 
-std::vector<std::byte> Archive::Read(const std::string& record, Budget& budget) const {
-  const Record opened = Open(record);
+Record Archive::Require(const std::string& record) const {
+  Record opened = Open(record);
   if (!opened.error.empty()) throw Error(EBADMSG, opened.error);
+  return opened;
+}
+
+std::vector<std::byte> Archive::Read(const std::string& record, Budget& budget) const {
+  const Record opened = Require(record);
   try {
     budget.Charge(opened.data.length);
     std::vector<std::byte> bytes(opened.data.length);

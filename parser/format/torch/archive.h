@@ -47,6 +47,9 @@ class Archive {
   // Where the bytes of a record are. Does not throw.
   Record Open(const std::string& record) const;
 
+  // The same, but throws Error(EBADMSG) if there is no such record, or it cannot be read.
+  Record Require(const std::string& record) const;
+
   // The bytes of a record that is read whole. Throws Error.
   std::vector<std::byte> Read(const std::string& record, Budget& budget) const;
 

@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "parser/format/torch/pickled.h"
@@ -20,6 +24,12 @@ void AddPickleOf(const Archive& archive, const PickleOfArchive& which, Reading& 
                   .pickle = bytes,
                   .pickle_record = archive.Open(which.record)};
   AddPickle(which.record, context, checkpoint);
+}
+
+void AddPart(Checkpoint part, std::string name, Group& group, Checkpoint& checkpoint) {
+  std::ranges::move(part.warnings, std::back_inserter(checkpoint.warnings));
+  group.members.push_back(
+      {{std::move(name), Key::Kind::kText}, std::make_unique<Group>(std::move(part.root))});
 }
 
 }  // namespace ckptfs::torch

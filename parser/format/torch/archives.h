@@ -24,6 +24,10 @@ struct PickleOfArchive {
 void AddPickleOf(const Archive& archive, const PickleOfArchive& which, Reading& reading,
                  Checkpoint& checkpoint);
 
+// Puts what was read of one part of an archive into `group`, which is in `checkpoint`, as the
+// member `name`, and its warnings to those of all.
+void AddPart(Checkpoint part, std::string name, Group& group, Checkpoint& checkpoint);
+
 // The object of a TorchScript archive, and its constants as the member "constants".
 void AddScript(const Archive& archive, bool is_big_endian, Reading& reading,
                Checkpoint& checkpoint);

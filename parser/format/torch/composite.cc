@@ -147,7 +147,7 @@ void ComposeWrapper(const Bare& bare, Context& context, Composite& composite) {
     return ComposeDTensor(state, shape, stride, context, composite);
   }
   if (pickle::IsGlobal(kind, "torch.distributed._shard.sharded_tensor.api", "ShardedTensor")) {
-    return ComposeShardedTensor(state, composite);
+    return ComposeShardedTensor(state, context.budget, composite);
   }
   ComposeAttributes(state, composite);
   AddText(composite, "recipe",

@@ -226,7 +226,7 @@ void ComposeDTensor(const Value& state, const std::vector<uint64_t>& shape,
           mesh, code, TupleText(shape), TupleText(stride))));
 }
 
-void ComposeShardedTensor(const Value& state, Composite& composite) {
+void ComposeShardedTensor(const Value& state, Budget& budget, Composite& composite) {
   if (state.kind != Kind::kTuple || ItemsOf(state).size() < 2 ||
       ItemsOf(state)[0].kind != Kind::kList) {
     Fail(EBADMSG, "is a ShardedTensor without shards");
@@ -235,14 +235,16 @@ void ComposeShardedTensor(const Value& state, Composite& composite) {
     composite.parts.push_back(
         {fmt::format("shard{}", composite.parts.size()), Attribute(shard, "tensor")});
   }
-  const auto place_of = [](const Value& metadata) {
+  const auto place_of = [&](const Value& metadata) {
     const Value placement = Attribute(metadata, "placement");
     const Value rank = Attribute(placement, "_rank");
     const std::vector<uint64_t> offsets = Numbers(Attribute(metadata, "shard_offsets"), "offset");
     const std::vector<uint64_t> sizes = Numbers(Attribute(metadata, "shard_sizes"), "size");
-    return fmt::format(R"({{"offsets":[{}],"sizes":[{}],"rank":{}}})", fmt::join(offsets, ","),
-                       fmt::join(sizes, ","),
-                       rank.kind == Kind::kInt ? std::to_string(rank.integer) : "null");
+    std::string place = fmt::format(
+        R"({{"offsets":[{}],"sizes":[{}],"rank":{}}})", fmt::join(offsets, ","),
+        fmt::join(sizes, ","), rank.kind == Kind::kInt ? std::to_string(rank.integer) : "null");
+    budget.Charge(place.size());  // Many shards may share one large place.
+    return place;
   };
   const Value all = Attribute(ItemsOf(state)[1], "shards_metadata");
   if (all.kind != Kind::kList) Fail(EBADMSG, "is a ShardedTensor without a list of all shards");

@@ -12,7 +12,7 @@ void ComposeDTensor(const pickle::Value& state, const std::vector<uint64_t>& sha
                     const std::vector<uint64_t>& stride, Context& context, Composite& composite);
 
 // Adds the local shards of a ShardedTensor, and where each shard of all belongs. Throws
-// Error(EBADMSG).
-void ComposeShardedTensor(const pickle::Value& state, Composite& composite);
+// Error: EBADMSG, EFBIG.
+void ComposeShardedTensor(const pickle::Value& state, Budget& budget, Composite& composite);
 
 }  // namespace ckptfs::torch

@@ -12,6 +12,7 @@
 
 #include <cerrno>
 #include <iterator>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -63,7 +64,9 @@ class Section {
         checkpoint_(checkpoint) {}
 
   void Add(ExportedTensor exported, Group& group) {
-    context_.budget.Charge(2 * sizeof(Member) + exported.name.size());
+    // Each tensor tells its record and its device, which takes up to six bytes for one.
+    context_.budget.Charge(2 * sizeof(Member) + exported.name.size() + exported.record.size() +
+                           6 * exported.device.size());
     Content content = ContentOf(exported);
     group.members.push_back({{std::move(exported.name), Key::Kind::kText}, std::move(content)});
   }
@@ -72,17 +75,23 @@ class Section {
   Content ContentOf(const ExportedTensor& exported) {
     Tensor tensor;
     try {
-      const Record record = archive_.Open(folder_ + exported.record);
-      if (!record.error.empty()) throw Error(EBADMSG, record.error);
+      const Record& record = RecordNamed(folder_ + exported.record);
       if (exported.is_pickled) return Unpickled(record);
       Fill(exported, record, tensor);
       return tensor;
     } catch (const Error& e) {
       if (e.code() == EFBIG) throw;
-      checkpoint_.warnings.push_back(
-          fmt::format("tensor {}: {}: reading it will fail", Quoted(exported.name), e.what()));
+      WarnOfDamage(exported.name, e, context_.budget, checkpoint_);
       return Damaged(std::move(tensor), e);
     }
+  }
+
+  // Opens each record once: tensors that share one that is deflated share what it decodes to.
+  const Record& RecordNamed(const std::string& name) {
+    if (const auto found = opened_.find(name); found != opened_.end()) return found->second;
+    Record record = archive_.Require(name);
+    context_.budget.Charge(sizeof(Record) + 2 * name.size() + 8 * sizeof(void*));
+    return opened_.emplace(name, std::move(record)).first->second;
   }
 
   // A tensor of a subclass, or an object.
@@ -124,6 +133,7 @@ class Section {
   const std::string folder_;
   Storages storages_;  // None: the records are found by their names.
   Context context_;
+  std::map<std::string, Record> opened_;  // By name.
   Checkpoint& checkpoint_;
 };
 
@@ -167,8 +177,8 @@ void AddExport(const Archive& archive, bool is_big_endian, Reading& reading,
       auto group = std::make_unique<Group>();
       Section section(archive, std::string(kind.folder), is_big_endian, reading, checkpoint);
       try {
-        const Record opened = archive.Open(record);
-        if (!opened.error.empty()) throw Error(EBADMSG, opened.error);
+        const Record opened = archive.Require(record);
+        reading.budget.Charge(opened.data.length);  // If deflated, it may be much of nothing.
         ReadExportConfig(opened.data, reading.budget, [&](ExportedTensor exported) {
           section.Add(std::move(exported), *group);
         });
@@ -185,17 +195,14 @@ void AddOldExport(const Archive& archive, Reading& reading, Checkpoint& checkpoi
       {"serialized_state_dict.pt", "state_dict"}, {"serialized_constants.pt", "constants"}};
   for (const auto& [record, name] : kFiles) {
     if (archive.Find(record) == nullptr) continue;
-    const Record opened = archive.Open(std::string(record));
-    if (!opened.error.empty()) throw Error(EBADMSG, opened.error);
+    const Record opened = archive.Require(std::string(record));
     Checkpoint saved;
     try {
       saved = ReadSaved(opened.data, reading);
     } catch (const Error& e) {
       throw WithContext(record, e);
     }
-    for (std::string& warning : saved.warnings) checkpoint.warnings.push_back(std::move(warning));
-    checkpoint.root.members.push_back(
-        {{std::string(name), Key::Kind::kText}, std::make_unique<Group>(std::move(saved.root))});
+    AddPart(std::move(saved), std::string(name), checkpoint.root, checkpoint);
   }
 }
 

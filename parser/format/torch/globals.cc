@@ -179,6 +179,9 @@ static_assert(std::is_sorted(std::begin(kAllowed), std::end(kAllowed)));
 // Names are cut there: many may share a long one.
 constexpr size_t kMostOfName = 256;  // Bytes.
 
+// A name is told in up to two lists, and each of these is in memory more than once for a while.
+constexpr uint64_t kCopiesOfName = 8;
+
 std::string NameOf(const pickle::Value& global) {
   const auto parts = pickle::ItemsOf(global);
   return fmt::format("{}.{}", parts[0].text().substr(0, kMostOfName),
@@ -191,7 +194,7 @@ void Globals::Add(const pickle::Graph& graph) {
   for (const pickle::Value& global : graph.globals()) {
     std::string name = NameOf(global);
     const auto [place, is_new] = names_.insert(std::move(name));
-    if (is_new) budget_.Charge(place->size() + 8 * sizeof(void*));
+    if (is_new) budget_.Charge(kCopiesOfName * json::String(*place).size() + 8 * sizeof(void*));
   }
 }
 

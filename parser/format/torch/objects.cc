@@ -13,6 +13,7 @@
 #include "parser/error.h"
 #include "parser/format/torch/bare.h"
 #include "parser/format/torch/composite.h"
+#include "parser/format/torch/leaf.h"
 #include "parser/format/torch/python.h"
 #include "parser/format/torch/tensor.h"
 #include "parser/format/torch/value.h"
@@ -21,13 +22,6 @@
 
 namespace ckptfs::torch {
 namespace {
-
-using pickle::Kind;
-
-bool HasNode(const pickle::Value& value) {
-  return value.kind == Kind::kTuple || value.kind == Kind::kList || value.kind == Kind::kSet ||
-         value.kind == Kind::kFrozenSet || value.kind == Kind::kDict || pickle::IsObject(value);
-}
 
 // Stands where an object lies in itself.
 ckptfs::Value Cycle() { return {.json = "\"...\"", .python_type = "cycle", .notes = {}}; }
@@ -57,6 +51,7 @@ class Walk {
   Content MakeComposite(const pickle::Value& value, int depth);
   Content MakePart(const Part& part, int depth);
   Content MakeDamaged(Tensor tensor, const Error& error);
+  void ChargeTexts(const Tensor& tensor);
 
   Context& context_;
   Checkpoint& checkpoint_;
@@ -71,7 +66,7 @@ bool Walk::HasTensor(const pickle::Value& wrapped, int depth) {
   CheckDepth(depth);
   const pickle::Value& value = Unwrapped(wrapped);
   if (TensorFormOf(value) != TensorForm::kNone) return true;
-  if (!HasNode(value)) return false;
+  if (IsLeaf(value)) return false;
   const auto [known, is_new] = has_tensor_.try_emplace(value.node, false);
   if (!is_new) return known->second;
   context_.budget.Charge(4 * sizeof(void*));
@@ -85,10 +80,15 @@ bool Walk::HasTensor(const pickle::Value& wrapped, int depth) {
   return has_tensor;
 }
 
+// Many tensors may share one long type or state; each tells all of it.
+void Walk::ChargeTexts(const Tensor& tensor) {
+  context_.budget.Charge(2 * tensor.foreign_dtype.size());
+  for (const auto& [name, json] : tensor.notes) context_.budget.Charge(2 * json.size());
+}
+
 Content Walk::MakeDamaged(Tensor tensor, const Error& error) {
-  checkpoint_.warnings.push_back(
-      fmt::format("tensor {}: {}: reading it will fail", Quoted(path_), error.what()));
-  context_.budget.Charge(checkpoint_.warnings.back().size());
+  ChargeTexts(tensor);
+  WarnOfDamage(path_, error, context_.budget, checkpoint_);
   if (!first_damage_) first_damage_ = WithContext("tensor " + Quoted(path_), error);
   return Damaged(std::move(tensor), error);
 }
@@ -106,6 +106,7 @@ Content Walk::MakeTensor(const pickle::Value& value, bool is_integers) {
     if (e.code() == EFBIG) throw;  // The budget: it concerns all.
     return MakeDamaged(std::move(tensor), e);
   }
+  ChargeTexts(tensor);
   if (tensor.data.length > 0) ++readable_;
   return tensor;
 }
@@ -131,6 +132,9 @@ Content Walk::MakeComposite(const pickle::Value& value, int depth) {
   }
   auto group = std::make_unique<Group>();
   context_.budget.Charge((composite.parts.size() + composite.about.size() + 1) * kCostOfMember);
+  // Many tensors may share one large mesh or list of shards; each tells all of it, twice for a
+  // while.
+  for (const auto& [name, json] : composite.about) context_.budget.Charge(2 * json.size());
   std::string attributes;
   ancestors_.insert(value.node);
   for (Part& part : composite.parts) {
@@ -182,7 +186,7 @@ std::unique_ptr<Group> Walk::MakeGroup(const pickle::Value& value, int depth) {
 void Walk::FillGroup(const Meaning& meaning, Group& group, int depth) {
   const bool has_items = meaning.form == Form::kSequence || meaning.form == Form::kMapping;
   if (meaning.type != "dict") group.python_type = meaning.type;
-  context_.budget.Charge(meaning.children.size() * kCostOfMember);
+  context_.budget.Charge(meaning.children.size() * kCostOfMember + 2 * meaning.type.size());
   group.members.reserve(meaning.children.size());
   std::string attributes;  // Of a container: what is none of its items.
   for (const Child& child : meaning.children) {
@@ -210,7 +214,7 @@ void Walk::AddRoot(const pickle::Value& wrapped) {
   const bool is_tensor = TensorFormOf(root) != TensorForm::kNone;
   const bool is_part = context_.reading.is_part;
   bool is_container = false;
-  if (!is_tensor && !is_part && HasNode(root)) {
+  if (!is_tensor && !is_part && !IsLeaf(root)) {
     const Meaning meaning = Understand(root, context_.budget);
     is_container = meaning.form == Form::kSequence || meaning.form == Form::kMapping ||
                    (meaning.form != Form::kLeaf && HasTensor(root, 0));

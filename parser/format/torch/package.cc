@@ -20,7 +20,7 @@ namespace ckptfs::torch {
 namespace {
 
 // Returns the group of the package at `path`, "models/" or "a/b/"; makes what is not there yet.
-Group& PackageAt(Group& root, std::string_view path) {
+Group& PackageAt(Group& root, std::string_view path, Budget& budget) {
   Group* group = &root;
   while (!path.empty()) {
     const size_t length = path.find('/');
@@ -33,6 +33,7 @@ Group& PackageAt(Group& root, std::string_view path) {
       if (last != nullptr && (*last)->python_type == "package") below = last->get();
     }
     if (below == nullptr) {
+      budget.Charge(2 * sizeof(Member) + sizeof(Group) + name.size());
       auto made = std::make_unique<Group>();
       made->python_type = "package";
       below = made.get();
@@ -41,12 +42,6 @@ Group& PackageAt(Group& root, std::string_view path) {
     group = below;
   }
   return *group;
-}
-
-void Append(Checkpoint from, std::string name, Group& package, Checkpoint& checkpoint) {
-  for (std::string& warning : from.warnings) checkpoint.warnings.push_back(std::move(warning));
-  package.members.push_back(
-      {{std::move(name), Key::Kind::kText}, std::make_unique<Group>(std::move(from.root))});
 }
 
 }  // namespace
@@ -75,9 +70,10 @@ void AddPackage(const Archive& archive, bool is_big_endian, Reading& reading,
       continue;
     }
     ++read;
-    Group& package = PackageAt(checkpoint.root, std::string_view(record).substr(0, name));
-    Append(std::move(one), record.substr(name, record.size() - name - kEnding.size()), package,
-           checkpoint);
+    Group& package =
+        PackageAt(checkpoint.root, std::string_view(record).substr(0, name), reading.budget);
+    AddPart(std::move(one), record.substr(name, record.size() - name - kEnding.size()), package,
+            checkpoint);
   }
   if (read == 0 && damage) throw Error(damage->code(), damage->what());
 }

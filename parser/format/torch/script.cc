@@ -3,8 +3,6 @@
 // constants.pkl is a tuple of the tensors that the code mentions. Each has storages of its own,
 // whose keys both begin at 0. The code itself is text, and no concern of ours.
 
-#include <memory>
-#include <string>
 #include <utility>
 
 #include "parser/format/torch/archives.h"
@@ -20,11 +18,7 @@ void AddScript(const Archive& archive, bool is_big_endian, Reading& reading,
               {.record = "constants.pkl", .storages = "constants/", .is_big_endian = is_big_endian},
               reading, constants);
   if (constants.root.members.empty()) return;
-  for (std::string& warning : constants.warnings) {
-    checkpoint.warnings.push_back(std::move(warning));
-  }
-  checkpoint.root.members.push_back(
-      {{"constants", Key::Kind::kText}, std::make_unique<Group>(std::move(constants.root))});
+  AddPart(std::move(constants), "constants", checkpoint.root, checkpoint);
 }
 
 }  // namespace ckptfs::torch

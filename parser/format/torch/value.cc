@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cmath>
 #include <span>
 #include <string_view>
 #include <unordered_set>
@@ -13,9 +12,8 @@
 
 #include "parser/error.h"
 #include "parser/format/torch/bare.h"
-#include "parser/format/torch/bytes.h"
 #include "parser/format/torch/composite.h"
-#include "parser/format/torch/numpy.h"
+#include "parser/format/torch/leaf.h"
 #include "parser/format/torch/python.h"
 #include "parser/format/torch/repr.h"
 #include "parser/format/torch/storage.h"
@@ -45,8 +43,6 @@ class Writer {
   std::string TypesInside() const { return types_.empty() ? "" : fmt::format("{{{}}}", types_); }
 
  private:
-  static constexpr uint64_t kCostOfValue = 16;  // So that empty containers are not for free.
-
   std::string WriteContainer(const pickle::Value& value);
   std::string WriteLeafCall(const pickle::Value& value);
   std::string WriteObject(const Meaning& meaning);
@@ -54,12 +50,6 @@ class Writer {
   void WritePairs(const Meaning& meaning);
   void WriteAttributes(const Meaning& meaning, Child::Role role);
   void WriteChild(std::string_view step, const pickle::Value& value);
-  std::string WriteHex(std::string_view bytes, std::string type);
-
-  std::string WriteText(std::string_view text, std::string type) {
-    json::AppendString(out_, text);
-    return type;
-  }
 
   Budget& budget_;
   std::string out_;
@@ -72,83 +62,16 @@ class Writer {
 bool IsNumberKey(const Child& child) { return child.key.kind == Kind::kInt; }
 bool IsTextKey(const Child& child) { return child.key.kind == Kind::kText; }
 
-std::string JoinPath(const pickle::Object& object) {
-  const bool is_windows = pickle::GlobalName(object.target).find("Windows") != std::string::npos;
-  std::string path;
-  for (const pickle::Value& part : ItemsOf(object.arguments)) {
-    if (part.kind != Kind::kText) continue;
-    const bool needs_separator = !path.empty() && path.back() != '/' && path.back() != '\\';
-    if (needs_separator) path += is_windows ? '\\' : '/';
-    path += part.text();
-  }
-  return path;
-}
-
-std::string DeviceName(Values arguments) {
-  if (arguments.empty() || arguments[0].kind != Kind::kText) return "?";
-  std::string name(arguments[0].text());
-  if (arguments.size() > 1 && arguments[1].kind == Kind::kInt) {
-    name += fmt::format(":{}", arguments[1].integer);
-  }
-  return name;
-}
-
-std::string Writer::WriteHex(std::string_view bytes, std::string type) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  budget_.Charge(2 * bytes.size());
-  out_ += '"';
-  for (const char c : bytes) {
-    out_ += kDigits[static_cast<unsigned char>(c) >> 4U];
-    out_ += kDigits[static_cast<unsigned char>(c) & 0xFU];
-  }
-  out_ += '"';
-  return type;
-}
-
 std::string Writer::Write(const pickle::Value& wrapped) {
   const pickle::Value& value = Unwrapped(wrapped);
-  const size_t begin = out_.size();
-  std::string type;
-  switch (value.kind) {
-    case Kind::kNone:
-      out_ += "null";
-      break;
-    case Kind::kBool:
-      out_ += value.integer != 0 ? "true" : "false";
-      break;
-    case Kind::kInt:
-      fmt::format_to(std::back_inserter(out_), "{}", value.integer);
-      break;
-    case Kind::kBigInt:
-    case Kind::kDecimal:
-      type = WriteText(Decimal(value), "int");
-      break;
-    case Kind::kFloat:
-      json::AppendDouble(out_, value.real);
-      if (!std::isfinite(value.real)) type = "float";
-      break;
-    case Kind::kText:
-      json::AppendString(out_, value.text());
-      break;
-    case Kind::kBytes:
-      return WriteHex(value.text(), "bytes");
-    case Kind::kByteArray:
-      return WriteHex(value.text(), "bytearray");
-    case Kind::kGlobal:
-      type = WriteText(Repr(value), DtypeOf(value) ? "torch.dtype" : "name");
-      break;
-    case Kind::kPersistent:
-      out_ += R"({"class":"torch.storage"})";
-      break;
-    default:
-      return WriteContainer(value);
-  }
-  budget_.Charge(kCostOfValue + 2 * (out_.size() - begin));  // A text that grows is there twice.
-  return type;
+  return IsLeaf(value) ? AppendLeaf(out_, value, budget_) : WriteContainer(value);
 }
 
 std::string Writer::WriteContainer(const pickle::Value& value) {
-  if (is_ancestor_.contains(value.node)) return WriteText("...", "cycle");
+  if (is_ancestor_.contains(value.node)) {
+    out_ += "\"...\"";
+    return "cycle";
+  }
   if (ancestors_.size() >= static_cast<size_t>(kMaxDepth)) {
     Fail(EFBIG, "objects lie in one another more than {} deep", kMaxDepth);
   }
@@ -300,69 +223,20 @@ std::string Writer::WriteObject(const Meaning& meaning) {
   return "object";
 }
 
+// The calls of numbers are of other values, which may be anything in a hostile file.
 std::string Writer::WriteLeafCall(const pickle::Value& value) {
-  const pickle::Object& object = ObjectOf(value);
-  const Values arguments = ItemsOf(object.arguments);
-  const Known known = KnownCallable(object.target);
-  std::string decoded;
-  switch (known) {
-    case Known::kEncode:
-    case Known::kBytes:
-    case Known::kByteArray:
-      if (const auto bytes = BytesOf(value, decoded, budget_)) {
-        return WriteHex(*bytes, known == Known::kByteArray ? "bytearray" : "bytes");
-      }
-      break;
-    case Known::kBytesIO: {
-      const pickle::Value state = object.state();
-      const bool has_bytes = state.kind == Kind::kTuple && !ItemsOf(state).empty();
-      const auto bytes = has_bytes ? BytesOf(ItemsOf(state)[0], decoded, budget_) : std::nullopt;
-      return WriteHex(bytes.value_or(""), "_io.BytesIO");
-    }
-    case Known::kNumber:
-      if (arguments.size() == 1) return Write(arguments[0]);
-      break;
-    case Known::kComplex:
-      if (arguments.size() == 2) {
-        out_ += '[';
-        Write(arguments[0]);
-        out_ += ',';
-        Write(arguments[1]);
-        out_ += ']';
-        return "complex";
-      }
-      break;
-    case Known::kPrintedCall:
-      return WriteText(Repr(value), Repr(value).starts_with("slice") ? "slice" : "range");
-    case Known::kGetattr:
-      if (arguments.size() == 2 && arguments[1].kind == Kind::kText) {
-        return WriteText(fmt::format("{}.{}", Repr(arguments[0]), arguments[1].text()), "name");
-      }
-      break;
-    case Known::kPath:
-      return WriteText(JoinPath(object), pickle::GlobalName(object.target));
-    case Known::kDevice:
-      return WriteText(DeviceName(arguments), "torch.device");
-    case Known::kLayout:
-      if (arguments.size() == 1 && arguments[0].kind == Kind::kText) {
-        return WriteText(arguments[0].text(), "torch.layout");
-      }
-      break;
-    case Known::kScalar:
-    case Known::kNumpyDtype:
-      try {
-        if (known == Known::kNumpyDtype) return WriteText(NumpyTypeOf(value).name, "numpy.dtype");
-        NumpyScalar scalar = ScalarOf(value, budget_);
-        out_ += scalar.json;
-        return scalar.type;
-      } catch (const Error& e) {
-        if (e.code() == EFBIG) throw;
-        return WriteText(fmt::format("damaged: {}", e.what()), "numpy");
-      }
-    default:
-      break;
+  const Known known = KnownCallable(ObjectOf(value).target);
+  const Values arguments = ItemsOf(ObjectOf(value).arguments);
+  if (known == Known::kNumber && arguments.size() == 1) return Write(arguments[0]);
+  if (known != Known::kComplex || arguments.size() != 2) {
+    return AppendLeafCall(out_, value, budget_);
   }
-  return WriteText(Repr(value), "call");
+  out_ += '[';
+  Write(arguments[0]);
+  out_ += ',';
+  Write(arguments[1]);
+  out_ += ']';
+  return "complex";
 }
 
 // A tensor that is a key, as in the state of an optimizer. Python prints its elements; what tells
@@ -385,6 +259,7 @@ ckptfs::Value ValueOf(const pickle::Value& value, Budget& budget) {
   Writer writer(budget);
   ckptfs::Value result;
   result.python_type = writer.Write(value);
+  budget.Charge(2 * result.python_type.size());
   if (std::string types = writer.TypesInside(); !types.empty()) {
     result.notes.emplace_back("python_types", std::move(types));
   }

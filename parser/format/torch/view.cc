@@ -86,6 +86,14 @@ void FillView(const Storage& storage, uint64_t offset, const View& view, Context
   SetData(storage, offset, view, context, tensor);
 }
 
+void WarnOfDamage(std::string_view name, const Error& error, Budget& budget,
+                  Checkpoint& checkpoint) {
+  constexpr uint64_t kCopies = 4;  // Of the message in JSON, until meta.json tells it.
+  checkpoint.warnings.push_back(
+      fmt::format("tensor {}: {}: reading it will fail", Quoted(name), error.what()));
+  budget.Charge(checkpoint.warnings.back().size() + kCopies * json::String(error.what()).size());
+}
+
 Content Damaged(Tensor tensor, const Error& error) {
   const bool has_size = [&] {
     try {

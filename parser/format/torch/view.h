@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
+#include "parser/budget.h"
 #include "parser/checkpoint.h"
 #include "parser/error.h"
 #include "parser/format/torch/context.h"
@@ -19,6 +21,11 @@ void SetShape(const View& view, Tensor& tensor);
 // data. What can be told of it is there also when this throws Error.
 void FillView(const Storage& storage, uint64_t offset, const View& view, Context& context,
               Tensor& tensor);
+
+// Adds to `checkpoint` the warning that the tensor `name` cannot be read. Charges `budget` for it
+// and for what is shown in the place of the tensor.
+void WarnOfDamage(std::string_view name, const Error& error, Budget& budget,
+                  Checkpoint& checkpoint);
 
 // Bytes of a file that cannot be read, or not as a whole.
 constexpr uint64_t kMostForDamaged = uint64_t{1} << 40;

@@ -1,0 +1,175 @@
+#include "parser/format/torch/leaf.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cmath>
+#include <iterator>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "parser/error.h"
+#include "parser/format/torch/bytes.h"
+#include "parser/format/torch/numpy.h"
+#include "parser/format/torch/repr.h"
+#include "parser/format/torch/vocabulary.h"
+#include "parser/json.h"
+
+namespace ckptfs::torch {
+namespace {
+
+using pickle::ItemsOf;
+using pickle::Kind;
+using pickle::ObjectOf;
+using pickle::Value;
+using Values = std::span<const Value>;
+
+// Many calls may share one long text.
+std::string AppendText(std::string& out, std::string_view text, std::string type, Budget& budget) {
+  const size_t begin = out.size();
+  json::AppendString(out, text);
+  budget.Charge(2 * (out.size() - begin));
+  return type;
+}
+
+std::string AppendHex(std::string& out, std::string_view bytes, std::string type, Budget& budget) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  budget.Charge(2 * bytes.size());
+  out += '"';
+  for (const char c : bytes) {
+    out += kDigits[static_cast<unsigned char>(c) >> 4U];
+    out += kDigits[static_cast<unsigned char>(c) & 0xFU];
+  }
+  out += '"';
+  return type;
+}
+
+std::string JoinPath(const pickle::Object& object, Budget& budget) {
+  const bool is_windows = pickle::GlobalName(object.target).find("Windows") != std::string::npos;
+  std::string path;
+  for (const Value& part : ItemsOf(object.arguments)) {
+    if (part.kind != Kind::kText) continue;
+    budget.Charge(part.length);
+    const bool needs_separator = !path.empty() && path.back() != '/' && path.back() != '\\';
+    if (needs_separator) path += is_windows ? '\\' : '/';
+    path += part.text();
+  }
+  return path;
+}
+
+std::string DeviceName(Values arguments) {
+  if (arguments.empty() || arguments[0].kind != Kind::kText) return "?";
+  std::string name(arguments[0].text());
+  if (arguments.size() > 1 && arguments[1].kind == Kind::kInt) {
+    name += fmt::format(":{}", arguments[1].integer);
+  }
+  return name;
+}
+
+}  // namespace
+
+bool IsLeaf(const Value& value) {
+  return value.kind <= Kind::kGlobal || value.kind == Kind::kPersistent;
+}
+
+std::string AppendLeaf(std::string& out, const Value& value, Budget& budget) {
+  const size_t begin = out.size();
+  std::string type;
+  switch (value.kind) {
+    case Kind::kNone:
+      out += "null";
+      break;
+    case Kind::kBool:
+      out += value.integer != 0 ? "true" : "false";
+      break;
+    case Kind::kInt:
+      fmt::format_to(std::back_inserter(out), "{}", value.integer);
+      break;
+    case Kind::kBigInt:
+    case Kind::kDecimal:
+      json::AppendString(out, Decimal(value));
+      type = "int";
+      break;
+    case Kind::kFloat:
+      json::AppendDouble(out, value.real);
+      if (!std::isfinite(value.real)) type = "float";
+      break;
+    case Kind::kText:
+      json::AppendString(out, value.text());
+      break;
+    case Kind::kBytes:
+      return AppendHex(out, value.text(), "bytes", budget);
+    case Kind::kByteArray:
+      return AppendHex(out, value.text(), "bytearray", budget);
+    case Kind::kGlobal:
+      json::AppendString(out, Repr(value));
+      type = DtypeOf(value) ? "torch.dtype" : "name";
+      break;
+    case Kind::kPersistent:
+      out += R"({"class":"torch.storage"})";
+      break;
+    default:
+      break;
+  }
+  budget.Charge(kCostOfValue + 2 * (out.size() - begin));  // A text that grows is there twice.
+  return type;
+}
+
+std::string AppendLeafCall(std::string& out, const Value& call, Budget& budget) {
+  const pickle::Object& object = ObjectOf(call);
+  const Values arguments = ItemsOf(object.arguments);
+  const Known known = KnownCallable(object.target);
+  std::string decoded;
+  switch (known) {
+    case Known::kEncode:
+    case Known::kBytes:
+    case Known::kByteArray:
+      if (const auto bytes = BytesOf(call, decoded, budget)) {
+        return AppendHex(out, *bytes, known == Known::kByteArray ? "bytearray" : "bytes", budget);
+      }
+      break;
+    case Known::kBytesIO: {
+      const Value state = object.state();
+      const bool has_bytes = state.kind == Kind::kTuple && !ItemsOf(state).empty();
+      const auto bytes = has_bytes ? BytesOf(ItemsOf(state)[0], decoded, budget) : std::nullopt;
+      return AppendHex(out, bytes.value_or(""), "_io.BytesIO", budget);
+    }
+    case Known::kPrintedCall:
+      return AppendText(out, Repr(call), Repr(call).starts_with("slice") ? "slice" : "range",
+                        budget);
+    case Known::kGetattr:
+      if (arguments.size() == 2 && arguments[1].kind == Kind::kText) {
+        return AppendText(out, fmt::format("{}.{}", Repr(arguments[0]), arguments[1].text()),
+                          "name", budget);
+      }
+      break;
+    case Known::kPath:
+      return AppendText(out, JoinPath(object, budget), pickle::GlobalName(object.target), budget);
+    case Known::kDevice:
+      return AppendText(out, DeviceName(arguments), "torch.device", budget);
+    case Known::kLayout:
+      if (arguments.size() == 1 && arguments[0].kind == Kind::kText) {
+        return AppendText(out, arguments[0].text(), "torch.layout", budget);
+      }
+      break;
+    case Known::kScalar:
+    case Known::kNumpyDtype:
+      try {
+        if (known == Known::kNumpyDtype)
+          return AppendText(out, NumpyTypeOf(call).name, "numpy.dtype", budget);
+        NumpyScalar scalar = ScalarOf(call, budget);
+        budget.Charge(2 * (scalar.json.size() + scalar.type.size()));
+        out += scalar.json;
+        return scalar.type;
+      } catch (const Error& e) {
+        if (e.code() == EFBIG) throw;
+        return AppendText(out, fmt::format("damaged: {}", e.what()), "numpy", budget);
+      }
+    default:
+      break;
+  }
+  return AppendText(out, Repr(call), "call", budget);
+}
+
+}  // namespace ckptfs::torch
