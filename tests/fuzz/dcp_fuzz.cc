@@ -4,7 +4,6 @@
 #include <memory>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "parser/checkpoint.h"
@@ -12,13 +11,12 @@
 #include "parser/error.h"
 #include "parser/folder.h"
 #include "parser/layer/memory.h"
+#include "tests/support/reading.h"
 
 namespace {
 
 using ckptfs::ByteSourcePtr;
-using ckptfs::Group;
 using ckptfs::MemorySource;
-using ckptfs::Tensor;
 
 // A folder whose every file is the same one, but for the metadata.
 class TwoFiles final : public ckptfs::Folder {
@@ -38,27 +36,6 @@ class TwoFiles final : public ckptfs::Folder {
   const ByteSourcePtr file_;
 };
 
-// Reads the beginning and the end of each tensor, of which parts may be missing.
-void ReadTensors(const Group& group) {
-  constexpr uint64_t kMost = 4096;
-  for (const ckptfs::Member& member : group.members) {
-    if (const auto* child = std::get_if<std::unique_ptr<Group>>(&member.content)) {
-      ReadTensors(**child);
-    } else if (const auto* tensor = std::get_if<Tensor>(&member.content)) {
-      if (!tensor->error.empty()) continue;
-      const ckptfs::Extent& data = tensor->data;
-      std::vector<std::byte> buffer(std::min(kMost, data.length));
-      if (buffer.empty()) continue;
-      try {
-        data.source->ReadAt(data.offset, buffer);
-        data.source->ReadAt(data.offset + data.length - buffer.size(), buffer);
-      } catch (const ckptfs::Error&) {
-        continue;
-      }
-    }
-  }
-}
-
 }  // namespace
 
 // Any metadata and any file are a distributed checkpoint whose every tensor can be read or fails,
@@ -75,7 +52,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         .file = nullptr,
         .folder = std::make_shared<TwoFiles>(text.substr(0, split), text.substr(split)),
         .file_name = ""});
-    ReadTensors(checkpoint.root);
+    ckptfs::ReadTensors(checkpoint.root);
   } catch (const ckptfs::Error&) {
   }
   return 0;

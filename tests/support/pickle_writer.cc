@@ -4,6 +4,7 @@
 #include <bit>
 #include <stdexcept>
 
+#include "tests/support/sources.h"
 #include "tests/support/zip_writer.h"
 
 namespace ckptfs {
@@ -80,6 +81,10 @@ const Tensor& TensorAt(const Checkpoint& checkpoint, std::string_view path) {
 
 const Value& ValueAt(const Checkpoint& checkpoint, std::string_view path) {
   return std::get<Value>(At(checkpoint.root, path).content);
+}
+
+std::string TextOf(const Checkpoint& checkpoint, std::string_view path) {
+  return ReadString(TensorAt(checkpoint, path).data);
 }
 
 }  // namespace ckptfs

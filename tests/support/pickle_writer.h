@@ -62,4 +62,7 @@ const Member& At(const Group& root, std::string_view path);
 const Tensor& TensorAt(const Checkpoint& checkpoint, std::string_view path);
 const Value& ValueAt(const Checkpoint& checkpoint, std::string_view path);
 
+// The bytes of the tensor at `path`.
+std::string TextOf(const Checkpoint& checkpoint, std::string_view path);
+
 }  // namespace ckptfs

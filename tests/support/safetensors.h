@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -19,6 +20,14 @@ inline std::string SafetensorsFile(std::string_view header, std::string_view dat
     file += static_cast<char>(uint64_t{header.size()} >> (8 * i) & 0xFFU);
   }
   return file.append(header).append(data);
+}
+
+// Returns what a header tells of a tensor that is the first `size` bytes of the data: a member of
+// an object in JSON, of which `shape` is a part as it is.
+inline std::string SafetensorsEntry(const std::string& name, const std::string& dtype,
+                                    const std::string& shape, size_t size) {
+  return "\"" + name + R"(":{"dtype":")" + dtype + R"(","shape":)" + shape +
+         R"(,"data_offsets":[0,)" + std::to_string(size) + "]}";
 }
 
 inline ByteSourcePtr Safetensors(std::string_view header, std::string_view data) {

@@ -12,6 +12,7 @@
 #include "parser/error.h"
 #include "tests/support/memory_folder.h"
 #include "tests/support/pickle_writer.h"
+#include "tests/support/reading.h"
 #include "tests/support/safetensors.h"
 #include "tests/support/sources.h"
 
@@ -21,21 +22,6 @@ namespace {
 using testing::Contains;
 using testing::ElementsAre;
 using testing::IsEmpty;
-using Files = std::map<std::string, std::string>;
-
-Checkpoint Read(Files files) { return ReadCheckpoint(FolderOf(std::move(files))); }
-
-// What is wrong with a checkpoint.
-std::string ErrorOf(Files files) try {
-  Read(std::move(files));
-  return "no error";
-} catch (const Error& e) {
-  return e.what();
-}
-
-std::string TextOf(const Checkpoint& checkpoint, std::string_view path) {
-  return ReadString(TensorAt(checkpoint, path).data);
-}
 
 // A file with one tensor of bytes, and with what it tells of where that belongs. `sharding` has
 // single quotes for double ones.
@@ -44,8 +30,8 @@ std::string Shard(const std::string& key, const std::string& shape, const std::s
   std::string escaped;
   for (const char c : sharding) escaped += c == '\'' ? "\\\"" : std::string(1, c);
   return SafetensorsFile(R"({"__metadata__":{"DCP_VERSION":"1.0","DCP_SHARDING_INFO":")" + escaped +
-                             "\"},\"" + key + R"(":{"dtype":"U8","shape":[)" + shape +
-                             R"(],"data_offsets":[0,)" + std::to_string(data.size()) + "]}}",
+                             "\"}," + SafetensorsEntry(key, "U8", "[" + shape + "]", data.size()) +
+                             "}",
                          data);
 }
 

@@ -17,6 +17,7 @@
 #include "tests/support/dcp_writer.h"
 #include "tests/support/memory_folder.h"
 #include "tests/support/pickle_writer.h"
+#include "tests/support/reading.h"
 #include "tests/support/sources.h"
 
 namespace ckptfs {
@@ -31,21 +32,6 @@ using testing::StrEq;
 using testing::Throws;
 using testing::ThrowsMessage;
 using std::string_literals::operator""s;
-using Files = std::map<std::string, std::string>;
-
-Checkpoint Read(Files files) { return ReadCheckpoint(FolderOf(std::move(files))); }
-
-// What is wrong with a checkpoint.
-std::string ErrorOf(Files files) try {
-  Read(std::move(files));
-  return "no error";
-} catch (const Error& e) {
-  return e.what();
-}
-
-std::string TextOf(const Checkpoint& checkpoint, std::string_view path) {
-  return ReadString(TensorAt(checkpoint, path).data);
-}
 
 // A tensor in one chunk.
 DcpWriter::Tensor Whole(std::string file, std::vector<int64_t> shape, std::string data) {

@@ -12,6 +12,7 @@
 #include "parser/error.h"
 #include "tests/support/memory_folder.h"
 #include "tests/support/pickle_writer.h"
+#include "tests/support/reading.h"
 #include "tests/support/safetensors.h"
 #include "tests/support/sources.h"
 
@@ -27,16 +28,13 @@ using testing::Property;
 using testing::StrEq;
 using testing::Throws;
 using testing::ThrowsMessage;
-using Files = std::map<std::string, std::string>;
 
 constexpr std::string_view kIndex = "model.safetensors.index.json";
 
 // A file with one tensor of bytes.
 std::string Shard(const std::string& name, const std::string& data) {
-  const std::string size = std::to_string(data.size());
-  return SafetensorsFile("{\"" + name + R"(":{"dtype":"U8","shape":[)" + size +
-                             R"(],"data_offsets":[0,)" + size + "]}}",
-                         data);
+  const std::string shape = "[" + std::to_string(data.size()) + "]";
+  return SafetensorsFile("{" + SafetensorsEntry(name, "U8", shape, data.size()) + "}", data);
 }
 
 // A file with one tensor of bytes, as torch.save writes it.
@@ -61,14 +59,6 @@ Files TwoShards() {
   return {{std::string(kIndex), IndexOf(R"("a":"1","b":"2")")},
           {"1", Shard("a", "aaaa")},
           {"2", Shard("b", "bb")}};
-}
-
-// What is wrong with a checkpoint.
-std::string ErrorOf(const Files& files) try {
-  ReadCheckpoint(FolderOf(files));
-  return "no error";
-} catch (const Error& e) {
-  return e.what();
 }
 
 std::string ErrorOfIndex(const std::string& index) {

@@ -8,6 +8,7 @@
 #include "parser/error.h"
 #include "parser/format/safetensors/header.h"
 #include "tests/support/pickle_writer.h"
+#include "tests/support/reading.h"
 #include "tests/support/safetensors.h"
 #include "tests/support/sources.h"
 #include "tests/support/zip_writer.h"
@@ -24,17 +25,13 @@ Checkpoint Read(const std::string& header, const std::string& data = "01234567")
 }
 
 // What is wrong with a file with 8 bytes of data.
-std::string ErrorOf(const std::string& header, const std::string& data = "01234567") try {
-  Read(header, data);
-  return "no error";
-} catch (const Error& e) {
-  return e.what();
+std::string ErrorOf(const std::string& header, const std::string& data = "01234567") {
+  return ErrorOf(Source{.file = Safetensors(header, data), .folder = nullptr, .file_name = ""});
 }
 
 // An entry of all of the data.
 std::string Entry(const std::string& dtype, const std::string& shape, size_t size = 8) {
-  return R"({"w":{"dtype":")" + dtype + R"(","shape":)" + shape + R"(,"data_offsets":[0,)" +
-         std::to_string(size) + "]}}";
+  return "{" + SafetensorsEntry("w", dtype, shape, size) + "}";
 }
 
 TEST(Safetensors, FindsTheBytesOfATensor) {

@@ -1,0 +1,59 @@
+// Reads checkpoints for tests.
+
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "parser/checkpoint.h"
+#include "parser/detect.h"
+#include "parser/error.h"
+#include "tests/support/memory_folder.h"
+
+namespace ckptfs {
+
+using Files = std::map<std::string, std::string>;  // What is in a folder, by name.
+
+inline Checkpoint Read(Files files) { return ReadCheckpoint(FolderOf(std::move(files))); }
+
+// Returns what is wrong with a checkpoint.
+inline std::string ErrorOf(const Source& source) try {
+  ReadCheckpoint(source);
+  return "no error";
+} catch (const Error& e) {
+  return e.what();
+}
+
+inline std::string ErrorOf(Files files) { return ErrorOf(FolderOf(std::move(files))); }
+
+// Reads the beginning and the end of each tensor in `group`. Those that cannot be read, or not as a
+// whole, are left alone.
+inline void ReadTensors(const Group& group) {
+  constexpr uint64_t kMost = 4096;  // Bytes.
+  for (const Member& member : group.members) {
+    if (const auto* child = std::get_if<std::unique_ptr<Group>>(&member.content)) {
+      ReadTensors(**child);
+    } else if (const auto* tensor = std::get_if<Tensor>(&member.content)) {
+      if (!tensor->error.empty()) continue;
+      const Extent& data = tensor->data;
+      std::vector<std::byte> buffer(std::min(kMost, data.length));
+      if (buffer.empty()) continue;
+      try {
+        data.source->ReadAt(data.offset, buffer);
+        data.source->ReadAt(data.offset + data.length - buffer.size(), buffer);
+      } catch (const Error&) {
+        continue;
+      }
+    }
+  }
+}
+
+}  // namespace ckptfs
