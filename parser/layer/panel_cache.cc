@@ -5,13 +5,16 @@
 #include <algorithm>
 #include <cassert>
 #include <cstring>
+#include <exception>
 #include <new>
+#include <utility>
 
 namespace ckptfs {
 namespace {
 
 constexpr size_t kMostPanels = 64;  // They are searched one by one.
 constexpr size_t kHugePage = size_t{2} << 20;
+constexpr size_t kMostSpare = size_t{2} << 20;  // Bytes that are kept for the next panel.
 
 // In huge pages if there are any: to be given 2,000 small ones takes as long as filling them.
 Pages Map(size_t size) {
@@ -59,26 +62,68 @@ bool PanelCache::Read(const Key& key, size_t size, size_t offset, std::span<std:
   return bytes != nullptr;
 }
 
+void PanelCache::ReadAlone(size_t size, size_t offset, std::span<std::byte> buffer,
+                           const Fill& fill) {
+  assert(offset <= size && buffer.size() <= size - offset);
+  const std::scoped_lock lock(turn_);
+  const Pages bytes = Map(size);
+  fill({bytes.get(), size});
+  std::memcpy(buffer.data(), bytes.get() + offset, buffer.size());
+}
+
+void PanelCache::Prepare(const Key& key, size_t size, const Fill& fill,
+                         const std::function<bool()>& is_wanted) {
+  std::list<Panel> evicted;  // Outlives the lock: to free megabytes takes a while.
+  Panel* panel = nullptr;
+  {
+    const std::scoped_lock lock(mutex_);
+    // Under the lock, so that who reads the panel from now on finds it.
+    if (std::ranges::count(panels_, key, &Panel::key) != 0 || !is_wanted()) return;
+    panel = Add(key, size, true, evicted);
+  }
+  if (panel == nullptr) return;
+  try {
+    BytesOf(*panel, fill);
+  } catch (const std::exception&) {  // No read wants it yet.
+  }
+  Release(*panel, 0);
+}
+
+void PanelCache::PrepareSoon(const Key& key, size_t size, Fill fill,
+                             std::function<bool()> is_wanted) {
+  background_.Do(key.owner, [=, this, fill = std::move(fill), is_wanted = std::move(is_wanted)] {
+    Prepare(key, size, fill, is_wanted);
+  });
+}
+
+PanelCache::Panel* PanelCache::Add(const Key& key, size_t size, bool spare_unread,
+                                   std::list<Panel>& evicted) {
+  if (!MakeRoom(size, spare_unread, evicted)) return nullptr;
+  Panel& panel = panels_.emplace_front(key, size);
+  used_ += size;
+  panel.users = 1;
+  if (size == spare_size_) {
+    panel.bytes = std::move(spare_);
+    spare_size_ = 0;
+  }
+  return &panel;
+}
+
 PanelCache::Panel* PanelCache::Acquire(const Key& key, size_t size, bool may_make) {
   std::list<Panel> evicted;  // Outlives the lock: to free megabytes takes a while.
   const std::scoped_lock lock(mutex_);
   const auto found = std::ranges::find(panels_, key, &Panel::key);
-  if (found != panels_.end()) {
-    panels_.splice(panels_.begin(), panels_, found);
-  } else {
-    if (!may_make || !MakeRoom(size, evicted)) return nullptr;
-    panels_.emplace_front(key, size);
-    used_ += size;
-  }
-  ++panels_.front().users;
-  return &panels_.front();
+  if (found == panels_.end()) return may_make ? Add(key, size, false, evicted) : nullptr;
+  panels_.splice(panels_.begin(), panels_, found);
+  ++found->users;
+  return &*found;
 }
 
-bool PanelCache::MakeRoom(size_t size, std::list<Panel>& evicted) {
+bool PanelCache::MakeRoom(size_t size, bool spare_unread, std::list<Panel>& evicted) {
   for (auto panel = panels_.end(); panel != panels_.begin();) {
     if (size <= capacity_ - used_ && panels_.size() < kMostPanels) break;
     --panel;
-    if (panel->users > 0) continue;
+    if (panel->users > 0 || (spare_unread && panel->given == 0)) continue;
     used_ -= panel->size;
     const auto oldest = panel++;
     evicted.splice(evicted.end(), panels_, oldest);
@@ -88,12 +133,12 @@ bool PanelCache::MakeRoom(size_t size, std::list<Panel>& evicted) {
 
 const std::byte* PanelCache::BytesOf(Panel& panel, const Fill& fill) {
   const std::scoped_lock lock(panel.mutex);
-  if (panel.bytes == nullptr && fill != nullptr) {
-    Pages bytes = Map(panel.size);
-    fill({bytes.get(), panel.size});
-    panel.bytes = std::move(bytes);
+  if (!panel.is_filled && fill != nullptr) {
+    if (panel.bytes == nullptr) panel.bytes = Map(panel.size);
+    fill({panel.bytes.get(), panel.size});
+    panel.is_filled = true;
   }
-  return panel.bytes.get();
+  return panel.is_filled ? panel.bytes.get() : nullptr;
 }
 
 void PanelCache::Release(Panel& panel, size_t given) noexcept {
@@ -101,8 +146,12 @@ void PanelCache::Release(Panel& panel, size_t given) noexcept {
   const std::scoped_lock lock(mutex_);
   panel.given += given;
   if (--panel.users > 0) return;
-  if (panel.given < panel.size && panel.bytes != nullptr) return;
+  if (panel.given < panel.size && panel.is_filled) return;
   used_ -= panel.size;
+  if (panel.size > spare_size_ && panel.size <= kMostSpare && panel.bytes != nullptr) {
+    spare_ = std::move(panel.bytes);
+    spare_size_ = panel.size;
+  }
   const auto place = std::ranges::find(panels_, &panel, [](Panel& p) { return &p; });
   read_out.splice(read_out.end(), panels_, place);
 }

@@ -1,4 +1,5 @@
-// Parts of gathered tensors that were made for one read and will serve the next ones.
+// Parts of gathered and of encrypted tensors that were made for one read and will serve the next
+// ones.
 
 #pragma once
 
@@ -9,6 +10,8 @@
 #include <memory>
 #include <mutex>
 #include <span>
+
+#include "parser/layer/background.h"
 
 namespace ckptfs {
 
@@ -26,7 +29,8 @@ using Pages = std::unique_ptr<std::byte[], Unmap>;
 // Concurrent reads of a panel share one fill; a failed fill is not remembered. The cache never has
 // more memory than its capacity, readers included: where all of it is in use, it refuses. A panel
 // of which as many bytes have been read as it has is forgotten, since the page cache of the kernel
-// has them from then on; so a tensor that was read to its end leaves nothing here. Thread-safe.
+// has them from then on; so a tensor that was read to its end leaves nothing here but a little
+// memory, in which the next panels of the same size are made. Thread-safe.
 class PanelCache {
  public:
   // Writes all bytes of a panel. May throw.
@@ -49,7 +53,20 @@ class PanelCache {
   bool Read(const Key& key, size_t size, size_t offset, std::span<std::byte> buffer,
             const Fill& fill);
 
-  // Memory that all panels take now, in bytes.
+  // Has a thread of the cache make the panel, for reads to come, unless that would take the place
+  // of panels that have not been read yet. `is_wanted`, which must not call the cache, says whether
+  // there still are reads to come. What `fill` throws is forgotten: whoever reads the panel will be
+  // told. Both must be callable until Leave.
+  void PrepareSoon(const Key& key, size_t size, Fill fill, std::function<bool()> is_wanted);
+
+  // Forgets what has been asked for panels of `owner`, and waits for what is under way.
+  void Leave(uint64_t owner) { background_.Cancel(owner); }
+
+  // As Read, for a panel that there is no room for: it is made for this read alone. Such reads take
+  // turns, so that all of them need memory for one panel more than the capacity.
+  void ReadAlone(size_t size, size_t offset, std::span<std::byte> buffer, const Fill& fill);
+
+  // Memory that all panels take now, in bytes, without what is kept for the next ones.
   size_t used() const;
 
  private:
@@ -63,8 +80,16 @@ class PanelCache {
     size_t given = 0;  // Bytes that have been read. ... as is this.
 
     std::mutex mutex;  // Held while the panel is filled.
-    Pages bytes;       // Null until filled, then const.
+    Pages bytes;       // Not to be looked at before it is filled, then const.
+    bool is_filled = false;
   };
+
+  void Prepare(const Key& key, size_t size, const Fill& fill,
+               const std::function<bool()>& is_wanted);
+
+  // Adds a panel in front, which has one user. Null if there is no room for it; `spare_unread` as
+  // for MakeRoom. The caller holds the mutex.
+  Panel* Add(const Key& key, size_t size, bool spare_unread, std::list<Panel>& evicted);
 
   // Returns the panel, which has one more user, or null if it is not there and may or can not be.
   Panel* Acquire(const Key& key, size_t size, bool may_make);
@@ -75,16 +100,26 @@ class PanelCache {
   // Returns the bytes of an acquired panel; null if it is not filled and `fill` is null.
   static const std::byte* BytesOf(Panel& panel, const Fill& fill);
 
-  // Moves the panels that must go for `size` bytes more to `evicted`. Returns whether that is
-  // enough. The caller holds the mutex.
-  bool MakeRoom(size_t size, std::list<Panel>& evicted);
+  // Moves the panels that must go for `size` bytes more to `evicted`, but those in use, and if
+  // `spare_unread`, those that have not been read. Returns whether that is enough. The caller holds
+  // the mutex.
+  bool MakeRoom(size_t size, bool spare_unread, std::list<Panel>& evicted);
 
   const size_t capacity_;
+
+  std::mutex turn_;  // Held by a read that has a panel for itself.
 
   mutable std::mutex mutex_;  // Nothing else is done under it: no fill, no other lock.
   std::list<Panel> panels_;   // Used last first.
   size_t used_ = 0;
   uint64_t owners_ = 0;
+
+  // The memory of the last panel that was read to its end: to be given new memory by the system,
+  // all zeros, takes a tenth as long as filling it.
+  Pages spare_;
+  size_t spare_size_ = 0;
+
+  Background background_;  // The last member: its jobs use the others.
 };
 
 }  // namespace ckptfs

@@ -1,0 +1,192 @@
+// A request of the kernel is a thin slice of a chunk, and to authenticate the slice is to
+// authenticate the chunk. So the chunk of 2 MiB that a request touches is opened in the panel
+// cache, where the fifteen requests that follow find it. A chunk that a read wants as a whole is
+// opened in the reader's own memory, and one that is smaller than a request is opened again for
+// each.
+//
+// Opening is done in place: the tag is compared before the first byte is decrypted, so what is in
+// memory after a failure is what is in the file.
+
+#include "parser/layer/sealed.h"
+
+#include <sodium.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cassert>
+#include <cerrno>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "parser/error.h"
+
+namespace ckptfs {
+namespace {
+
+static_assert(Sealing::kKeySize == crypto_secretbox_KEYBYTES);
+static_assert(Sealing::kNonceSize == crypto_secretbox_NONCEBYTES);
+static_assert(Sealing::kMacSize == crypto_secretbox_MACBYTES);
+
+// The kernel asks for 128 KiB: a read of a smaller chunk mostly wants all of it.
+constexpr uint64_t kMostUnkept = uint64_t{64} << 10;
+
+// Who reads this byte of a chunk probably reads in order: it is in the second piece that the kernel
+// asks for then. He will want the next chunk, too.
+constexpr size_t kSign = size_t{128} << 10;
+
+bool Has(size_t offset, size_t length, size_t byte) {
+  return offset <= byte && byte - offset < length;
+}
+
+unsigned char* Raw(std::byte* bytes) { return reinterpret_cast<unsigned char*>(bytes); }
+const unsigned char* Raw(const std::byte* bytes) {
+  return reinterpret_cast<const unsigned char*>(bytes);
+}
+
+using Nonce = std::array<std::byte, Sealing::kNonceSize>;
+
+Nonce NonceOf(const Sealing& sealing, uint64_t index) {
+  Nonce nonce = sealing.nonce;
+  Nonce added = {};
+  for (size_t i = 0; i < sizeof index; ++i) added[i] = static_cast<std::byte>(index >> (8 * i));
+  ::sodium_add(Raw(nonce.data()), Raw(added.data()), nonce.size());
+  return nonce;
+}
+
+uint64_t ChunkCount(uint64_t size, uint64_t chunk_size) {
+  return size / chunk_size + (size % chunk_size != 0 ? 1 : 0);
+}
+
+// Reads chunk `index`, all of which `chunk` takes, and opens it there. Returns whether that worked;
+// if not, what was read is still encrypted.
+bool OpenChunk(const Extent& sealed, const Sealing& sealing, const SecretBytes& key, uint64_t index,
+               std::span<std::byte> chunk) {
+  std::array<std::byte, Sealing::kMacSize> mac = {};
+  sealing.macs.source->ReadAt(sealing.macs.offset + index * mac.size(), mac);
+  sealed.source->ReadAt(sealed.offset + index * sealing.chunk_size, chunk);
+  const Nonce nonce = NonceOf(sealing, index);
+  return ::crypto_secretbox_open_detached(Raw(chunk.data()), Raw(chunk.data()), Raw(mac.data()),
+                                          chunk.size(), Raw(nonce.data()),
+                                          Raw(key.bytes().data())) == 0;
+}
+
+class SealedSource final : public ByteSource {
+ public:
+  SealedSource(Extent sealed, const Sealing& sealing, std::shared_ptr<const SecretBytes> key,
+               std::shared_ptr<PanelCache> opened)
+      : sealed_(std::move(sealed)),
+        sealing_(sealing),
+        key_(std::move(key)),
+        opened_(std::move(opened)),
+        owner_(opened_->NewOwner()) {}
+
+  SealedSource(const SealedSource&) = delete;
+  SealedSource& operator=(const SealedSource&) = delete;
+  ~SealedSource() override { opened_->Leave(owner_); }
+
+  std::string name() const override { return sealed_.source->name(); }
+  uint64_t size() const override { return sealed_.length; }
+  timespec modified() const override { return sealed_.source->modified(); }
+
+  void ReadAt(uint64_t offset, std::span<std::byte> buffer) const override {
+    assert(offset <= size() && buffer.size() <= size() - offset);
+    while (!buffer.empty()) {
+      const uint64_t index = offset / sealing_.chunk_size;
+      const uint64_t begin = index * sealing_.chunk_size;
+      const size_t chunk = std::min(sealing_.chunk_size, size() - begin);
+      const size_t skipped = offset - begin;
+      const size_t n = std::min(buffer.size(), chunk - skipped);
+      ReadChunk(index, chunk, skipped, buffer.first(n));
+      buffer = buffer.subspan(n);
+      offset += n;
+    }
+  }
+
+ private:
+  // Reads what is at `offset` of chunk `index`, which has `size` bytes.
+  void ReadChunk(uint64_t index, size_t size, size_t offset, std::span<std::byte> buffer) const {
+    const auto open = [&](std::span<std::byte> chunk) { Open(index, chunk); };
+    if (buffer.size() == size) return open(buffer);
+    if (size <= kMostUnkept) {
+      std::vector<std::byte> chunk(size);
+      open(chunk);
+      std::ranges::copy(std::span(chunk).subspan(offset, buffer.size()), buffer.begin());
+    } else {
+      current_ = index;
+      if (Has(offset, buffer.size(), kSign)) OpenNext(index);
+      if (opened_->Read({.owner = owner_, .index = index}, size, offset, buffer, open)) return;
+      opened_->ReadAlone(size, offset, buffer, open);
+    }
+  }
+
+  // Has the chunk after `index`, if there is one, opened beside the reads, for who reads in order.
+  void OpenNext(uint64_t index) const {
+    const uint64_t next = index + 1;
+    const uint64_t begin = next * sealing_.chunk_size;
+    if (begin >= size()) return;
+    opened_->PrepareSoon(
+        {.owner = owner_, .index = next}, std::min(sealing_.chunk_size, size() - begin),
+        [this, next](std::span<std::byte> chunk) { Open(next, chunk); },
+        [this, index] { return current_ == index; });
+  }
+
+  void Open(uint64_t index, std::span<std::byte> chunk) const {
+    if (OpenChunk(sealed_, sealing_, *key_, index, chunk)) return;
+    const uint64_t begin = index * sealing_.chunk_size;
+    Fail(EIO,
+         "chunk {} (bytes {} to {}) is not what was encrypted with this key: it is damaged or was "
+         "tampered with",
+         index, begin, begin + chunk.size() - 1);
+  }
+
+  const Extent sealed_;
+  const Sealing sealing_;
+  const std::shared_ptr<const SecretBytes> key_;
+  const std::shared_ptr<PanelCache> opened_;
+  const uint64_t owner_;
+  mutable std::atomic<uint64_t> current_ = 0;  // The chunk that was asked for last.
+};
+
+void CheckExtent(const Extent& extent, std::string_view what) {
+  const uint64_t size = extent.source->size();
+  if (extent.offset <= size && extent.length <= size - extent.offset) return;
+  Fail(EBADMSG, "the {} at byte {} need {} bytes, but their source ends at byte {}", what,
+       extent.offset, extent.length, size);
+}
+
+}  // namespace
+
+ByteSourcePtr MakeSealed(Extent sealed, const Sealing& sealing,
+                         std::shared_ptr<const SecretBytes> key,
+                         std::shared_ptr<PanelCache> opened) {
+  assert(key->bytes().size() == Sealing::kKeySize);
+  CheckExtent(sealed, "encrypted data");
+  CheckExtent(sealing.macs, "authentication tags");
+  if (sealing.chunk_size == 0) Fail(EBADMSG, "encrypted chunks have no bytes");
+  if (const uint64_t chunk = std::min(sealing.chunk_size, sealed.length);
+      chunk > Sealing::kMostOfChunk) {
+    Fail(EFBIG, "encrypted chunks have {} bytes, but at most {} are opened at once", chunk,
+         Sealing::kMostOfChunk);
+  }
+  const uint64_t count = ChunkCount(sealed.length, sealing.chunk_size);
+  if (sealing.macs.length % Sealing::kMacSize != 0 ||
+      sealing.macs.length / Sealing::kMacSize != count) {
+    Fail(EBADMSG, "{} encrypted chunks need {} bytes of authentication tags each, but there are {}",
+         count, Sealing::kMacSize, sealing.macs.length);
+  }
+  return std::make_shared<SealedSource>(std::move(sealed), sealing, std::move(key),
+                                        std::move(opened));
+}
+
+bool Opens(const Extent& sealed, const Sealing& sealing, const SecretBytes& key, uint64_t index) {
+  assert(index < ChunkCount(sealed.length, sealing.chunk_size));
+  const uint64_t begin = index * sealing.chunk_size;
+  const size_t size = std::min(sealing.chunk_size, sealed.length - begin);
+  assert(size <= Sealing::kMostOfChunk);
+  std::vector<std::byte> chunk(size);
+  return OpenChunk(sealed, sealing, key, index, chunk);
+}
+
+}  // namespace ckptfs

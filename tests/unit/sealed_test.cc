@@ -1,0 +1,359 @@
+#include "parser/layer/sealed.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "parser/error.h"
+#include "tests/support/sealer.h"
+#include "tests/support/sources.h"
+
+namespace ckptfs {
+namespace {
+
+using testing::AllOf;
+using testing::Property;
+using testing::StrEq;
+using testing::Throws;
+
+// Large enough for the cache.
+constexpr uint64_t kChunk = uint64_t{256} << 10;
+constexpr uint64_t kHalf = kChunk / 2;
+
+// A call that throws an Error of that code and message.
+auto Fails(int code, const char* message) {
+  return Throws<Error>(AllOf(Property(&Error::code, code), Property(&Error::what, StrEq(message))));
+}
+
+std::string Noise(size_t size) {
+  std::mt19937_64 random(size);
+  std::vector<uint64_t> words(size / sizeof(uint64_t) + 1);
+  std::ranges::generate(words, random);
+  return {reinterpret_cast<const char*>(words.data()), size};
+}
+
+// Bytes that count what is read of them.
+class CountingSource final : public MemorySource {
+ public:
+  using MemorySource::MemorySource;
+
+  std::string name() const override { return "model.tensors"; }
+  timespec modified() const override { return {.tv_sec = 123, .tv_nsec = 0}; }
+  void ReadAt(uint64_t offset, std::span<std::byte> buffer) const override {
+    bytes_read += buffer.size();
+    MemorySource::ReadAt(offset, buffer);
+  }
+
+  mutable std::atomic<uint64_t> bytes_read = 0;
+};
+
+// A tensor of five chunks and a bit, in the middle of a file.
+class SealedTest : public testing::Test {
+ protected:
+  static constexpr uint64_t kBefore = 77;
+
+  explicit SealedTest(uint64_t chunk_size = kChunk)
+      : plain_(Noise(5 * chunk_size + chunk_size / 3)), sealed_(Seal(plain_, chunk_size, *key_)) {}
+
+  ByteSourcePtr Open() {
+    stored_ = std::make_shared<CountingSource>(std::string(kBefore, 'x') + sealed_.data + "after");
+    return MakeSealed({stored_, kBefore, sealed_.data.size()}, sealed_.sealing(), key_, opened_);
+  }
+
+  std::string Plain(uint64_t offset, uint64_t length) const {
+    return plain_.substr(offset, length);
+  }
+
+  const std::shared_ptr<const SecretBytes> key_ = SecretOf("a key of just thirty-two letters");
+  const std::string plain_;
+  Sealed sealed_;
+  std::shared_ptr<CountingSource> stored_;
+  std::shared_ptr<PanelCache> opened_ = std::make_shared<PanelCache>();
+};
+
+class SealedInSmallChunks : public SealedTest {
+ protected:
+  SealedInSmallChunks() : SealedTest(1024) {}
+};
+
+TEST_F(SealedTest, IsAsLongAsThePlainText) { EXPECT_EQ(Open()->size(), plain_.size()); }
+
+TEST_F(SealedTest, IsCalledAndDatedAsItsFile) {
+  const auto source = Open();
+  EXPECT_EQ(source->name(), "model.tensors");
+  EXPECT_EQ(source->modified().tv_sec, 123);
+}
+
+TEST_F(SealedTest, IsReadAsAWhole) { EXPECT_TRUE(ReadString(*Open(), 0, plain_.size()) == plain_); }
+
+TEST_F(SealedTest, IsReadFromTheMiddleOfOneChunkToThatOfAnother) {
+  EXPECT_TRUE(ReadString(*Open(), 3 * kHalf, 6 * kHalf) == Plain(3 * kHalf, 6 * kHalf));
+}
+
+TEST_F(SealedTest, IsReadAcrossABorderOfChunks) {
+  EXPECT_EQ(ReadString(*Open(), kChunk - 1, 2), Plain(kChunk - 1, 2));
+}
+
+TEST_F(SealedTest, IsReadToItsLastByte) {
+  EXPECT_EQ(ReadString(*Open(), plain_.size() - 1, 1), Plain(plain_.size() - 1, 1));
+}
+
+TEST_F(SealedTest, IsDecryptedOnceForAllRequestsInOrder) {
+  const auto source = Open();
+  std::string read;
+  while (read.size() < plain_.size()) {
+    const uint64_t n = std::min<uint64_t>(kHalf / 4, plain_.size() - read.size());
+    read += ReadString(*source, read.size(), n);
+  }
+  EXPECT_TRUE(read == plain_);
+  EXPECT_EQ(stored_->bytes_read, plain_.size());
+  EXPECT_EQ(opened_->used(), 0U);
+}
+
+TEST_F(SealedTest, KeepsTheChunkThatWasReadInPart) {
+  const auto source = Open();
+  ReadString(*source, kChunk + 5, 1);
+  EXPECT_EQ(opened_->used(), kChunk);
+  EXPECT_EQ(ReadString(*source, 3 * kHalf, 10), Plain(3 * kHalf, 10));
+  EXPECT_EQ(stored_->bytes_read, kChunk);
+}
+
+TEST_F(SealedTest, NeedsNoCacheForAChunkThatIsReadAsAWhole) {
+  ReadString(*Open(), kChunk, 2 * kChunk);
+  EXPECT_EQ(opened_->used(), 0U);
+  EXPECT_EQ(stored_->bytes_read, 2 * kChunk);
+}
+
+TEST_F(SealedTest, IsReadWhereTheCacheHasNoRoom) {
+  opened_ = std::make_shared<PanelCache>(kHalf);
+  const auto source = Open();
+  EXPECT_EQ(ReadString(*source, 3 * kHalf, 1000), Plain(3 * kHalf, 1000));
+  EXPECT_EQ(opened_->used(), 0U);
+}
+
+TEST_F(SealedTest, TakesTurnsWhereTheCacheHasNoRoom) {
+  opened_ = std::make_shared<PanelCache>(kHalf);
+  const auto source = Open();
+  std::vector<std::string> read(8);
+  {
+    std::vector<std::jthread> readers;
+    for (size_t i = 0; i < read.size(); ++i) {
+      readers.emplace_back([&, i] { read[i] = ReadString(*source, i * kHalf + 3, 1000); });
+    }
+  }
+  std::vector<std::string> expected;
+  for (size_t i = 0; i < read.size(); ++i) expected.push_back(Plain(i * kHalf + 3, 1000));
+  EXPECT_EQ(read, expected);
+}
+
+TEST_F(SealedTest, IsDecryptedOnceForManyReaders) {
+  const auto source = Open();
+  std::vector<std::string> read(8);
+  std::atomic<unsigned> ready = 0;
+  {
+    std::vector<std::jthread> readers;
+    for (size_t i = 0; i < read.size(); ++i) {
+      readers.emplace_back([&, i] {
+        ++ready;
+        while (ready < read.size()) std::this_thread::yield();
+        read[i] = ReadString(*source, 2 * kChunk + i * 1000, 1000);
+      });
+    }
+  }
+  std::vector<std::string> expected;
+  for (size_t i = 0; i < read.size(); ++i) expected.push_back(Plain(2 * kChunk + i * 1000, 1000));
+  EXPECT_EQ(read, expected);
+  EXPECT_EQ(stored_->bytes_read, kChunk);
+}
+
+constexpr const char* kSecondIsDamaged =
+    "chunk 1 (bytes 262144 to 524287) is not what was encrypted with this key: it is damaged or "
+    "was tampered with";
+
+TEST_F(SealedTest, IsAnErrorWhereItWasTamperedWith) {
+  sealed_.data[3 * kHalf] ^= 1;
+  const auto source = Open();
+  EXPECT_THAT([&] { ReadString(*source, kChunk, 1); }, Fails(EIO, kSecondIsDamaged));
+  EXPECT_THAT([&] { ReadString(*source, kChunk, kChunk); }, Fails(EIO, kSecondIsDamaged));
+  EXPECT_THAT([&] { ReadString(*source, 0, plain_.size()); }, Fails(EIO, kSecondIsDamaged));
+}
+
+TEST_F(SealedTest, IsAnErrorEachTimeItIsRead) {
+  sealed_.data[3 * kHalf] ^= 1;
+  const auto source = Open();
+  EXPECT_THAT([&] { ReadString(*source, kChunk, 1); }, Fails(EIO, kSecondIsDamaged));
+  EXPECT_THAT([&] { ReadString(*source, kChunk, 1); }, Fails(EIO, kSecondIsDamaged));
+  EXPECT_EQ(opened_->used(), 0U);
+}
+
+TEST_F(SealedTest, IsRightBesideAChunkThatWasTamperedWith) {
+  sealed_.data[3 * kHalf] ^= 1;
+  const auto source = Open();
+  EXPECT_TRUE(ReadString(*source, 0, kChunk) == Plain(0, kChunk));
+  EXPECT_EQ(ReadString(*source, 2 * kChunk, 1000), Plain(2 * kChunk, 1000));
+}
+
+TEST_F(SealedTest, IsAnErrorWhereATagWasTamperedWith) {
+  sealed_.macs[Sealing::kMacSize] ^= 1;
+  const auto source = Open();
+  EXPECT_THAT([&] { ReadString(*source, 2 * kChunk - 1, 2); }, Fails(EIO, kSecondIsDamaged));
+  EXPECT_EQ(ReadString(*source, 2 * kChunk, 2), Plain(2 * kChunk, 2));
+}
+
+TEST_F(SealedTest, GivesNothingAwayOfWhatItCannotAuthenticate) {
+  sealed_.macs[Sealing::kMacSize] ^= 1;
+  const auto source = Open();
+  std::string buffer(kChunk, '\0');
+  EXPECT_THAT([&] { source->ReadAt(kChunk, std::as_writable_bytes(std::span(buffer))); },
+              Fails(EIO, kSecondIsDamaged));
+  EXPECT_TRUE(buffer == sealed_.data.substr(kChunk, kChunk));
+}
+
+TEST_F(SealedTest, IsAnErrorWhereChunksHaveChangedPlaces) {
+  std::swap_ranges(sealed_.data.begin(), sealed_.data.begin() + kChunk,
+                   sealed_.data.begin() + kChunk);
+  std::swap_ranges(sealed_.macs.begin(), sealed_.macs.begin() + Sealing::kMacSize,
+                   sealed_.macs.begin() + Sealing::kMacSize);
+  const auto source = Open();
+  EXPECT_THAT([&] { ReadString(*source, kChunk, 1); }, Fails(EIO, kSecondIsDamaged));
+}
+
+TEST_F(SealedTest, IsAnErrorWithAnotherKey) {
+  stored_ = std::make_shared<CountingSource>(sealed_.data);
+  const auto source = MakeSealed({stored_, 0, stored_->size()}, sealed_.sealing(),
+                                 std::make_shared<SecretBytes>(Sealing::kKeySize), opened_);
+  EXPECT_THAT([&] { ReadString(*source, kChunk, 1); }, Fails(EIO, kSecondIsDamaged));
+}
+
+TEST_F(SealedTest, TellsWhichKeyOpensIt) {
+  EXPECT_TRUE(Opens(sealed_.extent(), sealed_.sealing(), *key_, 0));
+  EXPECT_TRUE(Opens(sealed_.extent(), sealed_.sealing(), *key_, 5));
+  EXPECT_FALSE(Opens(sealed_.extent(), sealed_.sealing(), SecretBytes(Sealing::kKeySize), 0));
+}
+
+TEST_F(SealedInSmallChunks, IsReadAsAWhole) {
+  EXPECT_EQ(ReadString(*Open(), 0, plain_.size()), plain_);
+}
+
+TEST_F(SealedInSmallChunks, IsReadFromTheMiddleOfOneChunkToThatOfAnother) {
+  EXPECT_EQ(ReadString(*Open(), 1000, 3000), Plain(1000, 3000));
+}
+
+TEST_F(SealedInSmallChunks, NeedsNoCache) {
+  ReadString(*Open(), 1000, 1);
+  EXPECT_EQ(opened_->used(), 0U);
+}
+
+TEST_F(SealedInSmallChunks, IsAnErrorWhereItWasTamperedWith) {
+  sealed_.data[5130] ^= 1;
+  const auto source = Open();
+  EXPECT_THAT([&] { ReadString(*source, 5120, 1); },
+              Fails(EIO,
+                    "chunk 5 (bytes 5120 to 5460) is not what was encrypted with this key: it is "
+                    "damaged or was tampered with"));
+}
+
+// The tags are those of a file that other software has written.
+TEST(Sealed, HasNoncesThatWrapAround) {
+  std::string plain(2560, '\0');
+  for (size_t i = 0; i < plain.size(); ++i) plain[i] = static_cast<char>(7 * i + 3);
+  std::array<std::byte, Sealing::kNonceSize> nonce = {};
+  nonce.fill(std::byte{0xff});
+  nonce[0] = std::byte{0xfe};
+  const auto key =
+      SecretOf(FromHex("000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f"));
+  Sealed sealed = Seal(plain, 1024, *key, nonce);
+  EXPECT_EQ(sealed.data.substr(0, 16), FromHex("7feacbe0b6d8bf6a16352929eb765768"));
+  sealed.macs = FromHex(
+      "2331 81ad 1581 1a95 2b03 eade 824e 9c5b  a9d3 14b9 6e22 c11c ce9e 01e4 5afc e1bf"
+      "f847 ad59 f538 6ed9 cee2 089f 8179 00c7");
+  const auto source =
+      MakeSealed(sealed.extent(), sealed.sealing(), key, std::make_shared<PanelCache>());
+  EXPECT_EQ(ReadString(*source, 0, 2560), plain);
+}
+
+class SealedWrongly : public testing::Test {
+ protected:
+  ByteSourcePtr Open(Extent data, const Sealing& sealing) const {
+    return MakeSealed(std::move(data), sealing, key_, std::make_shared<PanelCache>());
+  }
+
+  const std::shared_ptr<const SecretBytes> key_ = std::make_shared<SecretBytes>(Sealing::kKeySize);
+  const Sealed sealed_ = Seal(std::string(2000, 'a'), 1024, *key_);
+  Extent data_ = sealed_.extent();
+  Sealing sealing_ = sealed_.sealing();
+};
+
+TEST_F(SealedWrongly, HasTooFewTags) {
+  sealing_.macs.length = 16;
+  EXPECT_THAT([&] { Open(data_, sealing_); },
+              Fails(EBADMSG,
+                    "2 encrypted chunks need 16 bytes of authentication tags each, but there are "
+                    "16"));
+}
+
+TEST_F(SealedWrongly, HasTagsThatAreCutOff) {
+  data_.length = 1024;
+  sealing_.macs.length = 31;
+  EXPECT_THAT([&] { Open(data_, sealing_); },
+              Fails(EBADMSG,
+                    "1 encrypted chunks need 16 bytes of authentication tags each, but there are "
+                    "31"));
+}
+
+TEST_F(SealedWrongly, HasTagsBeyondTheFile) {
+  sealing_.macs.offset = 1;
+  EXPECT_THAT([&] { Open(data_, sealing_); },
+              Fails(EBADMSG,
+                    "the authentication tags at byte 1 need 32 bytes, but their source ends at "
+                    "byte 32"));
+}
+
+TEST_F(SealedWrongly, HasDataBeyondTheFile) {
+  data_.length = UINT64_MAX;
+  EXPECT_THAT([&] { Open(data_, sealing_); },
+              Fails(EBADMSG,
+                    "the encrypted data at byte 0 need 18446744073709551615 bytes, but their "
+                    "source ends at byte 2000"));
+}
+
+TEST_F(SealedWrongly, HasChunksWithoutBytes) {
+  sealing_.chunk_size = 0;
+  EXPECT_THAT([&] { Open(data_, sealing_); }, Fails(EBADMSG, "encrypted chunks have no bytes"));
+}
+
+// Zeros that need no memory.
+class Zeros final : public ByteSource {
+ public:
+  std::string name() const override { return "zeros"; }
+  uint64_t size() const override { return uint64_t{1} << 40; }
+  void ReadAt(uint64_t /*offset*/, std::span<std::byte> buffer) const override {
+    std::ranges::fill(buffer, std::byte{0});
+  }
+};
+
+TEST_F(SealedWrongly, HasChunksThatAreTooLarge) {
+  sealing_.chunk_size = (uint64_t{64} << 20) + 1;
+  EXPECT_THAT(
+      [&] {
+        Open({std::make_shared<Zeros>(), 0, uint64_t{1} << 30}, sealing_);
+      },
+      Fails(EFBIG,
+            "encrypted chunks have 67108865 bytes, but at most 67108864 are opened at once"));
+}
+
+TEST_F(SealedWrongly, ButNotWithoutAnyChunk) {
+  data_.length = 0;
+  sealing_.macs.length = 0;
+  EXPECT_EQ(Open(data_, sealing_)->size(), 0U);
+}
+
+}  // namespace
+}  // namespace ckptfs
