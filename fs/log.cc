@@ -20,30 +20,34 @@ namespace {
 
 constexpr const char* kName = "ckptfs";
 
+// spdlog has no level between warning and info, so those from there on are one lower with it.
 spdlog::level::level_enum ToSpdlog(Log::Level level) {
   switch (level) {
     case Log::Level::kError:
       return spdlog::level::err;
     case Log::Level::kWarning:
       return spdlog::level::warn;
-    case Log::Level::kInfo:
+    case Log::Level::kNotice:
       return spdlog::level::info;
+    case Log::Level::kInfo:
+      return spdlog::level::debug;
     case Log::Level::kDebug:
       break;
   }
-  return spdlog::level::debug;
+  return spdlog::level::trace;
 }
 
 int ToSyslog(spdlog::level::level_enum level) {
   if (level >= spdlog::level::err) return LOG_ERR;
   if (level == spdlog::level::warn) return LOG_WARNING;
-  return level == spdlog::level::info ? LOG_INFO : LOG_DEBUG;
+  if (level == spdlog::level::info) return LOG_NOTICE;
+  return level == spdlog::level::debug ? LOG_INFO : LOG_DEBUG;
 }
 
 spdlog::level::level_enum FromFuse(fuse_log_level level) {
   if (level <= FUSE_LOG_ERR) return spdlog::level::err;
   if (level == FUSE_LOG_WARNING) return spdlog::level::warn;
-  return level == FUSE_LOG_DEBUG ? spdlog::level::debug : spdlog::level::info;
+  return ToSpdlog(level == FUSE_LOG_DEBUG ? Log::Level::kDebug : Log::Level::kInfo);
 }
 
 // libfuse passes nothing to its callback by which it could find a Log, but spdlog knows each logger
@@ -97,7 +101,7 @@ class Log::Sink final : public spdlog::sinks::base_sink<std::mutex> {
  private:
   void sink_it_(const spdlog::details::log_msg& message) override {
     const auto now = RateLimit::Clock::now();
-    if (message.level > spdlog::level::debug) {
+    if (IsLimited(message.level)) {
       TellLeftOut(now);
       if (!limit_.Admits(now)) return;
     }
@@ -105,6 +109,10 @@ class Log::Sink final : public spdlog::sinks::base_sink<std::mutex> {
   }
 
   void flush_() override {}
+
+  static bool IsLimited(spdlog::level::level_enum level) {
+    return level != ToSpdlog(Level::kNotice) && level != ToSpdlog(Level::kDebug);
+  }
 
   void TellLeftOut(RateLimit::Clock::time_point now) {
     if (const uint64_t count = limit_.TakeLeftOut(now); count != 0) {

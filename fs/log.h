@@ -3,7 +3,7 @@
 // Up to the mount, messages are for the person at the terminal and go to standard error; a daemon
 // has no terminal and goes on in the system's log. Checkpoints and servers are not trusted, and a
 // program that reads a broken file may ask for its bytes a million times: what is said is always
-// printable, and only so many lines per second.
+// printable, and only so many lines per second, but for what can be said only once.
 
 #pragma once
 
@@ -44,6 +44,7 @@ class Log {
   enum class Level : uint8_t {
     kError,    // Something failed.
     kWarning,  // Something will not be as expected.
+    kNotice,   // What the user has asked for and cannot learn otherwise. Not limited in number.
     kInfo,     // Mounted, unmounted.
     kDebug,    // Each request. Not limited in number.
   };
@@ -75,6 +76,10 @@ class Log {
   template <typename... Args>
   void Warning(fmt::format_string<Args...> format, Args&&... args) {
     Say(Level::kWarning, fmt::format(format, std::forward<Args>(args)...));
+  }
+  template <typename... Args>
+  void Notice(fmt::format_string<Args...> format, Args&&... args) {
+    Say(Level::kNotice, fmt::format(format, std::forward<Args>(args)...));
   }
   template <typename... Args>
   void Info(fmt::format_string<Args...> format, Args&&... args) {

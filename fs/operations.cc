@@ -22,6 +22,8 @@ namespace {
 
 constexpr double kForever = 1e9;  // Seconds.
 
+constexpr std::string_view kVerified = "user.ckptfs.verified";
+
 Mount& MountOf(fuse_req_t req) { return *static_cast<Mount*>(fuse_req_userdata(req)); }
 
 const Tree& TreeOf(fuse_req_t req) { return MountOf(req).tree; }
@@ -44,7 +46,9 @@ struct stat AttributesOf(const Mount& mount, const Inode& inode, fuse_ino_t numb
     // What stdio takes for its buffer: a sixth less work than with its default of 4 KiB.
     st.st_blksize = 128 << 10;
     st.st_size = static_cast<off_t>(inode.length);
-    st.st_blocks = static_cast<blkcnt_t>(inode.length / 512 + (inode.length % 512 != 0 ? 1 : 0));
+    if (!inode.source->is_hole()) {
+      st.st_blocks = static_cast<blkcnt_t>(inode.length / 512 + (inode.length % 512 != 0 ? 1 : 0));
+    }
   }
   st.st_atim = st.st_mtim = st.st_ctim = mount.modified;
   return st;
@@ -94,11 +98,13 @@ void ReplyFailure(fuse_req_t req, const char* what, fuse_ino_t number, int code,
   fuse_reply_err(req, code);
 }
 
-// Runs `body` and replies with an error if it throws: no exception may reach libfuse.
+// Runs `body` and replies with an error if it throws: no exception may reach libfuse. Returns
+// whether `body` has replied.
 template <typename Body>
-void Answer(fuse_req_t req, const char* what, fuse_ino_t number, Body body) noexcept {
+bool Answer(fuse_req_t req, const char* what, fuse_ino_t number, Body body) noexcept {
   try {
     body();
+    return true;
   } catch (const Error& e) {
     ReplyFailure(req, what, number, ErrnoForReader(e.code()), e.what());
   } catch (const std::bad_alloc&) {
@@ -106,6 +112,7 @@ void Answer(fuse_req_t req, const char* what, fuse_ino_t number, Body body) noex
   } catch (const std::exception& e) {
     ReplyFailure(req, what, number, EIO, e.what());
   }
+  return false;
 }
 
 void InitOp(void* userdata, fuse_conn_info* connection) {
@@ -154,10 +161,23 @@ void OpenDirOp(fuse_req_t req, fuse_ino_t /*number*/, fuse_file_info* file) {
   ReplyOpen(req, file, FUSE_CAP_NO_OPENDIR_SUPPORT);
 }
 
+// Tells the invalidator of a file that could not be read, if that is because its bytes are wrong.
+void TellOfWrong(const Mount& mount, fuse_ino_t number) noexcept {
+  const Inode* const inode = mount.tree.Find(number);
+  if (inode == nullptr || inode->is_directory()) return;
+  if (inode->source->verdict() != Verdict::kWrong) return;
+  try {
+    mount.invalidator->Add(number);
+  } catch (const std::bad_alloc&) {
+    // The next read that fails tells it, too.
+  }
+}
+
 // Copies through a buffer. Measured: to splice the file or to map it is a tenth to a fifth faster,
 // but neither can report that the file was changed or truncated under the mount.
 void ReadOp(fuse_req_t req, fuse_ino_t number, size_t size, off_t off, fuse_file_info* /*file*/) {
-  Answer(req, "read", number, [&] {
+  const Mount& mount = MountOf(req);  // After the reply there is no request any more.
+  const bool is_read = Answer(req, "read", number, [&] {
     const Inode& inode = InodeOf(req, number);
     if (inode.is_directory()) Fail(EISDIR, "it is a directory");
     const uint64_t begin = std::min(static_cast<uint64_t>(off), inode.length);
@@ -167,6 +187,7 @@ void ReadOp(fuse_req_t req, fuse_ino_t number, size_t size, off_t off, fuse_file
     }
     fuse_reply_buf(req, buffer.data(), buffer.size());
   });
+  if (!is_read && mount.invalidator != nullptr) TellOfWrong(mount, number);
 }
 
 // Adds entries to a reply until it is full.
@@ -250,8 +271,28 @@ void ReplyXattr(fuse_req_t req, std::string_view value, size_t size) {
   }
 }
 
+// The value of the only attribute that changes; empty if the file has no such attribute.
+std::string_view VerifiedText(const Inode& inode) {
+  if (inode.is_directory()) return {};
+  switch (inode.source->verdict()) {
+    case Verdict::kNone:
+      break;
+    case Verdict::kUnread:
+      return "unread";
+    case Verdict::kRight:
+      return "yes";
+    case Verdict::kWrong:
+      return "no";
+  }
+  return {};
+}
+
 void GetXattrOp(fuse_req_t req, fuse_ino_t number, const char* name, size_t size) {
   Answer(req, "get an attribute of", number, [&] {
+    if (name == kVerified) {
+      const std::string_view text = VerifiedText(InodeOf(req, number));
+      return text.empty() ? void(fuse_reply_err(req, ENODATA)) : ReplyXattr(req, text, size);
+    }
     const Attributes& attributes = TreeOf(req).AttributesOf(number);
     const auto found = std::ranges::find(attributes, name, &Attributes::value_type::first);
     if (found == attributes.end()) {
@@ -266,6 +307,7 @@ void ListXattrOp(fuse_req_t req, fuse_ino_t number, size_t size) {
   Answer(req, "list the attributes of", number, [&] {
     std::string names;
     for (const auto& [name, value] : TreeOf(req).AttributesOf(number)) names.append(name) += '\0';
+    if (!VerifiedText(InodeOf(req, number)).empty()) names.append(kVerified) += '\0';
     ReplyXattr(req, names, size);
   });
 }

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <ctime>
 
+#include "fs/invalidator.h"
 #include "fs/log.h"
 #include "fs/tree.h"
 
@@ -23,6 +24,9 @@ struct Mount {
   gid_t gid = 0;                           // ... and group.
   mode_t umask = 0;                        // Taken away from their permissions.
   std::atomic<unsigned> capabilities = 0;  // Of the kernel: FUSE_CAP_*, set by its first request.
+
+  // Is told of files that have turned out wrong when they were read; null if nobody wants to know.
+  Invalidator* invalidator = nullptr;
 };
 
 // Returns the callbacks. The userdata of the session must be a `Mount*`. Without `has_attributes`

@@ -4,6 +4,9 @@
 // waits for one of them, and the loop runs in a thread beside it. A signal tells the loop to stop;
 // after a time limit the mount is undone under it and the process ends. The loop's thread sends
 // SIGINT to the main thread when it ends by itself, so that there is one thing to wait for.
+//
+// The thread that makes the kernel forget pages may have to wait in there until requests are
+// answered: so the loop goes on until that thread has ended.
 
 #include "fs/session.h"
 
@@ -97,12 +100,15 @@ class CapturedOutput {
 
 Session::Session(const Tree& tree, timespec modified, const std::string& source,
                  const Options& options, Log& log)
-    : shared_{.tree = tree,
+    : invalidator_(options.verify == Verify::kEnforce ? std::make_unique<Invalidator>(tree)
+                                                      : nullptr),
+      shared_{.tree = tree,
               .log = log,
               .modified = modified,
               .uid = options.uid.value_or(::getuid()),
               .gid = options.gid.value_or(::getgid()),
-              .umask = options.umask} {
+              .umask = options.umask,
+              .invalidator = invalidator_.get()} {
   std::string program = "ckptfs";
   std::string flag = "-o";
   std::string list = "ro,nosuid,nodev,default_permissions,subtype=ckptfs,fsname=";
@@ -134,6 +140,12 @@ Session::Session(const Tree& tree, timespec modified, const std::string& source,
   RaiseReadAhead(options.mountpoint);
 }
 
+void Session::GiveUp() {
+  shared_.log.Warning("unmounted, although a request was not answered yet");
+  mount_.reset();
+  std::_Exit(EXIT_SUCCESS);
+}
+
 void Session::Run() {
   // Wakes the thread of the loop when it waits; a handler is needed, but nothing for it to do.
   struct sigaction wake = {};
@@ -150,19 +162,23 @@ void Session::Run() {
     promise.set_value(fuse_session_loop_mt(session_.get(), config.get()));
     pthread_kill(main_thread, SIGINT);
   });
+  std::promise<void> idle_promise;
+  const std::future<void> idle = idle_promise.get_future();
+  std::jthread invalidation([&](const std::stop_token& stop) {
+    if (invalidator_) invalidator_->Run(session_.get(), stop);
+    idle_promise.set_value();
+  });
 
   const sigset_t signals = EndingSignals();
   int signal = 0;
   sigwait(&signals, &signal);
-  fuse_session_exit(session_.get());
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  invalidation.request_stop();
+  if (idle.wait_until(deadline) != std::future_status::ready) GiveUp();
+  fuse_session_exit(session_.get());
   // More than once: the first may come just before the loop begins to wait.
   while (result.wait_for(std::chrono::milliseconds(10)) != std::future_status::ready) {
-    if (std::chrono::steady_clock::now() > deadline) {
-      shared_.log.Warning("unmounted, although a request was not answered yet");
-      mount_.reset();
-      std::_Exit(EXIT_SUCCESS);
-    }
+    if (std::chrono::steady_clock::now() > deadline) GiveUp();
     pthread_kill(loop.native_handle(), SIGUSR1);
   }
   // 0 after an unmount, the number of a signal, or a negated errno.

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "fs/invalidator.h"
 #include "fs/log.h"
 #include "fs/operations.h"
 #include "fs/options.h"
@@ -29,11 +30,15 @@ class Session {
   void Run();
 
  private:
+  // Unmounts and ends the process, whatever its threads are doing.
+  [[noreturn]] void GiveUp();
+
   template <auto function>
   struct Call {
     void operator()(fuse_session* session) const { function(session); }
   };
 
+  std::unique_ptr<Invalidator> invalidator_;  // Null if files that are wrong can be read.
   Mount shared_;
 
   // One per thing to be undone, last thing first.

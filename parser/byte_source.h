@@ -9,6 +9,8 @@
 #include <span>
 #include <string>
 
+#include "parser/verification.h"
+
 namespace ckptfs {
 
 // A fixed-length sequence of bytes that can be read at any offset: a local file, an object in S3,
@@ -43,6 +45,12 @@ class ByteSource {
 
   // When the bytes were last changed; the epoch if that is not known.
   virtual timespec modified() const { return {}; }
+
+  // What is known of these bytes as a whole, by the hashes that the checkpoint has of them.
+  virtual Verdict verdict() const { return Verdict::kNone; }
+
+  // Whether the bytes are zeros that take no room anywhere.
+  virtual bool is_hole() const { return false; }
 };
 
 // Sources are immutable, so they are shared freely.

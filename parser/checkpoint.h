@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -38,7 +39,8 @@ struct Tensor {
   std::string foreign_dtype;    // What the checkpoint calls a kOpaque type; else empty.
   std::vector<uint64_t> shape;  // Row-major; empty for a scalar.
   Extent data;                  // Little-endian elements, densely packed.
-  std::string error;            // Not empty: why its bytes cannot be had. Reading it is EIO.
+  std::string error;            // Not empty: why its bytes cannot be had.
+  int error_code = EIO;         // What reading it is then.
 
   std::string member;        // The part of the file that the bytes are in: "data/0". May be empty.
   uint64_t file_offset = 0;  // Of the first element in the file, in bytes, ...

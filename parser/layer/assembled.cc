@@ -166,6 +166,16 @@ class AssembledSource final : public ByteSource {
   uint64_t size() const override { return size_; }
   timespec modified() const override { return parts_[0].data.source->modified(); }
 
+  // One wrong part is enough, and all parts must be right.
+  Verdict verdict() const override {
+    constexpr Verdict kByWeight[] = {Verdict::kWrong, Verdict::kNone, Verdict::kUnread};
+    std::array<bool, 4> has = {};
+    for (const Part& part : parts_) has[static_cast<size_t>(part.data.source->verdict())] = true;
+    const auto found = std::ranges::find_if(
+        kByWeight, [&](Verdict verdict) { return has[static_cast<size_t>(verdict)]; });
+    return found == std::end(kByWeight) ? Verdict::kRight : *found;
+  }
+
   void ReadAt(uint64_t offset, std::span<std::byte> buffer) const override {
     assert(offset <= size_ && buffer.size() <= size_ - offset);
     const uint64_t end = offset + buffer.size();

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <future>
@@ -145,11 +146,15 @@ Decoded Decode(const Extent& deflated, uint64_t size, uint32_t expected_crc) {
 class InflatedSource final : public ByteSource {
  public:
   InflatedSource(Extent deflated, uint64_t size, uint32_t crc)
-      : deflated_(std::move(deflated)), size_(size), crc_(crc) {}
+      : deflated_(std::move(deflated)),
+        size_(size),
+        crc_(crc),
+        verdict_(crc == 0 ? Verdict::kNone : Verdict::kUnread) {}
 
   std::string name() const override { return deflated_.source->name(); }
   uint64_t size() const override { return size_; }
   timespec modified() const override { return deflated_.source->modified(); }
+  Verdict verdict() const override { return verdict_; }
 
   void ReadAt(uint64_t offset, std::span<std::byte> buffer) const override {
     if (buffer.empty()) return;
@@ -179,7 +184,9 @@ class InflatedSource final : public ByteSource {
       mine = decoded_ = promise.get_future().share();
     }
     try {
-      promise.set_value(Decode(deflated_, size_, crc_));
+      Decoded decoded = Decode(deflated_, size_, crc_);
+      if (crc_ != 0) verdict_ = decoded.damage.empty() ? Verdict::kRight : Verdict::kWrong;
+      promise.set_value(std::move(decoded));
     } catch (...) {
       {
         const std::scoped_lock lock(mutex_);
@@ -193,6 +200,7 @@ class InflatedSource final : public ByteSource {
   const Extent deflated_;
   const uint64_t size_;
   const uint32_t crc_;
+  mutable std::atomic<Verdict> verdict_;
 
   mutable std::mutex mutex_;
   mutable std::shared_future<Decoded> decoded_;  // Not valid before the first read.

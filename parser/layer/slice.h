@@ -19,6 +19,8 @@ class Slice final : public ByteSource {
   std::string name() const override { return extent_.source->name(); }
   uint64_t size() const override { return extent_.length; }
   timespec modified() const override { return extent_.source->modified(); }
+  Verdict verdict() const override { return extent_.source->verdict(); }
+  bool is_hole() const override { return extent_.source->is_hole(); }
 
   void ReadAt(uint64_t offset, std::span<std::byte> buffer) const override {
     assert(offset <= size() && buffer.size() <= size() - offset);

@@ -129,6 +129,8 @@ class StridedSource final : public ByteSource {
   std::string name() const override { return storage_.source->name(); }
   uint64_t size() const override { return size_; }
   timespec modified() const override { return storage_.source->modified(); }
+  Verdict verdict() const override { return storage_.source->verdict(); }
+  bool is_hole() const override { return storage_.source->is_hole(); }
 
   void ReadAt(uint64_t offset, std::span<std::byte> buffer) const override {
     assert(offset <= size_ && buffer.size() <= size_ - offset);

@@ -1,6 +1,10 @@
 #include "fs/log.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
 
 namespace ckptfs {
 namespace {
@@ -67,6 +71,27 @@ TEST(Log, TakesBracesInATextForBraces) {
 
 TEST(Log, KeepsSilentAboutSuccess) {
   EXPECT_EQ(OnStandardError([](Log& log) { log.Info("mounted"); }), "");
+}
+
+TEST(Log, SaysWhatTheUserHasAskedFor) {
+  EXPECT_EQ(OnStandardError([](Log& log) {
+              log.Notice("this is not asked for");
+              log.SetLeast(Log::Level::kNotice);
+              log.Notice("tensor 'w': its CRC32 is right");
+              log.Info("mounted");
+            }),
+            "ckptfs: tensor 'w': its CRC32 is right\n");
+}
+
+TEST(Log, LetsNoNumberOfNoticesKeepAnErrorOut) {
+  const std::string said = OnStandardError([](Log& log) {
+    log.SetLeast(Log::Level::kNotice);
+    for (uint64_t i = 0; i < 2 * RateLimit::kMostPerSecond; ++i) log.Notice("this is right");
+    log.Error("that is wrong");
+  });
+  constexpr int64_t kLines = 2 * RateLimit::kMostPerSecond + 1;
+  EXPECT_EQ(std::ranges::count(said, '\n'), kLines);
+  EXPECT_THAT(said, testing::EndsWith("ckptfs: that is wrong\n"));
 }
 
 TEST(Log, TellsMoreIfItIsTold) {

@@ -9,6 +9,7 @@
 #include "parser/error.h"
 #include "parser/layer/inflated.h"
 #include "parser/layer/slice.h"
+#include "parser/layer/verified.h"
 
 namespace ckptfs::torch {
 namespace {
@@ -21,8 +22,11 @@ zip::Directory ReadDirectory(const Extent& data, Budget& budget) try {
 
 }  // namespace
 
-Archive::Archive(Extent data, Budget& budget)
-    : data_(std::move(data)), directory_(ReadDirectory(data_, budget)) {
+Archive::Archive(Extent data, Budget& budget, std::shared_ptr<const Verification> verification)
+    : data_(std::move(data)),
+      budget_(budget),
+      verification_(std::move(verification)),
+      directory_(ReadDirectory(data_, budget)) {
   if (FindPickle()) {
     if (Find("constants.pkl") != nullptr) kind_ = Kind::kScript;
   } else {
@@ -88,20 +92,30 @@ Record Archive::Open(const std::string& record) const {
     opened.error = fmt::format("{}: {}", record, member->error);
     return opened;
   }
-  const uint64_t offset = data_.offset + member->data_offset;
-  if (member->method == zip::Method::kStored) {
-    opened.data = {data_.source, offset, member->size};
-    opened.is_in_file = true;
-  } else {
-    const Extent deflated = {data_.source, offset, member->compressed_size};
-    opened.data = {MakeInflated(deflated, member->size, member->crc), 0, member->size};
-  }
+  opened.is_in_file = member->method == zip::Method::kStored;
+  opened.data = {.source = SourceOf(*member, record),
+                 .offset = opened.is_in_file ? data_.offset + member->data_offset : 0,
+                 .length = member->size};
   return opened;
+}
+
+ByteSourcePtr Archive::SourceOf(const zip::Member& member, std::string_view record) const {
+  const bool is_stored = member.method == zip::Method::kStored;
+  if (is_stored && (verification_ == nullptr || member.crc == 0)) return data_.source;
+  if (const auto found = sources_.find(&member); found != sources_.end()) return found->second;
+  constexpr uint64_t kCost = 640;  // In bytes, of a source and of remembering it.
+  budget_.Charge(kCost);
+  const Extent data = {data_.source, data_.offset + member.data_offset, member.compressed_size};
+  const ByteSourcePtr source =
+      is_stored ? MakeVerified(data, {.crc32 = member.crc}, {},
+                               fmt::format("member {}", Quoted(record)), verification_)
+                : MakeInflated(data, member.size, member.crc);
+  return sources_.emplace(&member, source).first->second;
 }
 
 Record Archive::Require(const std::string& record) const {
   Record opened = Open(record);
-  if (!opened.error.empty()) throw Error(EBADMSG, opened.error);
+  if (!opened.error.empty()) throw Error(opened.error_code, opened.error);
   return opened;
 }
 

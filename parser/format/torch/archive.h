@@ -4,18 +4,22 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "parser/budget.h"
 #include "parser/byte_source.h"
 #include "parser/codec/zip.h"
 #include "parser/format/torch/storage.h"
+#include "parser/verification.h"
 
 namespace ckptfs::torch {
 
+// Belongs to one thread.
 class Archive {
  public:
   // What wrote an archive shows in the records it has.
@@ -27,9 +31,10 @@ class Archive {
     kOldExport,  // torch.export.save before 2.9: serialized_state_dict.pt, without a folder
   };
 
-  // Reads the directory of the archive that `data` is. What it keeps is charged to `budget`.
+  // Reads the directory of the archive that `data` is. What it keeps is charged to `budget`, which
+  // must outlive this. Members whose hash was recorded are checked if `verification` is not null.
   // Throws Error: EBADMSG and ENOTSUP for what is no archive of PyTorch, or not one alone.
-  Archive(Extent data, Budget& budget);
+  Archive(Extent data, Budget& budget, std::shared_ptr<const Verification> verification);
 
   Kind kind() const { return kind_; }
 
@@ -44,10 +49,12 @@ class Archive {
     return directory_.Find(prefix_ + std::string(record));
   }
 
-  // Where the bytes of a record are. Does not throw.
+  // Where the bytes of a record are: the same extent each time, so that tensors which share it can
+  // be seen to. What is wrong with it is its error. Throws Error(EFBIG) if that is too much to
+  // keep.
   Record Open(const std::string& record) const;
 
-  // The same, but throws Error(EBADMSG) if there is no such record, or it cannot be read.
+  // The same, but throws Error if there is no such record, or it cannot be read.
   Record Require(const std::string& record) const;
 
   // The bytes of a record that is read whole. Throws Error.
@@ -59,9 +66,13 @@ class Archive {
  private:
   bool FindPickle();
   void FindKind();
+  ByteSourcePtr SourceOf(const zip::Member& member, std::string_view record) const;
 
   Extent data_;
+  Budget& budget_;
+  std::shared_ptr<const Verification> verification_;
   zip::Directory directory_;
+  mutable std::unordered_map<const zip::Member*, ByteSourcePtr> sources_;  // That were made.
   std::string prefix_;
   Kind kind_ = Kind::kSaved;
 };

@@ -12,7 +12,6 @@
 
 #include <cerrno>
 #include <iterator>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "parser/damaged.h"
 #include "parser/error.h"
 #include "parser/format/torch/archives.h"
 #include "parser/format/torch/context.h"
@@ -59,7 +59,7 @@ class Section {
           Checkpoint& checkpoint)
       : archive_(archive),
         folder_(std::move(folder)),
-        storages_(reading.budget, [](std::string_view) { return Record(); }),
+        storages_(reading.budget, reading.sidecar, [](std::string_view) { return Record(); }),
         context_{.reading = reading, .storages = storages_, .is_big_endian = is_big_endian},
         checkpoint_(checkpoint) {}
 
@@ -75,7 +75,7 @@ class Section {
   Content ContentOf(const ExportedTensor& exported) {
     Tensor tensor;
     try {
-      const Record& record = RecordNamed(folder_ + exported.record);
+      const Record record = archive_.Require(folder_ + exported.record);
       if (exported.is_pickled) return Unpickled(record);
       Fill(exported, record, tensor);
       return tensor;
@@ -84,14 +84,6 @@ class Section {
       WarnOfDamage(exported.name, e, context_.budget, checkpoint_);
       return Damaged(std::move(tensor), e);
     }
-  }
-
-  // Opens each record once: tensors that share one that is deflated share what it decodes to.
-  const Record& RecordNamed(const std::string& name) {
-    if (const auto found = opened_.find(name); found != opened_.end()) return found->second;
-    Record record = archive_.Require(name);
-    context_.budget.Charge(sizeof(Record) + 2 * name.size() + 8 * sizeof(void*));
-    return opened_.emplace(name, std::move(record)).first->second;
   }
 
   // A tensor of a subclass, or an object.
@@ -133,7 +125,6 @@ class Section {
   const std::string folder_;
   Storages storages_;  // None: the records are found by their names.
   Context context_;
-  std::map<std::string, Record> opened_;  // By name.
   Checkpoint& checkpoint_;
 };
 
