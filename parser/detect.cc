@@ -54,9 +54,9 @@ Checkpoint Finished(Checkpoint checkpoint, std::string_view format) {
   return checkpoint;
 }
 
-Checkpoint ReadFile(const ByteSourcePtr& file, const Probe& probe) {
+Checkpoint ReadFile(const Source& source, const Probe& probe, const ReadOptions& options) {
   const Format* format = FormatOf(probe);
-  if (format != nullptr) return Finished(format->parse(file), format->name);
+  if (format != nullptr) return Finished(format->parse(source, options), format->name);
   const std::string_view what = Recognize(probe);
   Fail(ENOTSUP, "not a checkpoint in a format we know{}{}", what.empty() ? "" : ": ", what);
 }
@@ -67,6 +67,17 @@ bool IsCheckpoint(const Folder& folder, const std::string& name) try {
   return FormatOf(Sample(*file).probe()) != nullptr;
 } catch (const Error&) {
   return false;
+}
+
+// Takes those away that have the tensors of another one: see format/torch/sidecar.h. `names` are
+// sorted.
+void LeaveOutSidecars(std::vector<std::string>& names) {
+  constexpr std::string_view kEnding = ".tensors";
+  const std::vector<std::string> all = names;
+  std::erase_if(names, [&](const std::string& name) {
+    return name.ends_with(kEnding) &&
+           std::ranges::binary_search(all, name.substr(0, name.size() - kEnding.size()));
+  });
 }
 
 // The files of a checkpoint are called "model-00002-of-00003.safetensors". Returns whether `name`
@@ -84,9 +95,10 @@ bool IsOneOfSeveral(std::string_view name) {
 }
 
 // The only checkpoint in a folder.
-Checkpoint ReadOnly(const Folder& folder, const std::string& name) try {
-  const ByteSourcePtr file = folder.Open(name);
-  Checkpoint checkpoint = ReadFile(file, Sample(*file).probe());
+Checkpoint ReadOnly(const FolderPtr& folder, const std::string& name,
+                    const ReadOptions& options) try {
+  const Source source{.file = folder->Open(name), .folder = folder, .file_name = name};
+  Checkpoint checkpoint = ReadFile(source, Sample(*source.file).probe(), options);
   if (IsOneOfSeveral(name)) {
     checkpoint.warnings.push_back(fmt::format(
         "has {} alone, which is one of several files of a checkpoint, and no index of them",
@@ -98,17 +110,18 @@ Checkpoint ReadOnly(const Folder& folder, const std::string& name) try {
 }
 
 // Reads the checkpoint that `index` tells about.
-Checkpoint ReadAll(const FolderFormat& format, const Folder& folder, const std::string& index) try {
-  return Finished(format.parse(folder, index), format.name);
+Checkpoint ReadAll(const FolderFormat& format, const Folder& folder, const std::string& index,
+                   const ReadOptions& options) try {
+  return Finished(format.parse(folder, index, options), format.name);
 } catch (const Error& e) {
   throw WithContext(index, e);
 }
 
-Checkpoint ReadFolder(const Folder& folder) {
-  const std::vector<std::string> files = folder.List();
+Checkpoint ReadFolder(const FolderPtr& folder, const ReadOptions& options) {
+  const std::vector<std::string> files = folder->List();
   for (const FolderFormat* format : FolderFormats()) {
-    const std::string index = format->find(folder, files);
-    if (!index.empty()) return ReadAll(*format, folder, index);
+    const std::string index = format->find(*folder, files);
+    if (!index.empty()) return ReadAll(*format, *folder, index, options);
   }
   constexpr size_t kMostLookedAt = 1000;
   if (files.size() > kMostLookedAt) {
@@ -119,9 +132,10 @@ Checkpoint ReadFolder(const Folder& folder) {
   }
   std::vector<std::string> checkpoints;
   for (const std::string& name : files) {
-    if (!name.starts_with('.') && IsCheckpoint(folder, name)) checkpoints.push_back(name);
+    if (!name.starts_with('.') && IsCheckpoint(*folder, name)) checkpoints.push_back(name);
   }
-  if (checkpoints.size() == 1) return ReadOnly(folder, checkpoints.front());
+  LeaveOutSidecars(checkpoints);
+  if (checkpoints.size() == 1) return ReadOnly(folder, checkpoints.front(), options);
   if (checkpoints.empty()) {
     Fail(ENOTSUP, "is a directory without a checkpoint in a format we know{}{}",
          files.empty() ? "" : ", but with ", Listed(files));
@@ -132,23 +146,27 @@ Checkpoint ReadFolder(const Folder& folder) {
 
 }  // namespace
 
-Checkpoint ReadCheckpoint(const ByteSourcePtr& file) { return ReadCheckpoint(file, file->name()); }
+Checkpoint ReadCheckpoint(const ByteSourcePtr& file, const ReadOptions& options) {
+  return ReadCheckpoint(file, file->name(), options);
+}
 
-Checkpoint ReadCheckpoint(const ByteSourcePtr& file, std::string_view name) try {
-  return ReadFile(file, Sample(*file).probe());
+Checkpoint ReadCheckpoint(const ByteSourcePtr& file, std::string_view name,
+                          const ReadOptions& options) try {
+  return ReadFile({.file = file, .folder = nullptr, .file_name = ""}, Sample(*file).probe(),
+                  options);
 } catch (const Error& e) {
   throw WithContext(name, e);
 }
 
-Checkpoint ReadCheckpoint(const Source& source) try {
-  if (!source.file) return ReadFolder(*source.folder);
+Checkpoint ReadCheckpoint(const Source& source, const ReadOptions& options) try {
+  if (!source.file) return ReadFolder(source.folder, options);
   const Sample sample(*source.file);
   for (const FolderFormat* format : FolderFormats()) {
     if (source.folder && format->is_index(source.file_name, sample.probe())) {
-      return Finished(format->parse(*source.folder, source.file_name), format->name);
+      return Finished(format->parse(*source.folder, source.file_name, options), format->name);
     }
   }
-  Checkpoint checkpoint = ReadFile(source.file, sample.probe());
+  Checkpoint checkpoint = ReadFile(source, sample.probe(), options);
   if (IsOneOfSeveral(source.file_name)) {
     checkpoint.warnings.emplace_back(
         "is one of several files of a checkpoint: mount their directory to have all of it");

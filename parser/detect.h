@@ -7,18 +7,20 @@
 #include "parser/byte_source.h"
 #include "parser/checkpoint.h"
 #include "parser/folder.h"
+#include "parser/read_options.h"
 
 namespace ckptfs {
 
 // Detects the format of a file and reads its headers. The result is valid in the sense of Validate.
 // Throws Error; the message starts with the name of the file.
-Checkpoint ReadCheckpoint(const ByteSourcePtr& file);
+Checkpoint ReadCheckpoint(const ByteSourcePtr& file, const ReadOptions& options = {});
 
 // The same; in messages the file is called `name`.
-Checkpoint ReadCheckpoint(const ByteSourcePtr& file, std::string_view name);
+Checkpoint ReadCheckpoint(const ByteSourcePtr& file, std::string_view name,
+                          const ReadOptions& options = {});
 
 // The same of a file or a folder. A folder is a checkpoint in several files, or has one file that
 // is a checkpoint; a file may be the index of a checkpoint in several.
-Checkpoint ReadCheckpoint(const Source& source);
+Checkpoint ReadCheckpoint(const Source& source, const ReadOptions& options = {});
 
 }  // namespace ckptfs

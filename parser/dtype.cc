@@ -81,6 +81,7 @@ std::optional<Dtype> DtypeNamed(std::string_view name) {
 }
 
 uint64_t ByteSize(Dtype dtype, const std::vector<uint64_t>& shape) {
+  if (std::ranges::count(shape, uint64_t{0}) != 0) return 0;
   const unsigned per_item = ElementsPerItem(dtype);
   int64_t bytes = ItemSize(dtype);
   for (size_t i = 0; i < shape.size(); ++i) {

@@ -11,6 +11,7 @@
 #include "parser/byte_source.h"
 #include "parser/checkpoint.h"
 #include "parser/folder.h"
+#include "parser/read_options.h"
 
 namespace ckptfs {
 
@@ -32,9 +33,10 @@ struct Format {
   // Whether this looks like the format. Does no I/O and does not throw.
   bool (*matches)(const Probe& probe);
 
-  // Reads the headers; never reads tensor data. The caller validates the result, and sets its
-  // format to `name` if it has none. Throws Error.
-  Checkpoint (*parse)(const ByteSourcePtr& source);
+  // Reads the headers of `source`, which is a file; never reads tensor data, except to find out
+  // whether a key is the right one. The caller validates the result, and sets its format to `name`
+  // if it has none. Throws Error.
+  Checkpoint (*parse)(const Source& source, const ReadOptions& options);
 };
 
 // The format of a checkpoint in several files of one folder.
@@ -50,7 +52,7 @@ struct FolderFormat {
 
   // Reads the headers of all files that `index`, which is such a file, tells about. Damage of one
   // file is the error of its tensors. As for Format::parse; messages need not name the index.
-  Checkpoint (*parse)(const Folder& folder, const std::string& index);
+  Checkpoint (*parse)(const Folder& folder, const std::string& index, const ReadOptions& options);
 };
 
 // All formats, in the order in which they are tried. See parser/meson.build.

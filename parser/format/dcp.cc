@@ -174,11 +174,11 @@ void AddNotes(const Metadata& metadata, Budget& budget, Checkpoint& checkpoint) 
   }
 }
 
-Checkpoint Parse(const Folder& folder, const std::string& index) {
+Checkpoint Parse(const Folder& folder, const std::string& index, const ReadOptions& options) {
   Metadatas metadatas(folder, IndexesOf(folder, index));
   const Metadata& metadata = metadatas.metadata();
   const Files files(folder, metadata.files);
-  torch::Reading reading(metadatas.size() + files.size());
+  torch::Reading reading(metadatas.size() + files.size(), {}, options);
   Budget& budget = reading.budget;
   budget.Charge(metadatas.used());
   metadatas.AddGlobals(reading.globals);
@@ -202,7 +202,7 @@ Checkpoint Parse(const Folder& folder, const std::string& index) {
   if (left == 0 && !losses.empty()) throw Error(EBADMSG, losses.First());
   tree.Finish();
   losses.Tell(checkpoint);
-  reading.globals.Tell(checkpoint);
+  reading.Tell(checkpoint);
   return checkpoint;
 }
 

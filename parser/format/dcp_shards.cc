@@ -112,7 +112,7 @@ Content ContentOf(const Whole& whole, std::string_view index, const Names& files
   return AssembleTensor(whole.item, index, files, read, losses, budget);
 }
 
-Checkpoint Parse(const Folder& folder, const std::string& index) {
+Checkpoint Parse(const Folder& folder, const std::string& index, const ReadOptions& /*options*/) {
   const std::vector<std::string> names = FilesOf(folder.List());
   std::vector<ByteSourcePtr> sources;
   uint64_t size = 0;

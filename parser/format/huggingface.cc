@@ -73,11 +73,12 @@ Shard Open(const Folder& folder, const std::string& name) try {
   return {.file = nullptr, .error = {WithContext(name, e)}};
 }
 
-void Read(size_t number, const std::string& name, const Shard& shard, Merger& merger) {
+void Read(size_t number, const std::string& name, const Shard& shard, const ReadOptions& options,
+          Merger& merger) {
   if (!shard.file) return merger.AddBroken(number, shard.error.front());
   Checkpoint checkpoint;
   try {
-    checkpoint = ReadCheckpoint(shard.file, name);
+    checkpoint = ReadCheckpoint(shard.file, name, options);
   } catch (const Error& e) {
     if (IsLack(e.code())) throw;
     return merger.AddBroken(number, e);
@@ -85,7 +86,7 @@ void Read(size_t number, const std::string& name, const Shard& shard, Merger& me
   merger.Add(number, std::move(checkpoint));
 }
 
-Checkpoint Parse(const Folder& folder, const std::string& name) {
+Checkpoint Parse(const Folder& folder, const std::string& name, const ReadOptions& options) {
   const ByteSourcePtr file = folder.Open(name);
   Budget of_index = Budget::ForFile(file->size());
   const Index index = ReadIndex(*file, of_index);
@@ -98,7 +99,7 @@ Checkpoint Parse(const Folder& folder, const std::string& name) {
   // Each file has a budget of its own while it is read; what is left of all of them has this one.
   Budget budget = Budget::ForFile(size);
   Merger merger(index, budget);
-  for (size_t i = 0; i < shards.size(); ++i) Read(i, index.shards[i], shards[i], merger);
+  for (size_t i = 0; i < shards.size(); ++i) Read(i, index.shards[i], shards[i], options, merger);
   return merger.Finish();
 }
 

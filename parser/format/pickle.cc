@@ -18,7 +18,7 @@ Checkpoint ReadPlainPickle(const Extent& data, Reading& reading) {
   reading.budget.Charge(length);
   std::vector<std::byte> bytes(length);
   data.source->ReadAt(data.offset, bytes);
-  Storages storages(reading.budget, [](std::string_view) {
+  Storages storages(reading.budget, reading.sidecar, [](std::string_view) {
     return Record{.data = {},
                   .member = "",
                   .is_in_file = false,
@@ -67,10 +67,10 @@ bool Matches(const Probe& probe) {
          probe.tail.back() == std::byte{'.'};
 }
 
-Checkpoint Parse(const ByteSourcePtr& source) {
-  torch::Reading reading(source->size());
-  Checkpoint checkpoint = torch::ReadPlainPickle({source, 0, source->size()}, reading);
-  reading.globals.Tell(checkpoint);
+Checkpoint Parse(const Source& source, const ReadOptions& options) {
+  torch::Reading reading(source.file->size(), source, options);
+  Checkpoint checkpoint = torch::ReadPlainPickle({source.file, 0, source.file->size()}, reading);
+  reading.Tell(checkpoint);
   return checkpoint;
 }
 

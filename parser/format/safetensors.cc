@@ -72,7 +72,8 @@ void AddTied(const Header& header, const ByteSourcePtr& file, Budget& budget,
   }
 }
 
-Checkpoint Parse(const ByteSourcePtr& file) {
+Checkpoint Parse(const Source& source, const ReadOptions& /*options*/) {
+  const ByteSourcePtr& file = source.file;
   Budget budget = Budget::ForFile(file->size());
   const Header header = ReadHeader(*file, budget);
   Checkpoint checkpoint;

@@ -240,7 +240,8 @@ Checkpoint ReadLegacy(const Extent& data, Reading& reading) {
   const pickle::Graph of_keys = keys.Run("pickle 5", reading);
   Payload payload(stream.rest(), stream.position(), of_keys.root(), budget);
 
-  Storages storages(budget, [&](std::string_view key) { return payload.Find(key); });
+  Storages storages(budget, reading.sidecar,
+                    [&](std::string_view key) { return payload.Find(key); });
   Context context{
       .reading = reading,
       .storages = storages,
@@ -268,10 +269,10 @@ bool Matches(const Probe& probe) {
   return torch::IsLegacy({reinterpret_cast<const char*>(head.data()), head.size()});
 }
 
-Checkpoint Parse(const ByteSourcePtr& source) {
-  torch::Reading reading(source->size());
-  Checkpoint checkpoint = torch::ReadLegacy({source, 0, source->size()}, reading);
-  reading.globals.Tell(checkpoint);
+Checkpoint Parse(const Source& source, const ReadOptions& options) {
+  torch::Reading reading(source.file->size(), source, options);
+  Checkpoint checkpoint = torch::ReadLegacy({source.file, 0, source.file->size()}, reading);
+  reading.Tell(checkpoint);
   return checkpoint;
 }
 

@@ -281,7 +281,8 @@ Checkpoint ReadTar(const ByteSourcePtr& source, Reading& reading) {
   const Piece objects = Stream(MemberOf(source, members, "pickle"), budget).TakePickle("pickle");
   const Piece system = Stream(MemberOf(source, members, "sys_info"), budget).TakePickle("sys_info");
 
-  Storages storages(budget, [&](std::string_view key) { return tables.Find(key); });
+  Storages storages(budget, reading.sidecar,
+                    [&](std::string_view key) { return tables.Find(key); });
   Context context{.reading = reading,
                   .storages = storages,
                   .pickle = objects.bytes,
@@ -303,10 +304,10 @@ bool Matches(const Probe& probe) {
   return std::ranges::count(torch::kMembers, tar::FirstName(probe.head)) != 0;
 }
 
-Checkpoint Parse(const ByteSourcePtr& source) {
-  torch::Reading reading(source->size());
-  Checkpoint checkpoint = torch::ReadTar(source, reading);
-  reading.globals.Tell(checkpoint);
+Checkpoint Parse(const Source& source, const ReadOptions& options) {
+  torch::Reading reading(source.file->size(), source, options);
+  Checkpoint checkpoint = torch::ReadTar(source.file, reading);
+  reading.Tell(checkpoint);
   return checkpoint;
 }
 

@@ -42,7 +42,7 @@ void TellArchive(const Archive& archive, bool is_big_endian, Checkpoint& checkpo
 }  // namespace
 
 Checkpoint ReadZip(const Extent& data, Reading& reading) {
-  const Archive archive(data, reading.budget);
+  const Archive archive(data, reading.budget, reading.options.verification);
   const bool is_big_endian = archive.IsBigEndian(reading.budget);
   Checkpoint checkpoint;
   TellArchive(archive, is_big_endian, checkpoint);
@@ -78,10 +78,10 @@ bool Matches(const Probe& probe) {
   return head.starts_with(kLocalHeader) || zip::HasEndRecord(probe.tail);
 }
 
-Checkpoint Parse(const ByteSourcePtr& source) {
-  torch::Reading reading(source->size());
-  Checkpoint checkpoint = torch::ReadZip({source, 0, source->size()}, reading);
-  reading.globals.Tell(checkpoint);
+Checkpoint Parse(const Source& source, const ReadOptions& options) {
+  torch::Reading reading(source.file->size(), source, options);
+  Checkpoint checkpoint = torch::ReadZip({source.file, 0, source.file->size()}, reading);
+  reading.Tell(checkpoint);
   return checkpoint;
 }
 

@@ -301,7 +301,8 @@ class BrokenFrom final : public MemorySource {
 TEST(Legacy, LosesWhatCannotBeReadOnTheWay) {
   const std::string pickles = Pickles(Tensors(3), {"0", "1", "2"});
   const std::string file = pickles + Int64(4) + "aaaa" + Int64(4) + "bbbb" + Int64(4) + "cccc";
-  torch::Reading reading(file.size());
+  const ReadOptions options;
+  torch::Reading reading(file.size(), {}, options);
   const auto source = std::make_shared<BrokenFrom>(file, pickles.size() + 12);
   const Checkpoint checkpoint = torch::ReadLegacy({source, 0, file.size()}, reading);
   EXPECT_EQ(ReadString(TensorAt(checkpoint, "a").data), "aaaa");

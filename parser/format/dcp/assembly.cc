@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "parser/damaged.h"
 #include "parser/error.h"
-#include "parser/format/torch/view.h"
 #include "parser/json.h"
 #include "parser/layer/memory.h"
 
@@ -193,7 +193,7 @@ Content Assembly::Run() {
       return LostTensor(std::move(tensor), lost_[0].why);
     }
     const bool is_damaged = !tiling.is_complete || !lost_.empty();
-    if (is_damaged && tensor.data.length > torch::kMostForDamaged) {
+    if (is_damaged && tensor.data.length > kMostForDamaged) {
       Fail(EOVERFLOW, "of its {} bytes not all are there", tensor.data.length);
     }
     return Assembled(std::move(tensor), tiling);
@@ -217,7 +217,7 @@ Content LostTensor(Tensor tensor, std::string_view error) {
     tensor.data.length = ByteSize(tensor.dtype, tensor.shape);
   } catch (const Error&) {  // Then it has no size that a file could have.
   }
-  return torch::Damaged(std::move(tensor), Error(EBADMSG, error));
+  return Damaged(std::move(tensor), Error(EBADMSG, error));
 }
 
 Content LostValue(std::string_view error) {

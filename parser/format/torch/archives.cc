@@ -15,7 +15,7 @@ namespace ckptfs::torch {
 void AddPickleOf(const Archive& archive, const PickleOfArchive& which, Reading& reading,
                  Checkpoint& checkpoint) {
   const std::vector<std::byte> bytes = archive.Read(which.record, reading.budget);
-  Storages storages(reading.budget, [&](std::string_view key) {
+  Storages storages(reading.budget, reading.sidecar, [&](std::string_view key) {
     return archive.Open(fmt::format("{}{}{}", which.storages, key, which.suffix));
   });
   Context context{.reading = reading,

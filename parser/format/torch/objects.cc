@@ -10,6 +10,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "parser/damaged.h"
 #include "parser/error.h"
 #include "parser/format/torch/bare.h"
 #include "parser/format/torch/composite.h"
@@ -17,7 +18,6 @@
 #include "parser/format/torch/python.h"
 #include "parser/format/torch/tensor.h"
 #include "parser/format/torch/value.h"
-#include "parser/format/torch/view.h"
 #include "parser/json.h"
 
 namespace ckptfs::torch {
@@ -88,6 +88,8 @@ void Walk::ChargeTexts(const Tensor& tensor) {
 
 Content Walk::MakeDamaged(Tensor tensor, const Error& error) {
   ChargeTexts(tensor);
+  // That a key is missing is no damage, and the sidecar tells it once for all.
+  if (error.code() == ENOKEY) return Damaged(std::move(tensor), error);
   WarnOfDamage(path_, error, context_.budget, checkpoint_);
   if (!first_damage_) first_damage_ = WithContext("tensor " + Quoted(path_), error);
   return Damaged(std::move(tensor), error);
@@ -103,7 +105,8 @@ Content Walk::MakeTensor(const pickle::Value& value, bool is_integers) {
       FillTensor(value, context_, tensor);
     }
   } catch (const Error& e) {
-    if (e.code() == EFBIG) throw;  // The budget: it concerns all.
+    // The budget, a wrong key, a lack of memory: these concern all tensors.
+    if (e.code() == EFBIG || e.code() == EKEYREJECTED || IsLack(e.code())) throw;
     return MakeDamaged(std::move(tensor), e);
   }
   ChargeTexts(tensor);

@@ -4,20 +4,34 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "parser/budget.h"
+#include "parser/folder.h"
 #include "parser/format/torch/globals.h"
+#include "parser/format/torch/sidecar.h"
 #include "parser/layer/panel_cache.h"
+#include "parser/read_options.h"
 
 namespace ckptfs::torch {
 
 // Belongs to one thread.
 struct Reading {
-  // `size` is that of all files, in bytes.
-  explicit Reading(uint64_t size) : budget(Budget::ForFile(size)) {}
+  // `size` is that of all files, in bytes; `file` is what is read, if it is one file; `what_for`
+  // must outlive this.
+  Reading(uint64_t size, Source file, const ReadOptions& what_for)
+      : options(what_for), budget(Budget::ForFile(size)), sidecar(std::move(file), what_for) {}
 
+  // Adds to a whole checkpoint what was found out on the way.
+  void Tell(Checkpoint& checkpoint) const {
+    globals.Tell(checkpoint);
+    sidecar.Tell(checkpoint);
+  }
+
+  const ReadOptions& options;
   Budget budget;
   Globals globals{budget};
+  Sidecar sidecar;
 
   // What gathered tensors keep between reads; theirs long after this is gone.
   std::shared_ptr<PanelCache> panels = std::make_shared<PanelCache>();

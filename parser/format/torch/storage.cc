@@ -43,7 +43,8 @@ StorageId MakeId(StorageClass type, std::string_view key, std::string_view locat
           .location = Short(location, "location"),
           .elements = static_cast<uint64_t>(elements),
           .size = SizeOf(type, elements),
-          .view = {}};
+          .view = {},
+          .in_sidecar = {}};
 }
 
 // Takes what precedes `end` off the front of `text`, and `end` with it.
@@ -103,6 +104,40 @@ StorageId::View ViewOf(const StorageId& whole, const Value& metadata) {
   return view;
 }
 
+bool IsOfTensorizer(const Value& id) {
+  if (id.kind != Kind::kTuple || pickle::ItemsOf(id).empty()) return false;
+  const Value& writer = pickle::ItemsOf(id)[0];
+  return IsText(writer) && writer.text() == "TensorizerPickler";
+}
+
+// ('TensorizerPickler', 0, 'storage', index, dtype or None): see sidecar.h.
+StorageId IdOfTensorizer(std::span<const Value> parts) {
+  if (parts.size() < 3 || parts[1].kind != Kind::kInt || parts[1].integer != 0) {
+    Fail(EBADMSG, "its storage has a persistent id of tensorizer that is not of version 0");
+  }
+  if (parts.size() != 5 || !IsText(parts[2]) || parts[2].text() != "storage" ||
+      parts[3].kind != Kind::kInt || parts[3].integer < 0) {
+    Fail(EBADMSG,
+         "its storage has a persistent id of tensorizer that is not ('TensorizerPickler', "
+         "0, 'storage', index, dtype)");
+  }
+  StorageClass type{.dtype = Dtype::kUint8, .is_untyped = parts[4].kind == Kind::kNone};
+  if (!type.is_untyped) {
+    const auto dtype = DtypeOf(parts[4]);
+    if (!dtype || *dtype == Dtype::kOpaque)
+      Fail(EBADMSG, "its storage is of a type that we do not know");
+    type.dtype = *dtype;
+  }
+  const auto index = static_cast<uint64_t>(parts[3].integer);
+  return {.type = type,
+          .key = fmt::format("sidecar/{}/{}", index, type.is_untyped ? "bytes" : Name(type.dtype)),
+          .location = "cpu",
+          .elements = 0,
+          .size = 0,
+          .view = {},
+          .in_sidecar = index};
+}
+
 // Bytes may be seen as bytes under both classes that count bytes.
 bool CountsBytes(const StorageClass& type) {
   return type.is_untyped || type.dtype == Dtype::kUint8;
@@ -122,6 +157,7 @@ uint64_t CostOf(const StorageId& id) {
 StorageId StorageIdOf(const Value& persistent) {
   const Value& id = pickle::ItemsOf(persistent)[0];
   if (id.kind == Kind::kText) return IdOfText(id.text());
+  if (IsOfTensorizer(id)) return IdOfTensorizer(pickle::ItemsOf(id));
   const size_t count = id.kind == Kind::kTuple ? pickle::ItemsOf(id).size() : 0;
   if (count != 5 && count != 6) {
     Fail(EBADMSG, "its storage has a persistent id that is no tuple of 5 or 6");
@@ -146,11 +182,12 @@ StorageId StorageIdOf(const Value& persistent) {
   return whole;
 }
 
-const Storage& Storages::Whole(const StorageId& id) {
+const Storage& Storages::Whole(StorageId id) {
   const auto found = wholes_.find(id.key);
   if (found == wholes_.end()) {
     budget_.Charge(CostOf(id));
-    Record record = find_(id.key);
+    Record record = id.in_sidecar ? sidecar_.Find(*id.in_sidecar) : find_(id.key);
+    if (id.in_sidecar) id.size = record.data.length;
     if (record.error.empty() && record.data.length < id.size) {
       record.error = fmt::format("{} has {} bytes, but its storage needs {}", record.member,
                                  record.data.length, id.size);
@@ -160,7 +197,8 @@ const Storage& Storages::Whole(const StorageId& id) {
     return wholes_.emplace(id.key, std::move(storage)).first->second;
   }
   const Storage& storage = found->second;
-  if (!IsSame(storage.type, id.type) || storage.size != id.size) {
+  const bool has_size = id.in_sidecar || storage.size == id.size;
+  if (!IsSame(storage.type, id.type) || !has_size) {
     Fail(EBADMSG, "its storage {} is said to be {} bytes of {} here, but was {} bytes of {} before",
          Quoted(id.key), id.size, Name(id.type.dtype), storage.size, Name(storage.type.dtype));
   }

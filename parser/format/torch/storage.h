@@ -14,17 +14,11 @@
 #include "parser/budget.h"
 #include "parser/byte_source.h"
 #include "parser/codec/pickle.h"
+#include "parser/format/torch/record.h"
+#include "parser/format/torch/sidecar.h"
 #include "parser/format/torch/vocabulary.h"
 
 namespace ckptfs::torch {
-
-// The bytes of a storage, as its container has them.
-struct Record {
-  Extent data;
-  std::string member;       // What messages and meta.json call it: "data/0".
-  bool is_in_file = false;  // `data` is a range of the file, else of something decoded.
-  std::string error;        // Not empty: why it cannot be read; then `data` has no source.
-};
 
 // What a persistent id says of a storage.
 struct StorageId {
@@ -40,10 +34,15 @@ struct StorageId {
     uint64_t size = 0;    // In bytes.
   };
   std::optional<View> view;
+
+  // Set if the bytes are those of a tensor in the sidecar, which alone knows how many there are.
+  // The key then is one that no other storage has.
+  std::optional<uint64_t> in_sidecar;
 };
 
 // Understands `persistent`, a kPersistent. Throws Error(EBADMSG) if the id has not the form
-// ('storage', class, key, location, elements[, None or (view key, offset, elements)]).
+// ('storage', class, key, location, elements[, None or (view key, offset, elements)]), or that of
+// sidecar.h.
 StorageId StorageIdOf(const pickle::Value& persistent);
 
 // A storage as the first persistent id that names it describes it. PyTorch, too, takes the class
@@ -59,9 +58,10 @@ struct Storage {
 class Storages {
  public:
   // `find` looks up a record by the key of a storage. It does not throw: what is wrong with a
-  // record is its error. `budget`, which what is kept is charged to, must outlive this.
-  Storages(Budget& budget, std::function<Record(std::string_view key)> find)
-      : budget_(budget), find_(std::move(find)) {}
+  // record is its error. `budget`, which what is kept is charged to, and `sidecar` must outlive
+  // this.
+  Storages(Budget& budget, Sidecar& sidecar, std::function<Record(std::string_view key)> find)
+      : budget_(budget), sidecar_(sidecar), find_(std::move(find)) {}
 
   // Returns the storage that `persistent`, a kPersistent, names. It lives as long as this.
   // Throws Error: EBADMSG as StorageIdOf does, or if the id contradicts what another one says of
@@ -71,9 +71,10 @@ class Storages {
  private:
   using ViewKey = std::tuple<std::string, uint64_t, uint64_t>;  // Of the whole, offset, size.
 
-  const Storage& Whole(const StorageId& id);
+  const Storage& Whole(StorageId id);
 
   Budget& budget_;
+  Sidecar& sidecar_;
   std::function<Record(std::string_view key)> find_;
   std::map<std::string, Storage, std::less<>> wholes_;  // By key.
   std::map<ViewKey, Storage> views_;

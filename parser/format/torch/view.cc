@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "parser/json.h"
+#include "parser/error.h"
 
 namespace ckptfs::torch {
 namespace {
@@ -35,7 +35,7 @@ void SetData(const Storage& storage, uint64_t offset, const View& view, Context&
              Tensor& tensor) {
   const uint64_t length = tensor.data.length;
   const Record& record = storage.record;
-  if (!record.error.empty()) throw Error(EBADMSG, record.error);
+  if (!record.error.empty()) throw Error(record.error_code, record.error);
   uint64_t begin = 0;
   const bool is_beyond = __builtin_mul_overflow(offset, ItemSize(view.dtype), &begin) ||
                          (length > 0 && begin > storage.size);
@@ -84,36 +84,6 @@ void FillView(const Storage& storage, uint64_t offset, const View& view, Context
   }
   if (offset != 0) tensor.notes.emplace_back("storage_offset", std::to_string(offset));
   SetData(storage, offset, view, context, tensor);
-}
-
-void WarnOfDamage(std::string_view name, const Error& error, Budget& budget,
-                  Checkpoint& checkpoint) {
-  constexpr uint64_t kCopies = 4;  // Of the message in JSON, until meta.json tells it.
-  checkpoint.warnings.push_back(
-      fmt::format("tensor {}: {}: reading it will fail", Quoted(name), error.what()));
-  budget.Charge(checkpoint.warnings.back().size() + kCopies * json::String(error.what()).size());
-}
-
-Content Damaged(Tensor tensor, const Error& error) {
-  const bool has_size = [&] {
-    try {
-      return tensor.data.length == ByteSize(tensor.dtype, tensor.shape);
-    } catch (const Error&) {
-      return false;
-    }
-  }();
-  if (has_size && tensor.data.length <= kMostForDamaged) {
-    tensor.data = {.source = nullptr, .offset = 0, .length = tensor.data.length};
-    tensor.error = error.what();
-    tensor.is_in_file = false;
-    return tensor;
-  }
-  ckptfs::Value value{
-      .json = fmt::format(R"({{"class":"torch.Tensor","error":{}}})", json::String(error.what())),
-      .python_type = "tensor",
-      .notes = {}};
-  value.notes.emplace_back("error", json::String(error.what()));
-  return value;
 }
 
 }  // namespace ckptfs::torch

@@ -1,0 +1,178 @@
+// The format of tensorizer (https://github.com/coreweave/tensorizer): an index, and behind it the
+// tensors, each with a header of its own; see tensorizer/file_header.h.
+//
+// Nothing of a file is authenticated but encrypted data, and most is said twice, in the index and
+// in the header of a tensor. tensorizer believes the one or the other; here, both must agree, and
+// where they do not, that tensor cannot be read. What the index alone says, names and how many
+// there are, costs the file if it cannot be. We read what tensorizer cannot: tensors without
+// elements or data of the types that NumPy does not have.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <map>
+#include <memory_resource>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "parser/damaged.h"
+#include "parser/error.h"
+#include "parser/format.h"
+#include "parser/format/tensorizer/development.h"
+#include "parser/format/tensorizer/file_header.h"
+#include "parser/format/tensorizer/index.h"
+#include "parser/format/tensorizer/keys.h"
+#include "parser/format/tensorizer/name.h"
+#include "parser/format/tensorizer/tensor.h"
+#include "parser/format/tensorizer/tree.h"
+
+namespace ckptfs {
+namespace tensorizer {
+namespace {
+
+std::string Subject(const Entry& entry) { return "tensor " + Quoted(ShownName(entry.name)); }
+
+bool Matches(const Probe& probe) {
+  return probe.head.size() >= kMagic.size() &&
+         std::ranges::equal(probe.head.first(kMagic.size()), std::as_bytes(std::span(kMagic)));
+}
+
+// Bytes for chunks that are open, if all are of a usual size; else there is room for two.
+constexpr uint64_t kMemoryForChunks = uint64_t{16} << 20U;
+
+// Reads one file.
+class Reader {
+ public:
+  Reader(ByteSourcePtr file, const ReadOptions& options)
+      : file_(std::move(file)), options_(options), budget_(Budget::ForFile(file_->size())) {}
+
+  Checkpoint Read() {
+    header_ = ReadFileHeader(*file_);
+    index_ = ReadIndex(*file_, header_, budget_);
+    if (header_.is_unreleased()) RefuseDevelopmentLayout(*file_, index_);
+    TreeBuilder tree(checkpoint_.root, budget_);
+    for (const Entry& entry : index_.entries) places_.push_back(tree.Add(ReadName(entry.name)));
+    DescribeAll();
+    CheckRanges();
+    OpenAll();
+    tree.Finish();
+    AddNotes();
+    return std::move(checkpoint_);
+  }
+
+ private:
+  // A tensor whose header is right.
+  struct Good {
+    const Entry* entry;
+    Place place;
+    Described described;
+  };
+
+  void DescribeAll() {
+    for (size_t i = 0; i < index_.entries.size(); ++i) {
+      const Entry& entry = index_.entries[i];
+      budget_.Charge(2 * sizeof(Good));
+      Described described;
+      try {
+        Describe(entry, header_, file_, budget_, described);
+      } catch (const Error& e) {
+        if (e.code() == EFBIG || IsLack(e.code())) throw;
+        if (!first_damage_) first_damage_ = WithContext(Subject(entry), e);
+        WarnOfDamage(ShownName(entry.name), e, budget_, checkpoint_);
+        places_[i].member().content = Damaged(std::move(described.tensor), e);
+        continue;
+      }
+      has_bytes_ = has_bytes_ || described.tensor.data.length != 0;
+      good_.push_back({&entry, places_[i], std::move(described)});
+    }
+    if (first_damage_ && !has_bytes_) throw Error(*first_damage_);
+  }
+
+  // No two tensors have bytes in common.
+  void CheckRanges() {
+    std::pmr::vector<const Entry*> sorted(&budget_);
+    for (const Good& good : good_) sorted.push_back(good.entry);
+    std::ranges::sort(sorted, {}, &Entry::header_offset);
+    for (size_t i = 1; i < sorted.size(); ++i) {
+      const Entry& before = *sorted[i - 1];
+      if (const uint64_t end = before.data_offset + before.data_size;
+          sorted[i]->header_offset < end) {
+        Fail(EBADMSG, "{}: from byte {} on it overlaps {}, which ends at byte {}",
+             Subject(*sorted[i]), sorted[i]->header_offset, Subject(before), end);
+      }
+    }
+  }
+
+  void OpenAll() {
+    Keys keys(options_.ask_secret);
+    std::vector<SealedTensor> sealed;
+    uint64_t largest = 0;  // Chunk, in bytes.
+    for (const Good& good : good_) {
+      if (!good.described.encryption) continue;
+      budget_.Charge(2 * sizeof(SealedTensor));
+      sealed.push_back({good.described.tensor.data, *good.described.encryption});
+      largest = std::max(largest, good.described.encryption->chunk_size);
+    }
+    keys.Open(sealed);
+    const Opening opening{
+        .keys = keys,
+        .opened = std::make_shared<PanelCache>(std::max(kMemoryForChunks, 2 * largest)),
+        .verification = options_.verification};
+    std::map<std::string, std::vector<const Entry*>> without_key;  // By the reason.
+    for (Good& good : good_) {
+      Tensor tensor = Open(std::move(good.described), Subject(*good.entry), opening);
+      if (!tensor.error.empty()) {
+        budget_.Charge(2 * sizeof(void*) + 4 * tensor.error.size());
+        without_key[tensor.error].push_back(good.entry);
+      }
+      good.place.member().content = std::move(tensor);
+    }
+    for (const auto& [reason, entries] : without_key) WarnOfLackOfKey(reason, entries);
+  }
+
+  // One sentence, however many there are: usually they are all tensors of the file.
+  void WarnOfLackOfKey(const std::string& reason, const std::vector<const Entry*>& entries) {
+    const bool is_one = entries.size() == 1;
+    checkpoint_.warnings.push_back(
+        fmt::format("{}{}: {}: reading {} will fail", Subject(*entries[0]),
+                    is_one ? "" : fmt::format(" and {} more", entries.size() - 1), reason,
+                    is_one ? "it" : "them"));
+  }
+
+  void AddNotes() {
+    std::vector<Note>& notes = checkpoint_.notes;
+    notes.emplace_back("data_version", std::to_string(header_.version));
+    notes.emplace_back("feature_flags", std::to_string(header_.flags));
+    notes.emplace_back("tensor_count", std::to_string(header_.count));
+    notes.emplace_back("total_data_bytes", std::to_string(header_.data_bytes));
+    notes.emplace_back("encrypted", header_.is_encrypted ? "true" : "false");
+    notes.emplace_back("index_bytes", std::to_string(header_.index_size));
+  }
+
+  const ByteSourcePtr file_;
+  const ReadOptions& options_;
+  Budget budget_;
+  FileHeader header_;
+  Index index_;
+  std::vector<Place> places_;  // Of the entries of the index.
+  std::vector<Good> good_;
+  bool has_bytes_ = false;  // One of these.
+  std::optional<Error> first_damage_;
+  Checkpoint checkpoint_;
+};
+
+Checkpoint Parse(const Source& source, const ReadOptions& options) {
+  return Reader(source.file, options).Read();
+}
+
+}  // namespace
+}  // namespace tensorizer
+
+extern const Format tensorizer_format{
+    .name = "tensorizer", .matches = tensorizer::Matches, .parse = tensorizer::Parse};
+
+}  // namespace ckptfs

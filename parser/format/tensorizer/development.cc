@@ -1,0 +1,50 @@
+#include "parser/format/tensorizer/development.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdint>
+#include <string_view>
+
+#include "parser/byte_reader.h"
+#include "parser/error.h"
+
+namespace ckptfs::tensorizer {
+namespace {
+
+[[noreturn]] void Refuse(std::string_view what) {
+  Fail(ENOTSUP, "was written by an unreleased development version of tensorizer, {}", what);
+}
+
+}  // namespace
+
+void RefuseDevelopmentHead(const FileHeader& header, std::span<const std::byte> index) {
+  if (index.size() < kDevelopmentMark) return;
+  constexpr uint64_t kBlockSize = 45;
+  constexpr std::array kBlock = {std::byte{1}, std::byte{3}, std::byte{1}};
+  const auto index_begin =
+      ByteReader("layout", index.subspan(kBlock.size())).Read<uint64_t>("start of the index");
+  if (header.index_size == kBlockSize && index_begin == FileHeader::kSize + kBlockSize &&
+      std::ranges::equal(index.first(kBlock.size()), kBlock)) {
+    Refuse("whose offsets are relative");
+  }
+  // A name of 1 or 5 bytes that begins with NUL would look so, too; nobody has such.
+  const auto tag = ByteReader("index", index).Read<uint32_t>("tag");
+  if (tag == 1 || tag == 5) Refuse("whose index has tags but no flag that says so");
+}
+
+void RefuseDevelopmentLayout(const ByteSource& file, const Index& index) {
+  for (const Entry& entry : index.entries) {
+    std::array<std::byte, sizeof(uint64_t)> bytes = {};
+    if (entry.header_offset > file.size() || bytes.size() > file.size() - entry.header_offset) {
+      continue;
+    }
+    file.ReadAt(entry.header_offset, bytes);
+    const auto size = ByteReader("tensor header", bytes).Read<uint64_t>("size");
+    if (entry.data_offset - entry.header_offset != size) {
+      Refuse("whose data does not lie behind its headers");
+    }
+  }
+}
+
+}  // namespace ckptfs::tensorizer

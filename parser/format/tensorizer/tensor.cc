@@ -1,0 +1,175 @@
+#include "parser/format/tensorizer/tensor.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "parser/error.h"
+#include "parser/format/tensorizer/dtypes.h"
+#include "parser/format/tensorizer/encryption_section.h"
+#include "parser/format/tensorizer/tensor_header.h"
+#include "parser/json.h"
+#include "parser/layer/sealed.h"
+#include "parser/layer/zeros.h"
+
+namespace ckptfs::tensorizer {
+namespace {
+
+constexpr uint64_t kMostZeros = uint64_t{1} << 44U;  // Bytes of a tensor without data.
+
+// Elements of a shape times their size; in bytes.
+uint64_t SizeOf(const std::vector<uint64_t>& shape, uint64_t size) {
+  if (std::ranges::count(shape, uint64_t{0}) != 0) return 0;
+  for (const uint64_t count : shape) {
+    if (__builtin_mul_overflow(size, count, &size)) {
+      Fail(EOVERFLOW, "its shape needs more than 2^64 bytes");
+    }
+  }
+  return size;
+}
+
+// Sets what the index tells: type, shape and length. What PyTorch has no type for is bytes.
+void SetShape(const Entry& entry, const StoredDtype& stored, Tensor& tensor) {
+  tensor.dtype = stored.dtype;
+  if (stored.dtype != Dtype::kOpaque) {
+    tensor.shape = entry.shape;
+  } else {
+    tensor.foreign_dtype = stored.foreign;
+    tensor.shape = {stored.size ? SizeOf(entry.shape, *stored.size) : entry.data_size};
+    tensor.notes.emplace_back("stored_dtype", json::String(entry.dtype));
+    tensor.notes.emplace_back("stored_shape", fmt::format("[{}]", fmt::join(entry.shape, ",")));
+  }
+  tensor.data.length = ByteSize(tensor.dtype, tensor.shape);
+}
+
+// Whether the tensor has no data, and is zeros in its place. Throws Error if it cannot have as much
+// data as it has.
+bool IsMeta(const Entry& entry, const StoredDtype& stored, const Tensor& tensor) {
+  if (stored.is_object) Fail(EBADMSG, "is an array of Python objects, whose bytes are addresses");
+  const uint64_t length = tensor.data.length;
+  if (entry.data_size != 0) {
+    if (entry.data_size == length) return false;
+    Fail(EBADMSG, "has {} bytes, but its dtype and shape need {}", entry.data_size, length);
+  }
+  if (!stored.size && SizeOf(entry.shape, 1) != 0) {
+    Fail(EBADMSG, "has no data, and its dtype {} does not tell how many zeros that means",
+         Quoted(entry.dtype));
+  }
+  if (length > kMostZeros) {
+    Fail(EOVERFLOW, "is {} zeros without data, but {} are the most", length, kMostZeros);
+  }
+  return length != 0;
+}
+
+std::string Hex(std::span<const std::byte> bytes) {
+  std::string hex;
+  for (const std::byte b : bytes) hex += fmt::format("{:02x}", std::to_integer<unsigned>(b));
+  return hex;
+}
+
+std::string JsonOf(const Hashes& hashes) {
+  std::vector<Note> members;
+  if (hashes.crc32) members.emplace_back("crc32", fmt::format("\"{:08x}\"", *hashes.crc32));
+  if (hashes.sha256) members.emplace_back("sha256", fmt::format("\"{}\"", Hex(*hashes.sha256)));
+  return json::Object(members);
+}
+
+std::string JsonOf(const KeyDerivation& derivation) {
+  return fmt::format(R"({{"method":"argon2id","passes":{},"memory":{},"salt":"{}"}})",
+                     derivation.passes, derivation.memory, Hex(derivation.salt));
+}
+
+std::string JsonOf(const Encryption& encryption, uint64_t data_offset) {
+  std::vector<Note> members = {
+      {"cipher", "\"xsalsa20-poly1305\""},
+      {"chunk_size", std::to_string(encryption.chunk_size)},
+      {"chunks", std::to_string(encryption.macs.length / Sealing::kMacSize)},
+      {"data_offset", std::to_string(data_offset)}};
+  if (encryption.derivation) {
+    members.emplace_back("key_derivation", JsonOf(*encryption.derivation));
+  }
+  return json::Object(members);
+}
+
+void AddNotes(const Entry& entry, const TensorHeader& header, Described& described) {
+  constexpr std::array<std::string_view, 3> kKinds = {"\"parameter\"", "\"buffer\"",
+                                                      "\"state_dict\""};
+  std::vector<Note>& notes = described.tensor.notes;
+  notes.emplace_back("kind", kKinds.at(static_cast<size_t>(entry.kind)));
+  if (entry.kind != Kind::kStateDict) {
+    notes.emplace_back("module_index", std::to_string(header.module));
+  }
+  if (header.hashes.crc32 || header.hashes.sha256) {
+    notes.emplace_back("hashes", JsonOf(header.hashes));
+  }
+  if (described.encryption) {
+    notes.emplace_back("encryption", JsonOf(*described.encryption, entry.data_offset));
+  }
+}
+
+// Notes are there once more when meta.json tells them.
+uint64_t CostOf(const Described& described) {
+  uint64_t cost = described.hashed.size() + 2 * described.tensor.foreign_dtype.size();
+  for (const auto& [name, json] : described.tensor.notes) cost += sizeof(Note) + 2 * json.size();
+  return cost;
+}
+
+}  // namespace
+
+void Describe(const Entry& entry, const FileHeader& header, const ByteSourcePtr& file,
+              Budget& budget, Described& described) {
+  Tensor& tensor = described.tensor;
+  const StoredDtype stored = ReadDtype(entry.dtype);
+  SetShape(entry, stored, tensor);
+  TensorHeader read = ReadTensorHeader(file, header, entry, budget);
+  const bool is_meta = IsMeta(entry, stored, tensor);
+  if (read.encryption) {
+    described.encryption = ReadEncryption(*read.encryption, entry.data_size);
+    if (!described.encryption && entry.data_size != 0) {
+      Fail(EBADMSG, "has data that is not encrypted, in a file that is");
+    }
+    if (entry.data_size == 0) described.encryption.reset();
+  }
+  AddNotes(entry, read, described);
+  if (is_meta) {
+    tensor.notes.emplace_back("meta", "true");
+    tensor.data.source = std::make_shared<Zeros>(tensor.data.length);
+  } else {
+    tensor.data = {file, entry.data_offset, entry.data_size};
+    tensor.is_in_file = !described.encryption;
+    if (tensor.is_in_file) tensor.file_offset = entry.data_offset;
+    described.hashes = read.hashes;
+    described.hashed = std::move(read.hashed);
+  }
+  budget.Charge(CostOf(described));
+}
+
+Tensor Open(Described described, const std::string& name, const Opening& opening) {
+  Tensor& tensor = described.tensor;
+  if (described.encryption) {
+    const Encryption& encryption = *described.encryption;
+    const auto key = opening.keys.KeyFor(encryption);
+    if (!key) {
+      tensor.error = opening.keys.NoKeyReason(encryption);
+      tensor.error_code = ENOKEY;
+      return std::move(tensor);
+    }
+    ByteSourcePtr plain = MakeSealed(tensor.data, SealingOf(encryption), key, opening.opened);
+    tensor.data = {std::move(plain), 0, tensor.data.length};
+  }
+  const bool is_meta = tensor.data.source->is_hole();
+  if (opening.verification && !is_meta) {
+    tensor.data.source =
+        MakeVerified(tensor.data, described.hashes, described.hashed, name, opening.verification);
+  }
+  return std::move(tensor);
+}
+
+}  // namespace ckptfs::tensorizer

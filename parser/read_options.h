@@ -1,0 +1,23 @@
+// What a user may want of the reading of a checkpoint.
+
+#pragma once
+
+#include <memory>
+
+#include "parser/byte_source.h"
+#include "parser/secret.h"
+#include "parser/verification.h"
+
+namespace ckptfs {
+
+struct ReadOptions {
+  AskSecret ask_secret;  // May be empty: there is no secret.
+
+  // Null: bytes are not checked against hashes. What is read keeps it.
+  std::shared_ptr<const Verification> verification;
+
+  // The file with the tensors of a checkpoint whose own file has none; null: it lies beside it.
+  ByteSourcePtr sidecar;
+};
+
+}  // namespace ckptfs

@@ -1,0 +1,43 @@
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "parser/checkpoint.h"
+#include "parser/detect.h"
+#include "parser/error.h"
+#include "parser/layer/memory.h"
+#include "tests/support/reading.h"
+
+namespace {
+
+// The key of the seeds that are encrypted: the bytes from 0 on.
+std::shared_ptr<const ckptfs::Secret> AskKey(bool /*takes_passphrase*/) {
+  ckptfs::SecretBytes key(32);
+  uint8_t next = 0;
+  for (std::byte& byte : key.bytes()) byte = std::byte{next++};
+  return std::make_shared<ckptfs::Secret>(
+      ckptfs::Secret{ckptfs::Secret::Kind::kKey, std::move(key), "key_file"});
+}
+
+void Read(const std::string& file, const ckptfs::ReadOptions& options) try {
+  const ckptfs::Checkpoint checkpoint =
+      ckptfs::ReadCheckpoint(std::make_shared<ckptfs::MemorySource>(file), options);
+  ckptfs::ReadTensors(checkpoint.root);
+} catch (const ckptfs::Error&) {
+}
+
+}  // namespace
+
+// Any file either is a checkpoint whose every tensor can be read or fails, with a key and without,
+// or throws Error; anything else is a bug.
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string file(reinterpret_cast<const char*>(data), size);
+  Read(file, {});
+  const auto report = [](std::string_view, ckptfs::Verdict, std::string_view) {};
+  Read(file, {.ask_secret = AskKey,
+              .verification = std::make_shared<ckptfs::Verification>(
+                  ckptfs::Verification{.is_enforced = true, .report = report})});
+  return 0;
+}
