@@ -10,6 +10,7 @@
 #include <exception>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <new>
 #include <span>
 #include <string>
@@ -20,6 +21,7 @@
 #include "fs/log.h"
 #include "fs/mountpoint.h"
 #include "fs/options.h"
+#include "fs/secrets.h"
 #include "fs/session.h"
 #include "fs/strict.h"
 #include "fs/tensordict.h"
@@ -31,7 +33,7 @@ namespace ckptfs {
 namespace {
 
 // What is being done.
-enum class Step { kStart, kCommandLine, kMountpoint, kOpen, kParse, kMount, kServe };
+enum class Step { kStart, kCommandLine, kMountpoint, kSecret, kOpen, kParse, kMount, kServe };
 
 ExitCode ExitCodeOf(Step step, int error) {
   if (error == ENOMEM) return ExitCode::kUnexpected;
@@ -43,6 +45,8 @@ ExitCode ExitCodeOf(Step step, int error) {
       return ExitCode::kUsage;
     case Step::kMountpoint:
       return ExitCode::kMountpoint;
+    case Step::kSecret:
+      return error == EINVAL ? ExitCode::kUsage : ExitCode::kSource;
     case Step::kOpen:
       return ExitCode::kSource;
     case Step::kMount:
@@ -58,7 +62,9 @@ ExitCode ExitCodeOf(Step step, int error) {
     case ENAMETOOLONG:
       return ExitCode::kTooLarge;
     case EACCES:
+    case EKEYREJECTED:
     case ENOENT:
+    case ENOKEY:
     case ESTALE:
     case ETIMEDOUT:
       return ExitCode::kSource;
@@ -105,9 +111,33 @@ void TellWarnings(Log& log, const std::string& source, const std::vector<std::st
   }
 }
 
-Tree ReadTree(const Source& source, const Options& options, Log& log) {
-  Checkpoint checkpoint = ReadCheckpoint(source);
+// What shall be done about hashes; null if nothing.
+std::shared_ptr<const Verification> VerificationFor(Verify verify, Log& log) {
+  if (verify == Verify::kOff) return nullptr;
+  const auto report = [&log](std::string_view what, Verdict verdict, std::string_view found) {
+    const auto level = verdict == Verdict::kRight ? Log::Level::kNotice : Log::Level::kError;
+    log.Say(level, fmt::format("{}: {}", what, found));
+  };
+  return std::make_shared<Verification>(
+      Verification{.is_enforced = verify == Verify::kEnforce, .report = report});
+}
+
+ByteSourcePtr OpenSidecar(const std::string& uri) {
+  Source source = OpenSource(uri);
+  if (!source.file) Fail(EISDIR, "{}: is a directory, but a sidecar is a file", Redacted(uri));
+  return std::move(source.file);
+}
+
+Tree ReadTree(const Source& source, const ByteSourcePtr& sidecar, const Options& options,
+              Secrets secrets, Log& log) {
+  Checkpoint checkpoint = ReadCheckpoint(
+      source, {.ask_secret = [&](bool takes_passphrase) { return secrets.Get(takes_passphrase); },
+               .verification = VerificationFor(options.verify, log),
+               .sidecar = sidecar});
   if (options.strict) CheckWhole(checkpoint, source.name());
+  if (const std::string option = secrets.UnneededOption(); !option.empty()) {
+    log.Warning("{}: {} is not needed: nothing is encrypted", source.name(), option);
+  }
   TellWarnings(log, source.name(), checkpoint.warnings);
   return LayOut(std::move(checkpoint), {.is_flat = options.flat,
                                         .has_attributes = options.xattr,
@@ -122,18 +152,23 @@ std::string NameInMountTable(const std::string& source) {
 }
 
 int Serve(const Options& options, Log& log, const std::function<void()>& mounted) {
-  Step step = Step::kOpen;
+  Step step = Step::kSecret;
   return Guard(log, step, [&] {
+    // Here, and not in the caller: locked memory is not inherited.
+    Secrets secrets(options);
+    step = Step::kOpen;
     Source source;
+    ByteSourcePtr sidecar;
     try {
       source = OpenSource(options.source);
+      if (!options.sidecar.empty()) sidecar = OpenSidecar(options.sidecar);
     } catch (const Error& e) {
       if (!options.no_fail || e.code() != ENOENT) throw;
       log.Warning("{}; nothing is mounted, as nofail wants", e.what());
       return 0;
     }
     step = Step::kParse;
-    const Tree tree = ReadTree(source, options, log);
+    const Tree tree = ReadTree(source, sidecar, options, std::move(secrets), log);
     step = Step::kMount;
     CheckFuse();
     if (options.is_fake) return 0;
@@ -143,6 +178,8 @@ int Serve(const Options& options, Log& log, const std::function<void()>& mounted
     step = Step::kServe;
     log.Info("mounted on {}", options.mountpoint);
     mounted();
+    // Not before: that the parts which are read for the mount are right is no news.
+    if (options.verify != Verify::kOff && !options.debug) log.SetLeast(Log::Level::kNotice);
     session.Run();
     log.Info("unmounted from {}", options.mountpoint);
     return 0;

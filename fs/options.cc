@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <charconv>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "parser/error.h"
@@ -76,6 +77,40 @@ constexpr MountValue kMountValues[] = {
     {"gid", "group of all files", 10, kMostId, [](Options& o, uint32_t n) { o.gid = n; }},
     {"umask", "permissions that nobody has, in octal", 8, 0777,
      [](Options& o, uint32_t n) { o.umask = n; }},
+};
+
+struct MountText {
+  std::string_view name;
+  std::string_view value;  // As the help shows it: "FILE".
+  std::string_view help;
+  void (*set)(Options& options, std::string_view text);
+};
+
+void SetVerify(Options& options, std::string_view text) {
+  constexpr std::pair<std::string_view, Verify> kWords[] = {
+      {"off", Verify::kOff}, {"warn", Verify::kWarn}, {"enforce", Verify::kEnforce}};
+  const auto found = std::ranges::find(kWords, text, &std::pair<std::string_view, Verify>::first);
+  if (found == std::end(kWords)) {
+    Fail(EINVAL, "option verify: needs off, warn or enforce, got {}", Quoted(text));
+  }
+  options.verify = found->second;
+}
+
+void SetFile(std::string& file, std::string_view option, std::string_view text) {
+  if (text.empty()) Fail(EINVAL, "option {}: needs the name of a file", option);
+  file = text;
+}
+
+constexpr MountText kMountTexts[] = {
+    {"key_file", "FILE", "the key of an encrypted checkpoint: 32 bytes",
+     [](Options& o, std::string_view text) { SetFile(o.key_file, "key_file", text); }},
+    {"passphrase_file", "FILE", "the passphrase of an encrypted checkpoint",
+     [](Options& o, std::string_view text) {
+       SetFile(o.passphrase_file, "passphrase_file", text);
+     }},
+    {"sidecar", "FILE", "where tensorizer.torch_compat has put the tensors",
+     [](Options& o, std::string_view text) { SetFile(o.sidecar, "sidecar", text); }},
+    {"verify", "HOW", "check what is read by its hashes: off, warn or enforce", SetVerify},
 };
 
 // What mount(8), fstab(5) and FUSE know and what changes nothing here: the mount is read-only,
@@ -144,6 +179,9 @@ void SetMountOption(Options& options, std::string_view word) {
   } else if (const auto* value = std::ranges::find(kMountValues, name, &MountValue::name);
              value != std::end(kMountValues)) {
     SetNumber(options, *value, word.substr(std::min(equals + 1, word.size())));
+  } else if (const auto* text = std::ranges::find(kMountTexts, name, &MountText::name);
+             text != std::end(kMountTexts)) {
+    text->set(options, word.substr(std::min(equals + 1, word.size())));
   } else if (!name.starts_with("x-") && std::ranges::count(kIgnored, name) == 0) {
     Fail(EINVAL, "there is no option {}", Quoted(name));
   }
@@ -175,6 +213,9 @@ class Parser {
       } else {
         SetLetters(argument.substr(1));
       }
+    }
+    if (!options_.key_file.empty() && !options_.passphrase_file.empty()) {
+      Fail(EINVAL, "options key_file and passphrase_file: a checkpoint has one of them");
     }
     if (!options_.help && !options_.version) TakeOperands();
     return std::move(options_);
@@ -252,7 +293,7 @@ std::string Usage() {
       "Shows a checkpoint as a directory of raw tensor files, without unpacking it.\n"
       "Unmount with: fusermount3 -u MOUNTPOINT\n\n";
   const auto add = [&](std::string_view name, std::string_view help) {
-    text += fmt::format("  {:<18} {}\n", name, help);
+    text += fmt::format("  {:<24} {}\n", name, help);
   };
   for (const Switch& option : kSwitches) {
     const auto is_long = !option.long_name.empty();
@@ -264,6 +305,9 @@ std::string Usage() {
   }
   for (const MountValue& option : kMountValues) {
     add(fmt::format("-o {}=N", option.name), option.help);
+  }
+  for (const MountText& option : kMountTexts) {
+    add(fmt::format("-o {}={}", option.name, option.value), option.help);
   }
   text += "\nexit status:\n";
   for (const ExitStatus& status : kExitStatuses) {

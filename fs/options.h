@@ -4,12 +4,20 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 
 namespace ckptfs {
+
+// What -o verify= says of bytes that have hashes in the checkpoint.
+enum class Verify : uint8_t {
+  kOff,      // They are not checked.
+  kWarn,     // Those that are read are, and what is found is told.
+  kEnforce,  // What is wrong cannot be read, either.
+};
 
 struct Options {
   std::string source;
@@ -29,6 +37,10 @@ struct Options {
   std::optional<uid_t> uid;  // Owner of all files; else the user who mounts.
   std::optional<gid_t> gid;
   mode_t umask = 0;  // Taken away from r-xr-xr-x and r--r--r--.
+  Verify verify = Verify::kOff;
+  std::string key_file;         // With the key of an encrypted checkpoint, ...
+  std::string passphrase_file;  // ... or with its passphrase; empty: there is none.
+  std::string sidecar;          // The file with its tensors; empty: it lies beside it.
 };
 
 // What the program ends with, so that a script knows which kind of mistake was made.

@@ -48,6 +48,8 @@ TEST(Options, AreOffUnlessTheyAreGiven) {
   EXPECT_FALSE(options.uid.has_value());
   EXPECT_FALSE(options.gid.has_value());
   EXPECT_EQ(options.umask, 0U);
+  EXPECT_EQ(options.key_file, "");
+  EXPECT_EQ(options.passphrase_file, "");
 }
 
 TEST(Options, LettersMayShareAWord) {
@@ -69,11 +71,32 @@ TEST(Options, EachListAddsToTheOnesBefore) {
 
 TEST(Options, MayAskForAllTensorsToBeSound) { EXPECT_TRUE(ParseList("strict").strict); }
 
+TEST(Options, TellWhatToDoAboutHashes) {
+  EXPECT_EQ(Parse({"m.pth", "/mnt"}).verify, Verify::kOff);
+  EXPECT_EQ(ParseList("verify=off").verify, Verify::kOff);
+  EXPECT_EQ(ParseList("verify=warn").verify, Verify::kWarn);
+  EXPECT_EQ(ParseList("verify=enforce").verify, Verify::kEnforce);
+  EXPECT_EQ(ParseList("verify=enforce,verify=warn").verify, Verify::kWarn);
+}
+
+TEST(Options, RefuseToCheckHashesInAnUnknownWay) {
+  EXPECT_THAT([] { ParseList("verify=maybe"); },
+              ThrowsMessage<Error>(
+                  "option verify: needs off, warn or enforce, got 'maybe'; see ckptfs -h"));
+}
+
 TEST(Options, TellTheOwnerInDecimalAndThePermissionsInOctal) {
   const Options options = ParseList("uid=1000,gid=0,umask=027");
   EXPECT_EQ(options.uid, 1000U);
   EXPECT_EQ(options.gid, 0U);
   EXPECT_EQ(options.umask, 027U);
+}
+
+TEST(Options, NameTheFileOfAKey) { EXPECT_EQ(ParseList("key_file=/a=b\\,c").key_file, "/a=b,c"); }
+
+TEST(Options, NameTheFileOfAPassphrase) {
+  EXPECT_EQ(ParseList("passphrase_file=/dev/fd/3").passphrase_file, "/dev/fd/3");
+  EXPECT_EQ(ParseList("sidecar=a.tensors").sidecar, "a.tensors");
 }
 
 TEST(Options, EndAtTwoDashes) {
@@ -183,6 +206,23 @@ TEST(Options, RefusePermissionsThatAreTooMany) {
                   "option umask: needs an octal number from 0 to 777, got '1000'; see ckptfs -h"));
 }
 
+TEST(Options, RefuseAFileOfAKeyWithoutAName) {
+  EXPECT_THAT([] { ParseList("key_file"); },
+              ThrowsMessage<Error>("option key_file: needs the name of a file; see ckptfs -h"));
+}
+
+TEST(Options, RefuseAFileOfAPassphraseWithoutAName) {
+  EXPECT_THAT(
+      [] { ParseList("passphrase_file="); },
+      ThrowsMessage<Error>("option passphrase_file: needs the name of a file; see ckptfs -h"));
+}
+
+TEST(Options, RefuseAKeyAndAPassphrase) {
+  EXPECT_THAT([] { ParseList("key_file=a,passphrase_file=b"); },
+              ThrowsMessage<Error>("options key_file and passphrase_file: a checkpoint has one of "
+                                   "them; see ckptfs -h"));
+}
+
 TEST(Options, CountTheOperands) {
   EXPECT_THAT(
       [] { Parse({"m.pth"}); },
@@ -225,31 +265,35 @@ TEST(Options, AreInTheUsage) {
 Shows a checkpoint as a directory of raw tensor files, without unpacking it.
 Unmount with: fusermount3 -u MOUNTPOINT
 
-  -f                 stay in the foreground
-  -d                 stay in the foreground and tell every request
-  -h, --help         print this and exit
-  -V, --version      print the version and exit
-  -o flat            do not make directories of the dots in names
-  -o xattr           tell dtype, shape and more as extended attributes
-  -o strict          do not mount if a tensor is damaged or missing
-  -o allow_other     let other users read the mount
-  -o auto_unmount    unmount even if ckptfs is killed
-  -o nonempty        mount over files or over another mount
-  -o nofail          a missing checkpoint is no failure
-  -o uid=N           owner of all files
-  -o gid=N           group of all files
-  -o umask=N         permissions that nobody has, in octal
+  -f                       stay in the foreground
+  -d                       stay in the foreground and tell every request
+  -h, --help               print this and exit
+  -V, --version            print the version and exit
+  -o flat                  do not make directories of the dots in names
+  -o xattr                 tell dtype, shape and more as extended attributes
+  -o strict                do not mount if a tensor is damaged or missing
+  -o allow_other           let other users read the mount
+  -o auto_unmount          unmount even if ckptfs is killed
+  -o nonempty              mount over files or over another mount
+  -o nofail                a missing checkpoint is no failure
+  -o uid=N                 owner of all files
+  -o gid=N                 group of all files
+  -o umask=N               permissions that nobody has, in octal
+  -o key_file=FILE         the key of an encrypted checkpoint: 32 bytes
+  -o passphrase_file=FILE  the passphrase of an encrypted checkpoint
+  -o sidecar=FILE          where tensorizer.torch_compat has put the tensors
+  -o verify=HOW            check what is read by its hashes: off, warn or enforce
 
 exit status:
-  0                  mounted
-  1                  something unexpected, such as lack of memory
-  2                  the command line is wrong
-  3                  the checkpoint cannot be opened or read
-  4                  it is no checkpoint in a format that ckptfs knows
-  5                  the checkpoint is damaged
-  6                  the checkpoint exceeds a limit
-  7                  the mount point cannot be used
-  8                  FUSE is not there, or the mount is not permitted
+  0                        mounted
+  1                        something unexpected, such as lack of memory
+  2                        the command line is wrong
+  3                        the checkpoint cannot be opened or read
+  4                        it is no checkpoint in a format that ckptfs knows
+  5                        the checkpoint is damaged
+  6                        the checkpoint exceeds a limit
+  7                        the mount point cannot be used
+  8                        FUSE is not there, or the mount is not permitted
 )");
 }
 
