@@ -4,11 +4,18 @@
     consumer.py load FILE                torch.load(mmap=True), without the import of torch
     consumer.py sum TENSOR-FILE          np.memmap and its sum, twice: the second one is warm
     consumer.py load-memmap DIRECTORY    TensorDict.load_memmap, without the import of tensordict
+    consumer.py to-memory DIRECTORY      every tensor file mapped, with all of it in memory, by as
+                                         many threads as there are processors
+    consumer.py deserialize FILE [KEY]   TensorDeserializer of tensorizer into memory
     consumer.py contiguous FILE          .contiguous() of a view in memory on one core, five times
 """
 
+import mmap
+import os
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 
 def timed(function):
@@ -39,6 +46,34 @@ def load_memmap(directory):
     timed(lambda: TensorDict.load_memmap(directory))
 
 
+def to_memory(directory):
+    populate_read = 22  # MADV_POPULATE_READ, which Python has no name for.
+    files = sorted(Path(directory).rglob("*.memmap"))
+
+    def load_one(path):
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            os.posix_fadvise(file.fileno(), 0, size, os.POSIX_FADV_WILLNEED)
+            mapped = mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ)
+        mapped.madvise(populate_read)
+        return mapped
+
+    def load():
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            return list(pool.map(load_one, files))
+    timed(load)
+
+
+def deserialize(path, key=None):
+    from tensorizer import DecryptionParams, TensorDeserializer
+    encryption = DecryptionParams.from_key(bytes.fromhex(key)) if key else None
+
+    def load():
+        with TensorDeserializer(path, device="cpu", encryption=encryption) as reader:
+            return dict(reader.items())
+    timed(load)
+
+
 def contiguous(path):
     import torch
     torch.set_num_threads(1)
@@ -48,4 +83,4 @@ def contiguous(path):
 
 
 {"first-element": first_element, "load": load, "sum": sum_of, "load-memmap": load_memmap,
- "contiguous": contiguous}[sys.argv[1]](*sys.argv[2:])
+ "contiguous": contiguous, "to-memory": to_memory, "deserialize": deserialize}[sys.argv[1]](*sys.argv[2:])

@@ -23,6 +23,9 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "mount"))
 from ckptfs import Mount, is_mounted, run  # noqa: E402: the path must be set first.
 
+# Of what --encrypted of make_checkpoints.py writes.
+KEY = bytes(range(32)).hex()
+
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -61,8 +64,9 @@ class Daemon(Mount):
 class Lab:
     consumer = HERE / "consumer.py"
 
-    def __init__(self, ckptfs, null, reader, python):
+    def __init__(self, ckptfs, null, reader, opener, python):
         self.ckptfs, self.null, self.reader, self.python = ckptfs, null, reader, python
+        self.opener = opener
         self.directory = Path(tempfile.mkdtemp(prefix="ckptfs-bench."))
         self.checkpoints = {}
         self.daemon_cpus = os.sched_getaffinity(0)
@@ -119,11 +123,11 @@ class Lab:
         return [float(line) for line in self.run(*command, **options).split()]
 
     @staticmethod
-    def clock(*command):
+    def clock(*command, **options):
         """The seconds that a command took from its start to its end; its output is dropped."""
         begin = time.perf_counter()
         done = subprocess.run([str(c) for c in command], stdin=subprocess.DEVNULL,
-                              stdout=subprocess.DEVNULL)
+                              stdout=subprocess.DEVNULL, **options)
         seconds = time.perf_counter() - begin
         if done.returncode != 0:
             raise Failure(f"{Path(command[0]).name} failed with exit status {done.returncode}")
@@ -139,7 +143,7 @@ class Lab:
                 program = {"ckptfs": [self.ckptfs], "fuse-zip": ["fuse-zip", "-r"]}[contender]
                 command = [*program, self.checkpoint(*shape), mountpoint]
             with running_on(self.daemon_cpus):
-                seconds = self.clock(*command)
+                seconds = self.clock(*command, env=os.environ | {"CKPTFS_KEY": KEY})
             with Daemon(mountpoint, daemon_of(mountpoint), seconds, contender) as daemon:
                 yield daemon
 

@@ -7,9 +7,11 @@
                                                          the same matrix, its columns in RANKS files
     make_checkpoints.py --dcp FILES DIRECTORY COUNT BYTES
                                                          COUNT tensors in FILES files
+    make_checkpoints.py --tensors FILE COUNT BYTES       as the first, written by tensorizer
+    make_checkpoints.py --encrypted FILE COUNT BYTES     the same, encrypted with the key 00 01 02 ...
 
-The keys are f000000, f000001 and so on, so that the mount has the names that `null` shows. The last
-two are directories of torch.distributed.checkpoint.
+The keys are f000000, f000001 and so on, so that the mount has the names that `null` shows. --sharded and
+--dcp make directories of torch.distributed.checkpoint.
 """
 
 import sys
@@ -19,6 +21,7 @@ from pathlib import Path
 import torch
 import torch.distributed
 import torch.distributed.checkpoint as dcp
+from tensorizer import EncryptionParams, TensorSerializer
 from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
 
 
@@ -66,9 +69,19 @@ def distributed(files, path, count, size):
     dcp.save(tensors(count, size), storage_writer=writer, no_dist=True)
 
 
+def tensorized(path, count, size, encryption=None):
+    writer = TensorSerializer(path, encryption=encryption)
+    writer.write_state_dict(tensors(count, size))
+    writer.close()
+
+
+def encrypted(path, count, size):
+    tensorized(path, count, size, EncryptionParams(bytes(range(32))))
+
+
 def main(kind, *arguments):
     writers = {"--transposed": transposed, "--plain": plain, "--sharded": sharded,
-               "--dcp": distributed}
+               "--dcp": distributed, "--tensors": tensorized, "--encrypted": encrypted}
     writer = writers.get(kind)
     if writer is None:
         writer, arguments = many, (kind, *arguments)

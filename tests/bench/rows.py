@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from lab import KEY
+
 
 class Sizes(NamedTuple):
     """How large the checkpoints are. The goals are meant for the full sizes."""
@@ -21,6 +23,8 @@ class Sizes(NamedTuple):
     matrix: tuple = ("--transposed", 4096, 4096)
     plain: tuple = ("--plain", 8192, 16384)  # 512 MiB.
     sharded: tuple = ("--sharded", 4, 8192, 16384)
+    tensors: tuple = ("--tensors", 64, 16 << 20)  # 1 GiB.
+    encrypted: tuple = ("--encrypted", 64, 16 << 20)
     files: tuple = ("--dcp", 64, 6_400, 4096)
     more_in_files: tuple = ("--dcp", 64, 32_000, 4096)
 
@@ -28,7 +32,8 @@ class Sizes(NamedTuple):
 FULL = Sizes()
 QUICK = Sizes(large=(300, 720896), many=(2_000, 1024), more=(10_000, 1024),
               matrix=("--transposed", 2048, 2048), plain=("--plain", 2048, 4096),
-              sharded=("--sharded", 4, 2048, 4096), files=("--dcp", 64, 640, 4096),
+              sharded=("--sharded", 4, 2048, 4096), tensors=("--tensors", 64, 1 << 20),
+              encrypted=("--encrypted", 64, 1 << 20), files=("--dcp", 64, 640, 4096),
               more_in_files=("--dcp", 64, 3_200, 4096))
 
 
@@ -143,6 +148,37 @@ def sharded(lab, sizes, contender):
         yield "read", lab.read(*daemon.files(1))[0]
 
 
+def encrypted(lab, sizes, contender):
+    """Against the decryption of the same chunks on one processor, without reading them."""
+    count, size = sizes.encrypted[-2:]
+    gib = count * size / (1 << 30)
+    if contender == "libsodium":
+        [seconds] = lab.seconds(lab.opener, lab.checkpoint(*sizes.encrypted), KEY)
+        yield "read", seconds
+        yield "CPU, s/GiB", seconds / gib
+        return
+    for readers in (1, 2, 4):
+        with lab.mount(contender, sizes.encrypted) as daemon:
+            before = daemon.cpu()
+            yield "read" if readers == 1 else f"read by {readers}", lab.read(
+                *daemon.files(count), kind=("parallel", readers))[0]
+            if readers == 1:
+                yield "CPU, s/GiB", (daemon.cpu() - before) / gib
+
+
+def to_memory(lab, shape, contender, *key):
+    """All tensors into the memory of a process."""
+    if contender == "tensorizer":
+        return lab.consume("deserialize", lab.checkpoint(*shape), *key)[0]
+    with lab.mount(contender, shape) as daemon:
+        return lab.consume("to-memory", daemon.path)[0]
+
+
+def tensorizer(lab, sizes, contender):
+    yield "plain", to_memory(lab, sizes.tensors, contender)
+    yield "encrypted", to_memory(lab, sizes.encrypted, contender, KEY)
+
+
 def gathered(lab, sizes, contender):
     if contender == "torch":
         for seconds in lab.consume("contiguous", lab.checkpoint(*sizes.matrix)):
@@ -197,6 +233,11 @@ ROWS = {
         Goal("five times as many, peak MiB", "ckptfs", 6, "64 files, peak MiB"))),
     "sharded": Row(5, ("ckptfs", "in one piece"), sharded, (
         Goal("read", "in one piece", 2),), is_apart=True),
+    "encrypted": Row(5, ("ckptfs", "libsodium"), encrypted, (
+        Goal("read", "libsodium", 1.25),
+        Goal("read by 2", "libsodium", 1.25, "read"))),
+    "tensorizer": Row(5, ("ckptfs", "tensorizer"), tensorizer, (
+        Goal("encrypted", "tensorizer", 1))),
     "gathered": Row(5, ("ckptfs", "torch"), gathered, (
         Goal("transposed matrix", "torch", 2),), is_apart=True),
     "parallel": Row(5, ("ckptfs", "null"), parallel, (
