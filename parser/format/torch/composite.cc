@@ -74,15 +74,23 @@ TensorForm FormOf(const Bare& bare) {
   return TensorForm::kNone;
 }
 
+// For messages: each tensor with a wrong quantizer has one, and all may share one that is long.
+std::string ShortRepr(const Value& value) {
+  constexpr size_t kMost = 128;  // Bytes.
+  return Repr(value).substr(0, kMost);
+}
+
 void ComposeQuantized(const Value& value, Values arguments, Context& context,
                       Composite& composite) {
   Require(arguments, 5);
   const Value& quantizer = arguments[4];
   if (quantizer.kind != Kind::kTuple || ItemsOf(quantizer).size() != 4) {
-    Fail(EBADMSG, "its quantizer {} is no tuple of 4", Repr(quantizer));
+    Fail(EBADMSG, "its quantizer {} is no tuple of 4", ShortRepr(quantizer));
   }
   const Values parts = ItemsOf(quantizer);
-  if (parts[3].kind != Kind::kInt) Fail(EBADMSG, "its axis is {}", Repr(parts[3]));
+  if (parts[3].kind != Kind::kInt) {
+    Fail(EBADMSG, "its axis is {}", ShortRepr(parts[3]));
+  }
   const Dtype dtype = StorageOf(arguments[0], context).type.dtype;
   const std::vector<uint64_t> shape = Numbers(arguments[2], "size");
   AddShape(composite, shape);
