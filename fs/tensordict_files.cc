@@ -12,8 +12,8 @@ namespace ckptfs {
 uint32_t TensorFiles::Add(Tensor& tensor, std::string_view view, std::string_view key) {
   Extent& data = tensor.data;
   if (!tensor.error.empty()) {
-    data.source = std::make_shared<BrokenSource>(tensor.member, data.length, tensor.error,
-                                                 tensor.error_code);
+    data.source =
+        std::make_shared<BrokenSource>(tensor.member, data.length, tensor.error, tensor.error_code);
     data.offset = 0;
     return AddNew(tensor, key);
   }

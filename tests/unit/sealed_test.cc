@@ -117,6 +117,34 @@ TEST_F(SealedTest, IsDecryptedOnceForAllRequestsInOrder) {
   EXPECT_EQ(opened_->used(), 0U);
 }
 
+// Waits until the thread of the cache has done what it was asked for.
+void Wait(PanelCache& cache) {
+  std::promise<void> done;
+  cache.PrepareSoon(
+      {.owner = cache.NewOwner(), .index = 0}, 1, [](std::span<std::byte>) {},
+      [&] {
+        done.set_value();
+        return false;
+      });
+  done.get_future().wait();
+}
+
+TEST_F(SealedTest, IsOpenedAheadOfWhoReadsInOrder) {
+  const auto source = Open();
+  constexpr uint64_t kSecondRequest = uint64_t{128} << 10U;
+  ReadString(*source, kSecondRequest, 1);
+  Wait(*opened_);
+  EXPECT_EQ(stored_->bytes_read, 2 * kChunk);
+  EXPECT_EQ(ReadString(*source, kChunk + 3, 10), Plain(kChunk + 3, 10));
+  EXPECT_EQ(stored_->bytes_read, 2 * kChunk);
+}
+
+TEST_F(SealedTest, IsNotOpenedAheadOfWhoReadsAnywhere) {
+  ReadString(*Open(), 5, 1);
+  Wait(*opened_);
+  EXPECT_EQ(stored_->bytes_read, kChunk);
+}
+
 TEST_F(SealedTest, KeepsTheChunkThatWasReadInPart) {
   const auto source = Open();
   ReadString(*source, kChunk + 5, 1);
