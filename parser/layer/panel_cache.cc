@@ -14,7 +14,8 @@ namespace {
 
 constexpr size_t kMostPanels = 64;  // They are searched one by one.
 constexpr size_t kHugePage = size_t{2} << 20;
-constexpr size_t kMostSpare = size_t{2} << 20;  // Bytes that are kept for the next panel.
+constexpr size_t kMostSpares = 3;
+constexpr size_t kMostOfSpare = size_t{2} << 20;  // Bytes.
 
 // In huge pages if there are any: to be given 2,000 small ones takes as long as filling them.
 Pages Map(size_t size) {
@@ -102,9 +103,9 @@ PanelCache::Panel* PanelCache::Add(const Key& key, size_t size, bool spare_unrea
   Panel& panel = panels_.emplace_front(key, size);
   used_ += size;
   panel.users = 1;
-  if (size == spare_size_) {
-    panel.bytes = std::move(spare_);
-    spare_size_ = 0;
+  if (const auto spare = std::ranges::find(spares_, size, &Spare::size); spare != spares_.end()) {
+    panel.bytes = std::move(spare->bytes);
+    spares_.erase(spare);
   }
   return &panel;
 }
@@ -148,9 +149,9 @@ void PanelCache::Release(Panel& panel, size_t given) noexcept {
   if (--panel.users > 0) return;
   if (panel.given < panel.size && panel.is_filled) return;
   used_ -= panel.size;
-  if (panel.size > spare_size_ && panel.size <= kMostSpare && panel.bytes != nullptr) {
-    spare_ = std::move(panel.bytes);
-    spare_size_ = panel.size;
+  if (panel.size <= kMostOfSpare && panel.bytes != nullptr) {
+    if (spares_.size() == kMostSpares) spares_.erase(spares_.begin());
+    spares_.push_back({.bytes = std::move(panel.bytes), .size = panel.size});
   }
   const auto place = std::ranges::find(panels_, &panel, [](Panel& p) { return &p; });
   read_out.splice(read_out.end(), panels_, place);

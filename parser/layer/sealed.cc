@@ -15,6 +15,7 @@
 #include <atomic>
 #include <cassert>
 #include <cerrno>
+#include <limits>
 #include <span>
 #include <string>
 #include <utility>
@@ -32,8 +33,12 @@ static_assert(Sealing::kMacSize == crypto_secretbox_MACBYTES);
 // The kernel asks for 128 KiB: a read of a smaller chunk mostly wants all of it.
 constexpr uint64_t kMostUnkept = uint64_t{64} << 10;
 
-// Who reads this byte of a chunk probably reads in order: it is in the second piece that the kernel
-// asks for then. He will want the next chunk, too.
+// Follows no chunk, and none follows it.
+constexpr uint64_t kNoChunk = std::numeric_limits<uint64_t>::max() - 1;
+
+// Who reads this byte of a chunk probably reads in order, as does who comes to a chunk from the one
+// before it: the byte is in the second piece that the kernel asks for then. He will want the next
+// chunk, too.
 constexpr size_t kSign = size_t{128} << 10;
 
 bool Has(size_t offset, size_t length, size_t byte) {
@@ -114,8 +119,8 @@ class SealedSource final : public ByteSource {
       open(chunk);
       std::ranges::copy(std::span(chunk).subspan(offset, buffer.size()), buffer.begin());
     } else {
-      current_ = index;
-      if (Has(offset, buffer.size(), kSign)) OpenNext(index);
+      const bool is_next = current_.exchange(index) + 1 == index;
+      if (is_next || Has(offset, buffer.size(), kSign)) OpenNext(index);
       if (opened_->Read({.owner = owner_, .index = index}, size, offset, buffer, open)) return;
       opened_->ReadAlone(size, offset, buffer, open);
     }
@@ -146,7 +151,7 @@ class SealedSource final : public ByteSource {
   const std::shared_ptr<const SecretBytes> key_;
   const std::shared_ptr<PanelCache> opened_;
   const uint64_t owner_;
-  mutable std::atomic<uint64_t> current_ = 0;  // The chunk that was asked for last.
+  mutable std::atomic<uint64_t> current_ = kNoChunk;  // That was asked for last.
 };
 
 void CheckExtent(const Extent& extent, std::string_view what) {

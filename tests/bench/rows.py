@@ -237,7 +237,7 @@ ROWS = {
         Goal("read", "libsodium", 1.25),
         Goal("read by 2", "libsodium", 1.25, "read"))),
     "tensorizer": Row(5, ("ckptfs", "tensorizer"), tensorizer, (
-        Goal("encrypted", "tensorizer", 1))),
+        Goal("encrypted", "tensorizer", 1),)),
     "gathered": Row(5, ("ckptfs", "torch"), gathered, (
         Goal("transposed matrix", "torch", 2),), is_apart=True),
     "parallel": Row(5, ("ckptfs", "null"), parallel, (
