@@ -167,7 +167,7 @@ TEST_F(PanelsPrepared, AreNotMadeTwice) {
 }
 
 TEST_F(PanelsPrepared, TakeNoPlaceOfThoseThatNobodyHasRead) {
-  for (const uint64_t index : {1, 2, 3}) {
+  for (const uint64_t index : {1U, 2U, 3U}) {
     cache_.PrepareSoon({.owner = kOne, .index = index}, kSize, Filling(std::byte{1}),
                        [] { return true; });
   }
