@@ -747,7 +747,7 @@ TEST(Tensorizer, RefusesHeadersThatTakeTooMuchReading) {
   for (int i = 0; i < 200; ++i) writer.Add({.name = "x" + std::to_string(i), .data = ""});
   std::string file = writer.Finish();
   const std::string offsets = file.substr(writer.offsets_in_entry(0), 16);
-  for (int i = 1; i <= 200; ++i) file = Patched(file, writer.offsets_in_entry(i), offsets);
+  for (size_t i = 1; i <= 200; ++i) file = Patched(file, writer.offsets_in_entry(i), offsets);
   EXPECT_EQ(ErrorOf(file),
             "memory: the objects in it share their parts so often that going through them takes "
             "more than 4488212 steps, which is all that a file of this size may take");
