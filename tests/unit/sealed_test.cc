@@ -119,14 +119,14 @@ void Wait(PanelCache& cache) {
 }
 
 TEST_F(SealedTest, IsDecryptedOnceForAllRequestsInOrder) {
-  const auto source = Open();
+  auto source = Open();
   std::string read;
   while (read.size() < plain_.size()) {
     const uint64_t n = std::min<uint64_t>(kHalf / 4, plain_.size() - read.size());
     read += ReadString(*source, read.size(), n);
   }
   EXPECT_TRUE(read == plain_);
-  Wait(*opened_);
+  source.reset();  // Which waits for the thread of the cache.
   EXPECT_EQ(stored_->bytes_read, plain_.size());
   EXPECT_EQ(opened_->used(), 0U);
 }
