@@ -53,6 +53,15 @@ def run(*command, **options):
     return subprocess.run([str(c) for c in command], **options)
 
 
+def wait_until(condition, timeout=20):
+    """Waits until `condition` holds, which must be soon."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError("it did not happen")
+        time.sleep(0.005)
+
+
 def unescape(field):
     """A path as /proc/self/mountinfo writes it, with \\040 for a space."""
     return field.encode("latin1").decode("unicode_escape").encode("latin1").decode(

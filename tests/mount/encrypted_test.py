@@ -263,9 +263,7 @@ class Tampered(ckptfs.Case):
         mountpoint = self.mountpoint()
         daemon = subprocess.Popen([ckptfs.CKPTFS, "-f", self.option, self.file, mountpoint],
                                   stderr=log)
-        deadline = time.monotonic() + 20
-        while not ckptfs.is_mounted(mountpoint) and time.monotonic() < deadline:
-            time.sleep(0.01)
+        ckptfs.wait_until(lambda: ckptfs.is_mounted(mountpoint))
         with ckptfs.Mount(mountpoint, daemon.pid, "") as mount:
             path = mount / "first.memmap"
             for place in (CHUNK, CHUNK + 5000, CHUNK + CHUNK // 2, 2 * CHUNK - 1):

@@ -16,14 +16,6 @@ TENSOR = "projection.memmap"
 WANTED = bytes.fromhex("0000 4040 803f 8040 0040 a040")
 
 
-def wait_until(condition, timeout=20):
-    deadline = time.monotonic() + timeout
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError("it did not happen")
-        time.sleep(0.005)
-
-
 class Program(ckptfs.Case):
     def test_help_and_version_go_to_stdout(self):
         for option in "-h", "--help":
@@ -95,7 +87,7 @@ class Program(ckptfs.Case):
         process = subprocess.Popen([ckptfs.CKPTFS, option, SAMPLE, mountpoint], text=True,
                                    stderr=subprocess.PIPE)
         self.addCleanup(lambda: (process.kill(), process.wait(), process.stderr.close()))
-        wait_until(lambda: ckptfs.is_mounted(mountpoint))
+        ckptfs.wait_until(lambda: ckptfs.is_mounted(mountpoint))
         return process, mountpoint
 
     def test_it_stays_in_the_foreground_with_f(self):
@@ -164,7 +156,7 @@ class End(ckptfs.Case):
         mount = self.mount(SAMPLE, "-o", "auto_unmount")
         os.kill(mount.daemon, signal.SIGKILL)
         mount.wait()
-        wait_until(lambda: not ckptfs.is_mounted(mount.path))
+        ckptfs.wait_until(lambda: not ckptfs.is_mounted(mount.path))
 
 
 class MountPoint(ckptfs.Case):

@@ -44,14 +44,6 @@ with open(sys.argv[1], "rb", buffering=0) as file:
 """
 
 
-def wait_until(condition, timeout=20):
-    deadline = time.monotonic() + timeout
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError("it did not happen")
-        time.sleep(0.005)
-
-
 def is_refused(path):
     """Whether the first byte of a file cannot be read."""
     try:
@@ -74,7 +66,7 @@ class Foreground:
         self.process = subprocess.Popen([str(word) for word in command], stderr=subprocess.PIPE,
                                         text=True)
         case.addCleanup(self.release)
-        wait_until(lambda: ckptfs.is_mounted(self.path) or self.process.poll() is not None)
+        ckptfs.wait_until(lambda: ckptfs.is_mounted(self.path) or self.process.poll() is not None)
 
     def __truediv__(self, name):
         return self.path / name
@@ -176,7 +168,7 @@ class Verify(ckptfs.Case):
             self.assertEqual((done.returncode, done.stderr.endswith(b"Input/output error\n")),
                              (1, True))
             self.assertNotEqual(done.stdout, BAD)
-            wait_until(lambda: is_refused(bad))
+            ckptfs.wait_until(lambda: is_refused(bad))
             self.assertErrno(errno.EIO, os.pread, file.fileno(), 1, 0)
         done = ckptfs.run("cat", bad, text=False, errors=None)
         self.assertEqual((done.returncode, done.stdout), (1, b""))
@@ -215,7 +207,7 @@ class Verify(ckptfs.Case):
         ckptfs.read(mount / "turned.memmap", 0, 4096)
         self.assertErrno(errno.EIO, ckptfs.read, mount / "second.memmap")
         for name in "first", "again", "turned", "second":
-            wait_until(lambda: is_refused(mount / f"{name}.memmap"))
+            ckptfs.wait_until(lambda: is_refused(mount / f"{name}.memmap"))
         self.assertEqual(ckptfs.read(mount / "whole.memmap"), GOOD)
         self.assertEqual(mount.unmount(), 0)
 

@@ -19,8 +19,6 @@ class Section {
  public:
   explicit Section(const Extent& extent) : place_(extent) {}
 
-  uint64_t remaining() const { return place_.length; }
-
   // Returns the next `Size` bytes.
   template <size_t Size>
   std::array<std::byte, Size> Take(std::string_view field) {
