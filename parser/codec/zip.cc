@@ -131,12 +131,6 @@ Entry ReadEntry(ByteReader& reader) {
   return entry;
 }
 
-void CheckName(std::string_view name, uint64_t position) try {
-  CheckMemberName(name);
-} catch (const Error& e) {
-  throw WithContext(fmt::format("central directory at byte {}", position), e);
-}
-
 // Checks that a member lies before the central directory, so that all of its offsets are sound.
 void CheckRange(const Entry& entry, const End& end) {
   const uint64_t most = end.directory - end.archive;
@@ -265,34 +259,58 @@ bool FoldedLess(std::string_view a, std::string_view b) {
   return std::ranges::lexicographical_compare(a, b, {}, Folded, Folded);
 }
 
+bool IsSameFolded(std::string_view a, std::string_view b) {
+  return std::ranges::equal(a, b, {}, Folded, Folded);
+}
+
+// The order of names, by their hashes first: those that differ in case only are neighbours.
+bool IsLess(uint64_t hash_of_a, std::string_view a, uint64_t hash_of_b, std::string_view b) {
+  if (hash_of_a != hash_of_b) return hash_of_a < hash_of_b;
+  return IsSameFolded(a, b) ? a < b : FoldedLess(a, b);
+}
+
 }  // namespace
 
-// Names that differ in case only count as the same: torch finds the one by the other.
 void Directory::SortNames() {
   names_.reserve(members_.size());
   for (size_t i = 0; i < members_.size(); ++i) {
     names_.push_back({.hash = FoldedHash(members_[i].name), .member = i});
   }
   const auto name_of = [&](const NameHash& name) { return members_[name.member].name; };
-  const auto less = [&](const NameHash& a, const NameHash& b) {
-    return a.hash != b.hash ? a.hash < b.hash : FoldedLess(name_of(a), name_of(b));
-  };
-  std::ranges::sort(names_, less);
-  const auto twice = std::ranges::adjacent_find(
-      names_, [&](const NameHash& a, const NameHash& b) { return !less(a, b); });
+  std::ranges::sort(names_, [&](const NameHash& a, const NameHash& b) {
+    return IsLess(a.hash, name_of(a), b.hash, name_of(b));
+  });
+  const auto twice = std::ranges::adjacent_find(names_, {}, name_of);
   if (twice != names_.end()) {
-    Fail(EBADMSG, "central directory: member {} is there twice, the other one as {}",
-         Quoted(name_of(twice[0])), Quoted(name_of(twice[1])));
+    Fail(EBADMSG, "central directory: member {} is there twice", Quoted(name_of(*twice)));
   }
 }
 
 const Member* Directory::Find(std::string_view name) const {
   const uint64_t hash = FoldedHash(name);
   const auto found = std::ranges::partition_point(names_, [&](const NameHash& other) {
-    return other.hash != hash ? other.hash < hash : FoldedLess(members_[other.member].name, name);
+    return IsLess(other.hash, members_[other.member].name, hash, name);
   });
   if (found == names_.end() || members_[found->member].name != name) return nullptr;
   return &members_[found->member];
+}
+
+void Directory::CheckPaths() const {
+  for (const Member& member : members_) {
+    try {
+      CheckMemberName(member.name);
+    } catch (const Error& e) {
+      const auto before = static_cast<uint64_t>(member.name.data() - text_.data());
+      const uint64_t position = position_ + before - kEntrySize;
+      throw WithContext(fmt::format("central directory at byte {}", position), e);
+    }
+  }
+  const auto name_of = [&](const NameHash& name) { return members_[name.member].name; };
+  const auto twice = std::ranges::adjacent_find(names_, IsSameFolded, name_of);
+  if (twice != names_.end()) {
+    Fail(EBADMSG, "central directory: member {} is there twice, the other one as {}",
+         Quoted(name_of(twice[0])), Quoted(name_of(twice[1])));
+  }
 }
 
 Directory ReadDirectory(const ByteSource& source, Budget& budget) {
@@ -302,6 +320,7 @@ Directory ReadDirectory(const ByteSource& source, Budget& budget) {
   budget.Charge(end.entries * (sizeof(Member) + sizeof(Directory::NameHash)) + headers_size);
 
   Directory directory;
+  directory.position_ = end.directory;
   directory.text_.resize(end.size);
   const auto text = std::as_writable_bytes(std::span(directory.text_));
   source.ReadAt(end.directory, text);
@@ -317,7 +336,6 @@ Directory ReadDirectory(const ByteSource& source, Budget& budget) {
   for (uint64_t i = 0; i < end.entries; ++i) {
     Entry entry = ReadEntry(reader);
     if (entry.member.name.ends_with('/')) continue;
-    CheckName(entry.member.name, entry.position);
     CheckRange(entry, end);
     Member& member = directory.members_.emplace_back(entry.member);
     if (!entry.damage.empty()) {

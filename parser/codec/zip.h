@@ -45,6 +45,10 @@ class Directory {
   // Returns null if there is no member of that name.
   const Member* Find(std::string_view name) const;
 
+  // For archives whose names are paths: throws Error(EBADMSG) if there is one that could not be
+  // unpacked below a directory (see member_name.h), or if two differ in case only.
+  void CheckPaths() const;
+
  private:
   friend Directory ReadDirectory(const ByteSource& source, Budget& budget);
 
@@ -59,15 +63,15 @@ class Directory {
   void SortNames();
 
   std::vector<char> text_;          // The central directory as it is in the file; owns the names.
+  uint64_t position_ = 0;           // Where that is.
   std::deque<std::string> errors_;  // Own the errors.
   std::vector<Member> members_;
   std::vector<NameHash> names_;  // Sorted.
 };
 
 // Reads the directory and the local header of each member. Directory entries ("folder/") are left
-// out. The result has no two members of one name, not even when case is ignored; their bytes lie
-// within the source and do not overlap. Names are free of NUL, backslashes, "..", ".", and empty
-// parts.
+// out. The result has no two members of one name; their bytes lie within the source and do not
+// overlap. Names may be any bytes.
 //
 // What the directory keeps is charged to `budget`, and never given back.
 // Throws Error: EBADMSG with the place if the archive is damaged or contradicts itself, ENOTSUP if

@@ -178,8 +178,8 @@ Checkpoint Parse(const Folder& folder, const std::string& index, const ReadOptio
   Metadatas metadatas(folder, IndexesOf(folder, index));
   const Metadata& metadata = metadatas.metadata();
   const Files files(folder, metadata.files);
-  torch::Reading reading(metadatas.size() + files.size(), {}, options);
-  Budget& budget = reading.budget;
+  Budget budget = Budget::ForFile(metadatas.size() + files.size());
+  torch::Reading reading(budget, {}, options);
   budget.Charge(metadatas.used());
   metadatas.AddGlobals(reading.globals);
 

@@ -68,7 +68,8 @@ bool Matches(const Probe& probe) {
 }
 
 Checkpoint Parse(const Source& source, const ReadOptions& options) {
-  torch::Reading reading(source.file->size(), source, options);
+  Budget budget = Budget::ForFile(source.file->size());
+  torch::Reading reading(budget, source, options);
   Checkpoint checkpoint = torch::ReadPlainPickle({source.file, 0, source.file->size()}, reading);
   reading.Tell(checkpoint);
   return checkpoint;

@@ -305,7 +305,8 @@ bool Matches(const Probe& probe) {
 }
 
 Checkpoint Parse(const Source& source, const ReadOptions& options) {
-  torch::Reading reading(source.file->size(), source, options);
+  Budget budget = Budget::ForFile(source.file->size());
+  torch::Reading reading(budget, source, options);
   Checkpoint checkpoint = torch::ReadTar(source.file, reading);
   reading.Tell(checkpoint);
   return checkpoint;

@@ -52,6 +52,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       return a->data_offset + a->compressed_size > b->data_offset;
     };
     if (std::ranges::adjacent_find(members, overlap) != members.end()) std::abort();
+    directory.CheckPaths();
   } catch (const ckptfs::Error&) {
   }
   return 0;

@@ -302,7 +302,8 @@ TEST(Legacy, LosesWhatCannotBeReadOnTheWay) {
   const std::string pickles = Pickles(Tensors(3), {"0", "1", "2"});
   const std::string file = pickles + Int64(4) + "aaaa" + Int64(4) + "bbbb" + Int64(4) + "cccc";
   const ReadOptions options;
-  torch::Reading reading(file.size(), {}, options);
+  Budget budget = Budget::ForFile(file.size());
+  torch::Reading reading(budget, {}, options);
   const auto source = std::make_shared<BrokenFrom>(file, pickles.size() + 12);
   const Checkpoint checkpoint = torch::ReadLegacy({source, 0, file.size()}, reading);
   EXPECT_EQ(ReadString(TensorAt(checkpoint, "a").data), "aaaa");

@@ -246,8 +246,8 @@ TEST(Torch, SaysThatTheSaveFailed) {
 TEST(Torch, SaysThatAZipIsNoCheckpoint) {
   const ByteSourcePtr source = ZipWriter().Add("readme.txt", "hello").Source();
   EXPECT_THAT([&] { ReadCheckpoint(source); },
-              ThrowsMessage<Error>("memory: is a zip archive with 1 members, but without data.pkl: "
-                                   "no checkpoint of PyTorch"));
+              ThrowsMessage<Error>("memory: is a zip archive with 1 members, but none of a "
+                                   "checkpoint, such as data.pkl"));
 }
 
 TEST(Torch, RefusesAnUnknownByteOrder) {

@@ -51,8 +51,19 @@ std::string Refusal(const std::string& archive) {
   return "not refused";
 }
 
+// Returns why the names of an archive, which can be read, are refused as paths.
+std::string RefusalOfPaths(const std::string& archive) {
+  const Directory directory = Read(archive);
+  try {
+    directory.CheckPaths();
+  } catch (const Error& e) {
+    return fmt::format("{}: {}", strerrorname_np(e.code()), e.what());
+  }
+  return "not refused";
+}
+
 std::string RefusalOfName(std::string_view name) {
-  return Refusal(ZipWriter().Add(name, "abcd").Finish());
+  return RefusalOfPaths(ZipWriter().Add(name, "abcd").Finish());
 }
 
 std::string RefusalOfEntry(const ZipEntry& entry) {
@@ -440,7 +451,7 @@ TEST(Zip, TakesNamesThatOnlyLookBad) {
 
 TEST(Zip, RefusesNamesThatNobodyCouldUnpack) {
   EXPECT_EQ(Refusal(ZipWriter().Add(std::string(4096, 'x'), "").Finish()), "not refused");
-  EXPECT_EQ(Refusal(ZipWriter().Add(std::string(4097, 'x'), "").Finish()),
+  EXPECT_EQ(RefusalOfPaths(ZipWriter().Add(std::string(4097, 'x'), "").Finish()),
             "EFBIG: central directory at byte 4160: name of 4097 bytes, but the most is 4096");
 }
 
@@ -487,11 +498,25 @@ TEST(Zip, RefusesALocalHeaderInTheDataOfAnotherMember) {
 
 TEST(Zip, RefusesTwoMembersOfOneName) {
   EXPECT_EQ(Refusal(ZipWriter().Add("m/a", "1").Add("m/b", "2").Add("m/a", "3").Finish()),
-            "EBADMSG: central directory: member 'm/a' is there twice, the other one as 'm/a'");
+            "EBADMSG: central directory: member 'm/a' is there twice");
 }
 
-TEST(Zip, RefusesTwoMembersWhoseNamesDifferInCaseOnly) {
-  EXPECT_EQ(Refusal(ZipWriter().Add("m/DATA.pkl", "1").Add("m/data.PKL", "2").Finish()),
+TEST(Zip, FindsEachOfTheMembersWhoseNamesDifferInCaseOnly) {
+  const Directory directory = Read(ZipWriter().Add("A", "1").Add("a", "2").Finish());
+  EXPECT_EQ(directory.Find("A"), &directory.members()[0]);
+  EXPECT_EQ(directory.Find("a"), &directory.members()[1]);
+}
+
+TEST(Zip, FindsNamesThatAreNoPaths) {
+  const Directory directory =
+      Read(ZipWriter().Add("../up", "1").Add("", "2").Add("a\\b", "3").Finish());
+  EXPECT_EQ(directory.Find("../up"), &directory.members()[0]);
+  EXPECT_EQ(directory.Find(""), &directory.members()[1]);
+  EXPECT_EQ(directory.Find("a\\b"), &directory.members()[2]);
+}
+
+TEST(Zip, RefusesPathsThatDifferInCaseOnly) {
+  EXPECT_EQ(RefusalOfPaths(ZipWriter().Add("m/DATA.pkl", "1").Add("m/data.PKL", "2").Finish()),
             "EBADMSG: central directory: member 'm/DATA.pkl' is there twice, the other one as "
             "'m/data.PKL'");
 }

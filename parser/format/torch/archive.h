@@ -4,18 +4,14 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
-#include "parser/budget.h"
-#include "parser/byte_source.h"
 #include "parser/codec/zip.h"
-#include "parser/format/torch/storage.h"
-#include "parser/verification.h"
+#include "parser/format/archive/members.h"
+#include "parser/format/archive/record.h"
 
 namespace ckptfs::torch {
 
@@ -31,10 +27,8 @@ class Archive {
     kOldExport,  // torch.export.save before 2.9: serialized_state_dict.pt, without a folder
   };
 
-  // Reads the directory of the archive that `data` is. What it keeps is charged to `budget`, which
-  // must outlive this. Members whose hash was recorded are checked if `verification` is not null.
   // Throws Error: EBADMSG and ENOTSUP for what is no archive of PyTorch, or not one alone.
-  Archive(Extent data, Budget& budget, std::shared_ptr<const Verification> verification);
+  explicit Archive(Members members);
 
   Kind kind() const { return kind_; }
 
@@ -42,11 +36,11 @@ class Archive {
   const std::string& prefix() const { return prefix_; }
 
   // All members, those outside of the folder included.
-  std::span<const zip::Member> members() const { return directory_.members(); }
+  std::span<const zip::Member> members() const { return members_.list(); }
 
   // Returns null if there is no such record.
   const zip::Member* Find(std::string_view record) const {
-    return directory_.Find(prefix_ + std::string(record));
+    return members_.Find(prefix_ + std::string(record));
   }
 
   // Where the bytes of a record are: the same extent each time, so that tensors which share it can
@@ -58,21 +52,16 @@ class Archive {
   Record Require(const std::string& record) const;
 
   // The bytes of a record that is read whole. Throws Error.
-  std::vector<std::byte> Read(const std::string& record, Budget& budget) const;
+  std::vector<std::byte> Read(const std::string& record) const;
 
   // Whether the storages are big-endian. Throws Error(EBADMSG) if that is not clear.
-  bool IsBigEndian(Budget& budget) const;
+  bool IsBigEndian() const;
 
  private:
   bool FindPickle();
   void FindKind();
-  ByteSourcePtr SourceOf(const zip::Member& member, std::string_view record) const;
 
-  Extent data_;
-  Budget& budget_;
-  std::shared_ptr<const Verification> verification_;
-  zip::Directory directory_;
-  mutable std::unordered_map<const zip::Member*, ByteSourcePtr> sources_;  // That were made.
+  Members members_;
   std::string prefix_;
   Kind kind_ = Kind::kSaved;
 };

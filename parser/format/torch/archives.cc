@@ -14,7 +14,7 @@ namespace ckptfs::torch {
 
 void AddPickleOf(const Archive& archive, const PickleOfArchive& which, Reading& reading,
                  Checkpoint& checkpoint) {
-  const std::vector<std::byte> bytes = archive.Read(which.record, reading.budget);
+  const std::vector<std::byte> bytes = archive.Read(which.record);
   Storages storages(reading.budget, reading.sidecar, [&](std::string_view key) {
     return archive.Open(fmt::format("{}{}{}", which.storages, key, which.suffix));
   });

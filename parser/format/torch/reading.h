@@ -2,7 +2,6 @@
 
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <utility>
 
@@ -17,10 +16,9 @@ namespace ckptfs::torch {
 
 // Belongs to one thread.
 struct Reading {
-  // `size` is that of all files, in bytes; `file` is what is read, if it is one file; `what_for`
-  // must outlive this.
-  Reading(uint64_t size, Source file, const ReadOptions& what_for)
-      : options(what_for), budget(Budget::ForFile(size)), sidecar(std::move(file), what_for) {}
+  // `file` is what is read, if it is one file; `what_for` and `budget_of_all` must outlive this.
+  Reading(Budget& budget_of_all, Source file, const ReadOptions& what_for)
+      : options(what_for), budget(budget_of_all), sidecar(std::move(file), what_for) {}
 
   // Adds to a whole checkpoint what was found out on the way.
   void Tell(Checkpoint& checkpoint) const {
@@ -29,7 +27,7 @@ struct Reading {
   }
 
   const ReadOptions& options;
-  Budget budget;
+  Budget& budget;
   Globals globals{budget};
   Sidecar sidecar;
 

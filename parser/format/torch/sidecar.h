@@ -14,7 +14,7 @@
 
 #include "parser/checkpoint.h"
 #include "parser/folder.h"
-#include "parser/format/torch/record.h"
+#include "parser/format/archive/record.h"
 #include "parser/read_options.h"
 
 namespace ckptfs::torch {

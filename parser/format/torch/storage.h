@@ -14,7 +14,7 @@
 #include "parser/budget.h"
 #include "parser/byte_source.h"
 #include "parser/codec/pickle.h"
-#include "parser/format/torch/record.h"
+#include "parser/format/archive/record.h"
 #include "parser/format/torch/sidecar.h"
 #include "parser/format/torch/vocabulary.h"
 

@@ -11,17 +11,16 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
-#include "parser/codec/zip.h"
 #include "parser/error.h"
-#include "parser/format.h"
 #include "parser/format/torch/archive.h"
 #include "parser/format/torch/archives.h"
 #include "parser/format/torch/saved.h"
+#include "parser/format/torch/zip.h"
 #include "parser/json.h"
 
-namespace ckptfs {
-namespace torch {
+namespace ckptfs::torch {
 namespace {
 
 void TellArchive(const Archive& archive, bool is_big_endian, Checkpoint& checkpoint) {
@@ -39,11 +38,9 @@ void TellArchive(const Archive& archive, bool is_big_endian, Checkpoint& checkpo
   }
 }
 
-}  // namespace
-
-Checkpoint ReadZip(const Extent& data, Reading& reading) {
-  const Archive archive(data, reading.budget, reading.options.verification);
-  const bool is_big_endian = archive.IsBigEndian(reading.budget);
+Checkpoint ReadMembers(Members members, Reading& reading) {
+  const Archive archive(std::move(members));
+  const bool is_big_endian = archive.IsBigEndian();
   Checkpoint checkpoint;
   TellArchive(archive, is_big_endian, checkpoint);
   switch (archive.kind()) {
@@ -68,25 +65,18 @@ Checkpoint ReadZip(const Extent& data, Reading& reading) {
   return checkpoint;
 }
 
-}  // namespace torch
+}  // namespace
 
-namespace {
-
-bool Matches(const Probe& probe) {
-  constexpr std::string_view kLocalHeader = "PK\3\4";
-  const std::string_view head(reinterpret_cast<const char*>(probe.head.data()), probe.head.size());
-  return head.starts_with(kLocalHeader) || zip::HasEndRecord(probe.tail);
+Checkpoint ReadZip(const Extent& data, Reading& reading) {
+  return ReadMembers({data, reading.budget, reading.options.verification, reading.panels}, reading);
 }
 
-Checkpoint Parse(const Source& source, const ReadOptions& options) {
-  torch::Reading reading(source.file->size(), source, options);
-  Checkpoint checkpoint = torch::ReadZip({source.file, 0, source.file->size()}, reading);
+Checkpoint ReadZip(const Source& source, Members members, const ReadOptions& options) {
+  Reading reading(members.budget(), source, options);
+  reading.panels = members.panels();
+  Checkpoint checkpoint = ReadMembers(std::move(members), reading);
   reading.Tell(checkpoint);
   return checkpoint;
 }
 
-}  // namespace
-
-extern const Format torch_zip_format{.name = "torch", .matches = Matches, .parse = Parse};
-
-}  // namespace ckptfs
+}  // namespace ckptfs::torch

@@ -1,4 +1,4 @@
-// Where the bytes of a storage are.
+// Where the bytes of one member of an archive are.
 
 #pragma once
 
@@ -7,9 +7,9 @@
 
 #include "parser/byte_source.h"
 
-namespace ckptfs::torch {
+namespace ckptfs {
 
-// The bytes of a storage, as its container has them.
+// The bytes of a member, as its archive has them.
 struct Record {
   Extent data;
   std::string member;       // What messages and meta.json call it: "data/0".
@@ -18,4 +18,4 @@ struct Record {
   int error_code = EBADMSG;
 };
 
-}  // namespace ckptfs::torch
+}  // namespace ckptfs

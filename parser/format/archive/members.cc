@@ -1,0 +1,70 @@
+#include "parser/format/archive/members.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "parser/error.h"
+#include "parser/layer/inflated.h"
+#include "parser/layer/slice.h"
+#include "parser/layer/verified.h"
+
+namespace ckptfs {
+namespace {
+
+zip::Directory ReadDirectory(const Extent& data, Budget& budget) try {
+  return zip::ReadDirectory(Slice(data), budget);
+} catch (const Error& e) {
+  throw WithContext("zip", e);
+}
+
+}  // namespace
+
+Members::Members(Extent data, Budget& budget, std::shared_ptr<const Verification> verification,
+                 std::shared_ptr<PanelCache> panels)
+    : data_(std::move(data)),
+      budget_(budget),
+      verification_(std::move(verification)),
+      panels_(std::move(panels)),
+      directory_(ReadDirectory(data_, budget)) {}
+
+Record Members::Open(const zip::Member& member, std::string_view name) const {
+  Record opened{.data = {}, .member = std::string(name), .is_in_file = false, .error = ""};
+  if (!member.error.empty()) {
+    opened.error = fmt::format("{}: {}", name, member.error);
+    return opened;
+  }
+  opened.is_in_file = member.method == zip::Method::kStored;
+  opened.data = {.source = SourceOf(member, name),
+                 .offset = opened.is_in_file ? data_.offset + member.data_offset : 0,
+                 .length = member.size};
+  return opened;
+}
+
+ByteSourcePtr Members::SourceOf(const zip::Member& member, std::string_view name) const {
+  const bool is_stored = member.method == zip::Method::kStored;
+  if (is_stored && (verification_ == nullptr || member.crc == 0)) return data_.source;
+  if (const auto found = sources_.find(&member); found != sources_.end()) return found->second;
+  constexpr uint64_t kCost = 640;  // In bytes, of a source and of remembering it.
+  budget_.Charge(kCost);
+  const Extent data = {data_.source, data_.offset + member.data_offset, member.compressed_size};
+  const ByteSourcePtr source =
+      is_stored ? MakeVerified(data, {.crc32 = member.crc}, {},
+                               fmt::format("member {}", Quoted(name)), verification_)
+                : MakeInflated(data, member.size, member.crc);
+  return sources_.emplace(&member, source).first->second;
+}
+
+std::vector<std::byte> Members::Read(const Record& record) const {
+  if (!record.error.empty()) throw Error(record.error_code, record.error);
+  try {
+    budget_.Charge(record.data.length);
+    std::vector<std::byte> bytes(record.data.length);
+    if (!bytes.empty()) record.data.source->ReadAt(record.data.offset, bytes);
+    return bytes;
+  } catch (const Error& e) {
+    throw WithContext(record.member, e);
+  }
+}
+
+}  // namespace ckptfs

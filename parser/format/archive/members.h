@@ -1,0 +1,59 @@
+// The members of a zip archive as sources of bytes, whatever they are compressed by.
+
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "parser/budget.h"
+#include "parser/byte_source.h"
+#include "parser/codec/zip.h"
+#include "parser/format/archive/record.h"
+#include "parser/layer/panel_cache.h"
+#include "parser/verification.h"
+
+namespace ckptfs {
+
+// Belongs to one thread; the sources that it gives out do not need it any more.
+class Members {
+ public:
+  // Reads the directory of the archive that `data` is. What is kept is charged to `budget`, which
+  // must outlive this. Members whose hash was recorded are checked if `verification` is not null;
+  // `panels` keeps what is decoded. Throws Error as zip::ReadDirectory does.
+  Members(Extent data, Budget& budget, std::shared_ptr<const Verification> verification,
+          std::shared_ptr<PanelCache> panels);
+
+  const zip::Directory& directory() const { return directory_; }
+  std::span<const zip::Member> list() const { return directory_.members(); }
+
+  // Returns null if there is no member of that name.
+  const zip::Member* Find(std::string_view name) const { return directory_.Find(name); }
+
+  // Where the bytes of `member`, which is one of these, are: the same extent each time, so that
+  // tensors which share it can be seen to. Messages call it `name`. What is wrong with it is its
+  // error. Throws Error(EFBIG) if that is too much to keep.
+  Record Open(const zip::Member& member, std::string_view name) const;
+
+  // The bytes of a record that is read whole, charged to the budget for good. Throws Error.
+  std::vector<std::byte> Read(const Record& record) const;
+
+  Budget& budget() const { return budget_; }
+  const std::shared_ptr<PanelCache>& panels() const { return panels_; }
+
+ private:
+  ByteSourcePtr SourceOf(const zip::Member& member, std::string_view name) const;
+
+  Extent data_;
+  Budget& budget_;
+  std::shared_ptr<const Verification> verification_;
+  std::shared_ptr<PanelCache> panels_;
+  zip::Directory directory_;
+  mutable std::unordered_map<const zip::Member*, ByteSourcePtr> sources_;  // That were made.
+};
+
+}  // namespace ckptfs
