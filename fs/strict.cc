@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -18,7 +19,7 @@ struct Count {
   size_t broken = 0;
   std::string path;  // Of the first broken one.
   std::string error;
-  bool is_value = false;
+  std::string_view kind;  // What it is.
 };
 
 // Why a member is not all that was saved; empty if it is. A tensor of unknown size, and an object
@@ -32,6 +33,7 @@ std::string ErrorOf(const Member& member) {
     if (!tensor->error.empty()) return tensor->error;
     return note_of(tensor->notes, "complete") == "false" ? "some of its pieces are lost" : "";
   }
+  if (const auto* table = std::get_if<Table>(&member.content)) return table->error;
   const auto* value = std::get_if<Value>(&member.content);
   return value == nullptr ? "" : note_of(value->notes, "error");
 }
@@ -50,7 +52,9 @@ void Add(const Group& group, Count& count) {
     if (error.empty() || ++count.broken > 1) continue;
     count.path = member.key.text;
     count.error = error;
-    count.is_value = std::holds_alternative<Value>(member.content);
+    count.kind = std::holds_alternative<Value>(member.content)   ? "value"
+                 : std::holds_alternative<Table>(member.content) ? "table"
+                                                                 : "tensor";
   }
 }
 
@@ -61,7 +65,7 @@ void CheckWhole(const Checkpoint& checkpoint, std::string_view name) {
   Add(checkpoint.root, count);
   if (count.broken == 0) return;
   Fail(EBADMSG, "{}: {} {}: {}: {} of {} tensors cannot be read, and strict wants all of them",
-       name, count.is_value ? "value" : "tensor", Quoted(count.path), count.error, count.broken,
+       name, count.kind, Quoted(count.path), count.error, count.broken,
        std::max(count.tensors, count.broken));
 }
 

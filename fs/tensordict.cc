@@ -66,19 +66,19 @@ class Names {
   }
 
   // `key` must live until SetEntries.
-  void AddTensor(std::string_view key, uint32_t inode) {
+  void AddFile(std::string_view key, std::string_view suffix, uint32_t inode) {
     const std::string encoded = EncodeKey(key);
     text_ += encoded;
-    Add(kTensorSuffix, inode);
-    if (encoded != key && IsFileName(key)) second_names_.emplace_back(key, inode);
+    Add(suffix, inode);
+    if (encoded != key && IsFileName(key)) second_names_.push_back({key, suffix, inode});
   }
 
   // Makes these the entries of `directory`. A second name must not take a first one's place: "a/b"
   // is at home in a%2Fb.memmap, "a%2Fb" is not.
   void SetEntries(TreeBuilder& builder, uint32_t directory) {
-    for (const auto& [key, inode] : second_names_) {
+    for (const auto& [key, suffix, inode] : second_names_) {
       text_ += key;
-      Add(kTensorSuffix, inode);
+      Add(suffix, inode);
     }
     std::vector<std::pair<std::string_view, uint32_t>> entries;
     entries.reserve(names_.size());
@@ -98,9 +98,15 @@ class Names {
     uint32_t inode = 0;
   };
 
+  struct SecondName {
+    std::string_view key;
+    std::string_view suffix;
+    uint32_t inode = 0;
+  };
+
   std::string text_;
   std::vector<Piece> names_;
-  std::vector<std::pair<std::string_view, uint32_t>> second_names_;
+  std::vector<SecondName> second_names_;
 };
 
 class Layout {
@@ -148,7 +154,7 @@ class Layout {
     meta_.Clear();
     names_.Clear();
     wanted_.clear();
-    for (const Item& item : level) wanted_.push_back({item.key, IsDirectory(item)});
+    for (const Item& item : level) wanted_.push_back(WantedBy(item));
     const auto renamed = Rename(wanted_);
     auto next = renamed.begin();
     const auto& type = pending.group.python_type;
@@ -168,8 +174,14 @@ class Layout {
     names_.SetEntries(builder_, directory);
   }
 
-  static bool IsDirectory(const Item& item) {
-    return item.member == nullptr || !std::holds_alternative<Tensor>(item.member->content);
+  static Wanted WantedBy(const Item& item) {
+    if (item.member == nullptr) return {item.key, true};
+    const Content& content = item.member->content;
+    if (std::holds_alternative<Tensor>(content)) return {item.key, false, kTensorSuffix};
+    if (std::holds_alternative<Table>(content)) return {item.key, false, kTableSuffix};
+    const auto* group = std::get_if<std::unique_ptr<Group>>(&content);
+    const bool has_table = group != nullptr && (*group)->table != nullptr;
+    return {item.key, true, has_table ? kTableSuffix : std::string_view()};
   }
 
   uint32_t AddDirectory(const EntryName& name, uint32_t parent) {
@@ -191,6 +203,9 @@ class Layout {
       AddTensor(name, std::move(*tensor), path);
     } else if (auto* value = std::get_if<Value>(&member.content)) {
       AddValue(name, std::exchange(*value, {}), parent);
+    } else if (auto* table = std::get_if<Table>(&member.content)) {
+      meta_.AddTable(name, *table);
+      AddLines(name, *table);
     } else {
       AddGroup(name, std::move(*std::get<std::unique_ptr<Group>>(member.content)), parent, path);
     }
@@ -200,7 +215,11 @@ class Layout {
     view_.clear();
     AppendView(view_, tensor);
     meta_.AddTensor(name, tensor, view_);
-    names_.AddTensor(name.key, files_.Add(tensor, view_, path));
+    names_.AddFile(name.key, kTensorSuffix, files_.Add(tensor, view_, path));
+  }
+
+  void AddLines(const EntryName& name, Table& table) {
+    names_.AddFile(name.key, kTableSuffix, files_.Add(table));
   }
 
   void AddValue(const EntryName& name, const Value& value, uint32_t parent) {
@@ -211,6 +230,7 @@ class Layout {
 
   void AddGroup(const EntryName& name, Group group, uint32_t parent, std::string path) {
     meta_.AddGroup(name, group);
+    if (group.table != nullptr) AddLines(name, *group.table);
     const uint32_t inode = AddDirectory(name, parent);
     pending_.push_back({std::move(group), inode, std::move(path)});
   }

@@ -9,12 +9,28 @@
 
 namespace ckptfs {
 
+namespace {
+
+// Bytes that cannot be had, for which `content` says why.
+template <typename T>
+Extent BrokenOf(const T& content) {
+  return {.source = std::make_shared<BrokenSource>(content.member, content.data.length,
+                                                   content.error, content.error_code),
+          .offset = 0,
+          .length = content.data.length};
+}
+
+}  // namespace
+
+uint32_t TensorFiles::Add(Table& table) {
+  if (!table.error.empty()) table.data = BrokenOf(table);
+  return builder_.AddFile(std::move(table.data));
+}
+
 uint32_t TensorFiles::Add(Tensor& tensor, std::string_view view, std::string_view key) {
   Extent& data = tensor.data;
   if (!tensor.error.empty()) {
-    data.source =
-        std::make_shared<BrokenSource>(tensor.member, data.length, tensor.error, tensor.error_code);
-    data.offset = 0;
+    data = BrokenOf(tensor);
     return AddNew(tensor, key);
   }
   if (data.length == 0) return AddNew(tensor, key);  // No bytes are no view of the same bytes.

@@ -28,6 +28,9 @@ class TensorFiles {
   // read.
   uint32_t Add(Tensor& tensor, std::string_view view, std::string_view key);
 
+  // Returns the inode of a table, whose extent is used up; it gets no attributes.
+  uint32_t Add(Table& table);
+
  private:
   uint32_t AddNew(Tensor& tensor, std::string_view key);
   void Describe(uint32_t inode, const Tensor& tensor, std::string_view key);

@@ -185,7 +185,29 @@ void DirectoryMeta::AddValue(const EntryName& name, const Value& value) {
 void DirectoryMeta::AddGroup(const EntryName& name, const Group& group) {
   Begin(name.key, "\"type\":\"TensorDict\"");
   AppendOptional(text_, "python_type", group.python_type);
+  if (group.table != nullptr) {
+    text_ += ",\"lines\":{";
+    AppendLines(*group.table);
+    text_ += '}';
+  }
   End(name, group.notes);
+}
+
+// An entry without a shape and a type is nothing to tensordict.
+void DirectoryMeta::AddTable(const EntryName& name, const Table& table) {
+  Begin(name.key, "");
+  AppendLines(table);
+  End(name, {});
+}
+
+// Appends what there is to be told of a table.
+void DirectoryMeta::AppendLines(const Table& table) {
+  text_ += "\"bytes\":";
+  AppendNumber(text_, table.data.length);
+  AppendOptional(text_, "python_type", table.python_type);
+  AppendOptional(text_, "member", table.member);
+  AppendOptional(text_, "error", table.error);
+  AppendNotes(text_, table.notes);
 }
 
 void DirectoryMeta::AddLevel(const EntryName& name) {

@@ -42,6 +42,7 @@ class DirectoryMeta {
   void AddTensor(const EntryName& name, const Tensor& tensor, std::string_view view);
   void AddValue(const EntryName& name, const Value& value);
   void AddGroup(const EntryName& name, const Group& group);
+  void AddTable(const EntryName& name, const Table& table);
 
   // A directory that is no group of the checkpoint, but made by the dots of its keys.
   void AddLevel(const EntryName& name);
@@ -51,6 +52,7 @@ class DirectoryMeta {
 
  private:
   void Begin(std::string_view key, std::string_view what);
+  void AppendLines(const Table& table);
   void End(const EntryName& name, const std::vector<Note>& notes);
 
   std::string text_;

@@ -50,6 +50,14 @@ size_t NameSize(std::string_view key) {
   return key.size() + 2 * odd + kTensorSuffix.size();
 }
 
+// What ends `key` of the suffixes of files; empty if none does.
+std::string_view SuffixOf(std::string_view key) {
+  for (const std::string_view suffix : {kTensorSuffix, kTableSuffix}) {
+    if (key.ends_with(suffix)) return suffix;
+  }
+  return {};
+}
+
 // Whether no member of any directory could have this key.
 bool IsImpossible(const Wanted& member) {
   return IsReserved(member.key) || (member.is_directory && member.key == kMetaName) ||
@@ -121,7 +129,7 @@ class Keys {
   bool Take(const Wanted& member) {
     const uint64_t hash = HashOf(member.key);
     if (Find(hash, member.key) != nullptr || HasNameOfOther(member)) return false;
-    has_suffix_ |= member.is_directory && member.key.ends_with(kTensorSuffix);
+    has_suffix_ |= member.is_directory && !SuffixOf(member.key).empty();
     index_.Insert(hash, static_cast<uint32_t>(taken_.size()));
     taken_.push_back(member);
     return true;
@@ -135,21 +143,21 @@ class Keys {
 
   // Whether a directory "x.memmap" would stand beside a tensor "x", whichever comes first.
   bool HasNameOfOther(const Wanted& member) const {
-    const bool has_suffix = member.key.ends_with(kTensorSuffix);
-    if (member.is_directory ? !has_suffix : !has_suffix_) return false;
-    std::string key(member.key);
     if (member.is_directory) {
-      key.resize(key.size() - kTensorSuffix.size());
-    } else {
-      key += kTensorSuffix;
+      const std::string_view suffix = SuffixOf(member.key);
+      const auto key = member.key.substr(0, member.key.size() - suffix.size());
+      const Wanted* other = suffix.empty() ? nullptr : Find(HashOf(key), key);
+      if (other != nullptr && other->suffix == suffix) return true;
     }
+    if (member.suffix.empty() || !has_suffix_) return false;
+    const std::string key = std::string(member.key).append(member.suffix);
     const Wanted* other = Find(HashOf(key), key);
-    return other != nullptr && other->is_directory != member.is_directory;
+    return other != nullptr && other->is_directory;
   }
 
   std::vector<Wanted> taken_;
   HashIndex index_;
-  bool has_suffix_ = false;  // Whether some directory has kTensorSuffix.
+  bool has_suffix_ = false;  // Whether some directory ends as a file does.
 };
 
 }  // namespace
@@ -204,7 +212,7 @@ std::vector<Renamed> Rename(std::span<const Wanted> members) {
     Wanted attempt;
     do {
       one.key = base + Addition(attempts[base]++);
-      attempt = {one.key, member.is_directory};
+      attempt = {one.key, member.is_directory, member.suffix};
     } while (IsImpossible(attempt) || !keys.Take(attempt));
   }
   return renamed;

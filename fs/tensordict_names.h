@@ -24,13 +24,14 @@
 namespace ckptfs {
 
 constexpr std::string_view kTensorSuffix = ".memmap";
+constexpr std::string_view kTableSuffix = ".jsonl";
 constexpr std::string_view kMetaName = "meta.json";
 constexpr std::string_view kSummaryKey = "_ckptfs";  // In the root's meta.json: about the mount.
 
 // Whether `key` is a member of meta.json that is no key of tensordict.
 bool IsReserved(std::string_view key);
 
-// Returns the file name that tensordict >= 0.13 gives to a key, without the ".memmap".
+// Returns the file name that tensordict >= 0.13 gives to a key, without its suffix.
 std::string EncodeKey(std::string_view key);
 
 // The name of the directory of a key: the key as it is where tensordict 0.14 looks for that,
@@ -38,13 +39,14 @@ std::string EncodeKey(std::string_view key);
 // do not.
 std::string DirectoryName(std::string_view key);
 
-// Whether tensordict < 0.13 can have `key` + ".memmap" as the name of a file.
+// Whether `key` with a suffix can be the name of a file as it is, as tensordict < 0.13 has it.
 bool IsFileName(std::string_view key);
 
 // What wants to be in a directory.
 struct Wanted {
   std::string_view key;  // Any bytes.
   bool is_directory = false;
+  std::string_view suffix = {};  // kTensorSuffix or kTableSuffix of its file; empty if it has none.
 };
 
 // A member that cannot have the key it wants.

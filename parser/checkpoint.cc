@@ -1,11 +1,22 @@
 #include "parser/checkpoint.h"
 
+#include <fmt/format.h>
+
 #include <cerrno>
+#include <string_view>
 
 #include "parser/error.h"
 
 namespace ckptfs {
 namespace {
+
+void ValidateExtent(const Extent& data) {
+  const uint64_t size = data.source->size();
+  if (data.offset > size || data.length > size - data.offset) {
+    Fail(EBADMSG, "its {} bytes at byte {} end after the {} of {}", data.length, data.offset, size,
+         data.source->name());
+  }
+}
 
 void ValidateTensor(const Tensor& tensor) {
   if (tensor.shape.size() > kMaxDimensions) {
@@ -15,11 +26,21 @@ void ValidateTensor(const Tensor& tensor) {
   if (const uint64_t want = ByteSize(tensor.dtype, tensor.shape); data.length != want) {
     Fail(EBADMSG, "has {} bytes, but its dtype and shape need {}", data.length, want);
   }
-  if (!tensor.error.empty()) return;
-  const uint64_t size = data.source->size();
-  if (data.offset > size || data.length > size - data.offset) {
-    Fail(EBADMSG, "its {} bytes at byte {} end after the {} of {}", data.length, data.offset, size,
-         data.source->name());
+  if (tensor.error.empty()) ValidateExtent(data);
+}
+
+void ValidateTable(const Table& table) {
+  if (table.error.empty()) ValidateExtent(table.data);
+}
+
+// `validate` throws Error, to which this adds who it is about.
+template <typename T>
+void ValidateMember(std::string_view what, const Key& key, const T& content,
+                    void (*validate)(const T&)) {
+  try {
+    validate(content);
+  } catch (const Error& e) {
+    throw WithContext(fmt::format("{} {}", what, Quoted(key.text)), e);
   }
 }
 
@@ -27,13 +48,13 @@ void ValidateTensor(const Tensor& tensor) {
 void ValidateGroup(const Group& group) {
   for (const Member& member : group.members) {
     if (const auto* child = std::get_if<std::unique_ptr<Group>>(&member.content)) {
+      const auto& table = (*child)->table;
+      if (table != nullptr) ValidateMember("table", member.key, *table, ValidateTable);
       ValidateGroup(**child);
     } else if (const auto* tensor = std::get_if<Tensor>(&member.content)) {
-      try {
-        ValidateTensor(*tensor);
-      } catch (const Error& e) {
-        throw WithContext("tensor " + Quoted(member.key.text), e);
-      }
+      ValidateMember("tensor", member.key, *tensor, ValidateTensor);
+    } else if (const auto* its_table = std::get_if<Table>(&member.content)) {
+      ValidateMember("table", member.key, *its_table, ValidateTable);
     }
   }
 }

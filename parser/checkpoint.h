@@ -55,6 +55,18 @@ struct Value {
   std::vector<Note> notes;
 };
 
+// A table or a long list: too much for a value, so its rows are a file of their own, in JSON, one a
+// line.
+struct Table {
+  Extent data;              // The lines, as the checkpoint has them.
+  std::string python_type;  // "list", "tuple", "pandas.DataFrame".
+  std::string error;        // Not empty: why its bytes cannot be had.
+  int error_code = EIO;     // What reading it is then.
+
+  std::string member;  // The part of the file that the bytes are in. May be empty.
+  std::vector<Note> notes;
+};
+
 struct Member;
 
 // A dict, a list or an object that has a tensor somewhere in it.
@@ -66,9 +78,12 @@ struct Group {
   // Not empty: a tensor that is made of its members. What it is, and how it is put together:
   // "class", "shape", "recipe", ..., which its own meta.json tells.
   std::vector<Note> about;
+
+  // Not null: this is the part of the table that has tensors in it; its rows are shown beside it.
+  std::unique_ptr<Table> table;
 };
 
-using Content = std::variant<std::unique_ptr<Group>, Tensor, Value>;
+using Content = std::variant<std::unique_ptr<Group>, Tensor, Value, Table>;
 
 struct Member {
   Key key;
@@ -85,8 +100,8 @@ struct Checkpoint {
 };
 
 // Checks what no consumer should have to check again: shapes have at most kMaxDimensions, and each
-// extent has the size that dtype and shape imply and lies within its source. A tensor with an error
-// needs its length only. Throws Error that names the tensor.
+// extent lies within its source and has the size that dtype and shape imply. What has an error
+// needs its length only. Throws Error that names the tensor or the table.
 void Validate(const Checkpoint& checkpoint);
 
 }  // namespace ckptfs

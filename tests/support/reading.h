@@ -34,24 +34,27 @@ inline std::string ErrorOf(const Source& source) try {
 
 inline std::string ErrorOf(Files files) { return ErrorOf(FolderOf(std::move(files))); }
 
-// Reads the beginning and the end of each tensor in `group`. Those that cannot be read, or not as a
-// whole, are left alone.
-inline void ReadTensors(const Group& group) {
+// Reads the beginning and the end of `data`; what cannot be read is left alone.
+inline void ReadEnds(const Extent& data) try {
   constexpr uint64_t kMost = 4096;  // Bytes.
+  std::vector<std::byte> buffer(std::min(kMost, data.length));
+  if (buffer.empty()) return;
+  data.source->ReadAt(data.offset, buffer);
+  data.source->ReadAt(data.offset + data.length - buffer.size(), buffer);
+} catch (const Error&) {  // NOLINT(bugprone-empty-catch): that is what was to be found out.
+}
+
+// Reads the ends of each tensor and table in `group` that has no error.
+inline void ReadTensors(const Group& group) {
   for (const Member& member : group.members) {
     if (const auto* child = std::get_if<std::unique_ptr<Group>>(&member.content)) {
+      const auto& table = (*child)->table;
+      if (table != nullptr && table->error.empty()) ReadEnds(table->data);
       ReadTensors(**child);
     } else if (const auto* tensor = std::get_if<Tensor>(&member.content)) {
-      if (!tensor->error.empty()) continue;
-      const Extent& data = tensor->data;
-      std::vector<std::byte> buffer(std::min(kMost, data.length));
-      if (buffer.empty()) continue;
-      try {
-        data.source->ReadAt(data.offset, buffer);
-        data.source->ReadAt(data.offset + data.length - buffer.size(), buffer);
-      } catch (const Error&) {
-        continue;
-      }
+      if (tensor->error.empty()) ReadEnds(tensor->data);
+    } else if (const auto* lines = std::get_if<Table>(&member.content)) {
+      if (lines->error.empty()) ReadEnds(lines->data);
     }
   }
 }

@@ -61,5 +61,15 @@ TEST(Strict, CountsAnObjectThatIsLost) {
                                    "read, and strict wants all of them"));
 }
 
+TEST(Strict, CountsATableThatCannotBeRead) {
+  Checkpoint checkpoint;
+  Table lost;
+  lost.error = "its member is not there";
+  checkpoint.root.members.push_back({{"log"}, std::move(lost)});
+  EXPECT_THAT([&] { CheckWhole(checkpoint, "m.zanj"); },
+              ThrowsMessage<Error>("m.zanj: table 'log': its member is not there: 1 of 1 tensors "
+                                   "cannot be read, and strict wants all of them"));
+}
+
 }  // namespace
 }  // namespace ckptfs

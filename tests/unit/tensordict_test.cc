@@ -35,6 +35,17 @@ Member ValueMember(std::string key, Value value = {.json = "1"}) {
   return {.key = {.text = std::move(key)}, .content = std::move(value)};
 }
 
+// A table whose lines are the first bytes of kSource.
+Table Lines(uint64_t length) {
+  Table table{.data = {kSource, 0, length}, .python_type = "list", .error = "", .member = "t"};
+  table.notes.emplace_back("rows", "3");
+  return table;
+}
+
+Member TableMember(std::string key, uint64_t length = 4) {
+  return {.key = {.text = std::move(key)}, .content = Lines(length)};
+}
+
 template <typename... Members>
 Member GroupMember(std::string key, Members... members) {
   auto group = std::make_unique<Group>();
@@ -673,6 +684,65 @@ TEST(Files, HaveAttributesThatAreNotMultipliedByLongKeys) {
   const auto& attributes = mounted.tree().AttributesOf(mounted.Number(mounted.Files().at(0)));
   EXPECT_EQ(attributes.at(2).first, "user.ckptfs.key");
   EXPECT_EQ(attributes.at(2).second, std::string(1024, 'g'));
+}
+
+TEST(Tables, AreFilesOfLines) {
+  const Mounted mounted(CheckpointOf(TableMember("a.log")));
+  EXPECT_THAT(mounted.Files(), ElementsAre("a/log.jsonl"));
+  EXPECT_EQ(mounted.Text("a/log.jsonl"), "0123");
+  EXPECT_EQ(mounted.Meta("a")["log"],
+            Json::parse(R"({"bytes":4,"python_type":"list","member":"t","rows":3})"));
+}
+
+TEST(Tables, HaveBothNamesIfTheyDiffer) {
+  const Mounted mounted(CheckpointOf(TableMember("a b")));
+  EXPECT_THAT(mounted.Files(), ElementsAre("a b.jsonl", "a%20b.jsonl"));
+  EXPECT_EQ(mounted.Number("a b.jsonl"), mounted.Number("a%20b.jsonl"));
+}
+
+TEST(Tables, StandBesideATensorAndGiveWayToNobody) {
+  const Mounted mounted(CheckpointOf(TensorMember("x"), TableMember("x"), TableMember("x.jsonl"),
+                                     TensorMember("x.jsonl")),
+                        {.is_flat = true});
+  EXPECT_THAT(mounted.Files(),
+              ElementsAre("x.jsonl.jsonl", "x.jsonl_.memmap", "x.memmap", "x_.jsonl"));
+}
+
+TEST(Tables, KeepTheirNameBeforeADirectory) {
+  const Mounted mounted(CheckpointOf(TableMember("x"), ValueMember("x.jsonl")), {.is_flat = true});
+  EXPECT_THAT(Keys(mounted.Meta()), IsSupersetOf({"x", "x.jsonl_"}));
+  EXPECT_THAT(mounted.Files(), ElementsAre("x.jsonl"));
+}
+
+TEST(Tables, GiveWayToADirectoryThatIsThere) {
+  const Mounted mounted(CheckpointOf(ValueMember("x.jsonl"), TableMember("x")), {.is_flat = true});
+  EXPECT_THAT(Keys(mounted.Meta()), IsSupersetOf({"x.jsonl", "x_"}));
+  EXPECT_THAT(mounted.Files(), ElementsAre("x_.jsonl"));
+}
+
+TEST(Tables, StandBesideWhatOfTheirRowsHasTensors) {
+  Member rows = GroupMember("log", TensorMember("0"));
+  std::get<std::unique_ptr<Group>>(rows.content)->table = std::make_unique<Table>(Lines(6));
+  const Mounted mounted(CheckpointOf(std::move(rows)));
+  EXPECT_THAT(mounted.Files(), ElementsAre("log/0.memmap", "log.jsonl"));
+  EXPECT_EQ(mounted.Length("log.jsonl"), 6U);
+  EXPECT_EQ(mounted.Meta()["log"], Json::parse(R"({"type":"TensorDict",
+                            "lines":{"bytes":6,"python_type":"list","member":"t","rows":3}})"));
+}
+
+TEST(Tables, ThatCannotBeReadSayWhy) {
+  Member table = TableMember("log");
+  std::get<Table>(table.content).error = "t is not there";
+  const Mounted mounted(CheckpointOf(std::move(table)));
+  EXPECT_EQ(mounted.Meta()["log"]["error"], "t is not there");
+  EXPECT_EQ(mounted.Length("log.jsonl"), 4U);
+  EXPECT_THAT([&] { mounted.Text("log.jsonl"); }, ThrowsMessage<Error>("t is not there"));
+}
+
+TEST(Tables, MustLieInTheirSource) {
+  EXPECT_THAT([] { Validate(CheckpointOf(TableMember("log", 11))); },
+              ThrowsMessage<Error>("table 'log': its 11 bytes at byte 0 end after the 10 of "
+                                   "memory"));
 }
 
 }  // namespace
