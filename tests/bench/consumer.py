@@ -3,6 +3,8 @@
     consumer.py first-element FILE KEY   torch.load(mmap=True), then one element of one tensor
     consumer.py load FILE                torch.load(mmap=True), without the import of torch
     consumer.py sum TENSOR-FILE          np.memmap and its sum, twice: the second one is warm
+    consumer.py sum-all DIRECTORY        the sums of all tensors float32, each mapped by torch
+    consumer.py sum-safetensors FILE     the same, by safe_open of safetensors
     consumer.py load-memmap DIRECTORY    TensorDict.load_memmap, without the import of tensordict
     consumer.py to-memory DIRECTORY      every tensor file mapped, with all of it in memory, by as
                                          many threads as there are processors
@@ -39,6 +41,22 @@ def sum_of(path):
     import numpy
     for _ in range(2):
         timed(lambda: numpy.memmap(path, numpy.float32, "r").sum())
+
+
+def sum_all(directory):
+    import torch
+    files = sorted(Path(directory).rglob("*.memmap"))
+    timed(lambda: [torch.from_file(str(file), size=file.stat().st_size // 4).sum().item()
+                   for file in files])
+
+
+def sum_safetensors(path):
+    from safetensors import safe_open
+
+    def total():
+        with safe_open(path, framework="pt") as file:
+            return [file.get_tensor(key).sum().item() for key in file.keys()]
+    timed(total)
 
 
 def load_memmap(directory):
@@ -82,5 +100,6 @@ def contiguous(path):
         timed(view.contiguous)
 
 
-{"first-element": first_element, "load": load, "sum": sum_of, "load-memmap": load_memmap,
+{"first-element": first_element, "load": load, "sum": sum_of, "sum-all": sum_all,
+ "sum-safetensors": sum_safetensors, "load-memmap": load_memmap,
  "contiguous": contiguous, "to-memory": to_memory, "deserialize": deserialize}[sys.argv[1]](*sys.argv[2:])

@@ -9,6 +9,7 @@
                                                          COUNT tensors in FILES files
     make_checkpoints.py --tensors FILE COUNT BYTES       as the first, written by tensorizer
     make_checkpoints.py --encrypted FILE COUNT BYTES     the same, encrypted with the key 00 01 02 ...
+    make_checkpoints.py --safetensors FILE COUNT BYTES   as the first, written by safetensors
 
 The keys are f000000, f000001 and so on, so that the mount has the names that `null` shows. --sharded and
 --dcp make directories of torch.distributed.checkpoint.
@@ -21,6 +22,7 @@ from pathlib import Path
 import torch
 import torch.distributed
 import torch.distributed.checkpoint as dcp
+from safetensors.torch import save_file
 from tensorizer import EncryptionParams, TensorSerializer
 from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
 
@@ -79,9 +81,14 @@ def encrypted(path, count, size):
     tensorized(path, count, size, EncryptionParams(bytes(range(32))))
 
 
+def safetensors(path, count, size):
+    save_file(tensors(count, size), path)
+
+
 def main(kind, *arguments):
     writers = {"--transposed": transposed, "--plain": plain, "--sharded": sharded,
-               "--dcp": distributed, "--tensors": tensorized, "--encrypted": encrypted}
+               "--dcp": distributed, "--tensors": tensorized, "--encrypted": encrypted,
+               "--safetensors": safetensors}
     writer = writers.get(kind)
     if writer is None:
         writer, arguments = many, (kind, *arguments)

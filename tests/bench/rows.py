@@ -25,12 +25,13 @@ class Sizes(NamedTuple):
     sharded: tuple = ("--sharded", 4, 8192, 16384)
     tensors: tuple = ("--tensors", 64, 16 << 20)  # 1 GiB.
     encrypted: tuple = ("--encrypted", 64, 16 << 20)
+    safetensors: tuple = ("--safetensors", 300, 7155712)
     files: tuple = ("--dcp", 64, 6_400, 4096)
     more_in_files: tuple = ("--dcp", 64, 32_000, 4096)
 
 
 FULL = Sizes()
-QUICK = Sizes(large=(300, 720896), many=(2_000, 1024), more=(10_000, 1024),
+QUICK = Sizes(large=(300, 720896), safetensors=("--safetensors", 300, 720896), many=(2_000, 1024), more=(10_000, 1024),
               matrix=("--transposed", 2048, 2048), plain=("--plain", 2048, 4096),
               sharded=("--sharded", 4, 2048, 4096), tensors=("--tensors", 64, 1 << 20),
               encrypted=("--encrypted", 64, 1 << 20), files=("--dcp", 64, 640, 4096),
@@ -179,6 +180,18 @@ def tensorizer(lab, sizes, contender):
     yield "encrypted", to_memory(lab, sizes.encrypted, contender, KEY)
 
 
+def safetensors(lab, sizes, contender):
+    if contender == "safe_open":
+        yield "sum of all", lab.consume("sum-safetensors", lab.checkpoint(*sizes.safetensors))[0]
+        return
+    shape = sizes.large if contender == "null" else sizes.safetensors
+    with lab.mount(contender, shape) as daemon:
+        yield "read", lab.read(*daemon.files(shape[-2]))[0]
+    if contender == "ckptfs":
+        with lab.mount(contender, shape) as daemon:
+            yield "sum of all", lab.consume("sum-all", daemon.path)[0]
+
+
 def gathered(lab, sizes, contender):
     if contender == "torch":
         for seconds in lab.consume("contiguous", lab.checkpoint(*sizes.matrix)):
@@ -238,6 +251,8 @@ ROWS = {
         Goal("read by 2", "libsodium", 1.25, "read"))),
     "tensorizer": Row(5, ("ckptfs", "tensorizer"), tensorizer, (
         Goal("encrypted", "tensorizer", 1),)),
+    "safetensors": Row(5, ("ckptfs", "null", "safe_open"), safetensors, (
+        Goal("read", "null", 1.2),)),
     "gathered": Row(5, ("ckptfs", "torch"), gathered, (
         Goal("transposed matrix", "torch", 2),), is_apart=True),
     "parallel": Row(5, ("ckptfs", "null"), parallel, (
