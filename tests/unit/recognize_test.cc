@@ -48,10 +48,6 @@ TEST(Recognize, ATarArchive) {
   EXPECT_EQ(RecognizeText(tar), "it is a tar archive: unpack it first");
 }
 
-TEST(Recognize, AGgufFile) {
-  EXPECT_EQ(RecognizeText("GGUF\3\0\0\0"s), "it is a gguf file, which is not supported yet");
-}
-
 TEST(Recognize, AFileThatWasNeverWritten) {
   EXPECT_EQ(RecognizeText(std::string(4096, '\0')),
             "it begins with zeros only: perhaps it was not copied to the end");

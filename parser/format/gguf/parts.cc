@@ -1,0 +1,46 @@
+#include "parser/format/gguf/parts.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cstddef>
+#include <limits>
+
+namespace ckptfs::gguf {
+namespace {
+
+constexpr size_t kDigits = 5;
+constexpr std::string_view kOf = "-of-";
+constexpr std::string_view kEnding = ".gguf";
+constexpr size_t kLength = 1 + kDigits + kOf.size() + kDigits + kEnding.size();
+
+// The number that `text` is with all its characters.
+std::optional<uint32_t> NumberOf(std::string_view text) {
+  uint32_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+}  // namespace
+
+std::string PartName::Of(uint32_t other) const {
+  return fmt::format("{}-{:05}{}{:05}{}", prefix, other, kOf, count, kEnding);
+}
+
+std::optional<PartName> ReadPartName(std::string_view file) {
+  if (file.size() <= kLength || file.starts_with('.')) return std::nullopt;
+  const std::string_view prefix = file.substr(0, file.size() - kLength);
+  const std::string_view rest = file.substr(prefix.size() + 1);
+  const auto number = NumberOf(rest.substr(0, kDigits));
+  const auto count = NumberOf(rest.substr(kDigits + kOf.size(), kDigits));
+  if (!number || !count || *number < 1 || *number > *count || *count < 2 ||
+      *count > std::numeric_limits<uint16_t>::max()) {
+    return std::nullopt;
+  }
+  PartName name{.prefix = std::string(prefix), .number = *number, .count = *count};
+  if (name.Of(*number) != file) return std::nullopt;  // Other characters between the numbers.
+  return name;
+}
+
+}  // namespace ckptfs::gguf

@@ -1,0 +1,24 @@
+// The names of the files that one model is split into: model-00002-of-00005.gguf.
+
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace ckptfs::gguf {
+
+struct PartName {
+  std::string prefix;   // "model".
+  uint32_t number = 0;  // From 1 to `count`.
+  uint32_t count = 0;   // Two or more; 65535 at most, which is all that a file can say.
+
+  // The name of the file with another number.
+  std::string Of(uint32_t other) const;
+};
+
+// Returns what `file` is called as; nothing if that is no name of a part.
+std::optional<PartName> ReadPartName(std::string_view file);
+
+}  // namespace ckptfs::gguf
