@@ -21,7 +21,13 @@ char32_t SurrogateAt(std::string_view text) {
 }
 
 void AppendEscape(std::string& out, char32_t unit) {
-  fmt::format_to(std::back_inserter(out), "\\u{:04x}", static_cast<unsigned>(unit));
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  out += {'\\',
+          'u',
+          kDigits[unit >> 12U & 0xFU],
+          kDigits[unit >> 8U & 0xFU],
+          kDigits[unit >> 4U & 0xFU],
+          kDigits[unit & 0xFU]};
 }
 
 void AppendAscii(std::string& out, char c) {

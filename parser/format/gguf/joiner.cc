@@ -47,8 +47,7 @@ Checkpoint Joiner::Read() {
   }
   for (Part& part : parts_) AddPart(part);
   if (lost_.size() == parts_.size()) {
-    throw WithContext(fmt::format("none of its {} files can be read", parts_.size()),
-                      *parts_.front().error);
+    throw WithContext(fmt::format("none of its {} files can be read", parts_.size()), *named.error);
   }
   TellLost();
   shards_.back() = '}';
@@ -124,10 +123,9 @@ uint64_t Joiner::AlignmentOf(const Part& part) const {
   if (header.metadata.alignment) return *header.metadata.alignment;
   const uint64_t size = part.file->size();
   if (!first_alignment_) CheckAlignment(header, size);
-  const auto usual = EndOf(header, kUsualAlignment);
-  const bool leaves_rest = usual && *usual < size;
   const uint64_t other = first_alignment_.value_or(kUsualAlignment);
-  return leaves_rest && EndOf(header, other) == size ? other : kUsualAlignment;
+  const bool is_other = EndOf(header, kUsualAlignment) != size && EndOf(header, other) == size;
+  return is_other ? other : kUsualAlignment;
 }
 
 void Joiner::Merge(const Part& part, Checkpoint one) {

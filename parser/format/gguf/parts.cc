@@ -4,7 +4,6 @@
 
 #include <charconv>
 #include <cstddef>
-#include <limits>
 
 namespace ckptfs::gguf {
 namespace {
@@ -34,8 +33,7 @@ std::optional<PartName> ReadPartName(std::string_view file) {
   const std::string_view rest = file.substr(prefix.size() + 1);
   const auto number = NumberOf(rest.substr(0, kDigits));
   const auto count = NumberOf(rest.substr(kDigits + kOf.size(), kDigits));
-  if (!number || !count || *number < 1 || *number > *count || *count < 2 ||
-      *count > std::numeric_limits<uint16_t>::max()) {
+  if (!number || !count || *number < 1 || *number > *count || *count < 2 || *count > kMostParts) {
     return std::nullopt;
   }
   PartName name{.prefix = std::string(prefix), .number = *number, .count = *count};

@@ -9,10 +9,12 @@
 
 namespace ckptfs::gguf {
 
+constexpr uint32_t kMostParts = 10'000;
+
 struct PartName {
   std::string prefix;   // "model".
   uint32_t number = 0;  // From 1 to `count`.
-  uint32_t count = 0;   // Two or more; 65535 at most, which is all that a file can say.
+  uint32_t count = 0;   // From 2 to kMostParts.
 
   // The name of the file with another number.
   std::string Of(uint32_t other) const;
