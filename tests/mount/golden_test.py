@@ -120,6 +120,9 @@ class Golden(ckptfs.Case):
     def test_trees_of_handmade_files_of_tensorizer(self):
         self.compare_files(ckptfs.SAMPLES / "tensorizer" / "handmade")
 
+    def test_trees_of_gguf(self):
+        self.compare_files(ckptfs.SAMPLES / "gguf")
+
     def test_trees_of_sharded_checkpoints(self):
         self.compare_directories(ckptfs.SAMPLES / "sharded")
 
