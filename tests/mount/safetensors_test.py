@@ -5,6 +5,7 @@ each file, or why it refuses it, and what we do: accept, refuse, opaque (a dtype
 shown as bytes), or either of them.
 """
 
+import concurrent.futures
 import hashlib
 import json
 import os
@@ -19,6 +20,7 @@ from ckptfs import DAMAGED, FORMAT, LIMITS
 from craft import write_safetensors
 
 try:
+    import numpy
     import torch
     from safetensors import safe_open
     from safetensors.torch import save_file, save_model
@@ -94,6 +96,17 @@ class Samples(ckptfs.Case):
         self.assertGreater(counts["refuse"], 60)
         self.assertEqual(counts["opaque"], 4)
 
+    def test_a_directory_with_an_index_has_the_tensors_of_all_its_files(self):
+        names = [name for name in EXPECTED if name.startswith("sharded/")]
+        mount = self.mount(FOLDER / "sharded")
+        found = entries(mount.path)
+        self.assertEqual(
+            {name: (tensor.dtype, hashlib.sha256(ckptfs.read(tensor.path)).hexdigest())
+             for name, tensor in found.items()},
+            {tensor["path"][0]: (tensor["dtype"], tensor["sha256"])
+             for name in names for tensor in EXPECTED[name]["tensors"]})
+        self.assertEqual(len(names), 3)
+
     def test_tied_names_are_hard_links_to_the_kept_ones(self):
         mount = self.mount(FOLDER / "tied_model.safetensors")
         head, embed = mount / "head/weight.memmap", mount / "embed/weight.memmap"
@@ -152,6 +165,49 @@ class Random(ckptfs.Case):
                      for name, t in tensors.items()})
                 mount.unmount()
 
+    def test_a_header_like_that_of_gpt2(self):
+        shapes = {"wte.weight": (501, 8), "wpe.weight": (10, 8), "ln_f.weight": (8,), "ln_f.bias": (8,)}
+        for i in range(12):
+            for name, shape in (("ln_1.weight", (8,)), ("ln_1.bias", (8,)), ("attn.bias", (1, 1, 4, 4)),
+                                ("attn.c_attn.weight", (8, 24)), ("attn.c_attn.bias", (24,)),
+                                ("attn.c_proj.weight", (8, 8)), ("mlp.c_fc.weight", (8, 32))):
+                shapes[f"h.{i}.{name}"] = shape
+        tensors = {name: torch.randn(shape) for name, shape in shapes.items()}
+        file = self.scratch() / "model.safetensors"
+        save_file(tensors, file)
+        mount = self.mount(file)
+        self.assertEqual({name: (t.shape, ckptfs.read(t.path)) for name, t in entries(mount.path).items()},
+                         {name: (tuple(t.shape), t.numpy().tobytes()) for name, t in tensors.items()})
+
+    def test_slices_are_those_of_safe_open(self):
+        file = self.scratch() / "model.safetensors"
+        save_file({"w": torch.arange(7 * 11 * 5, dtype=torch.int32).reshape(7, 11, 5)}, file)
+        mount = self.mount(file)
+        mapped = numpy.memmap(mount / "w.memmap", numpy.int32, "r", shape=(7, 11, 5))
+        with safe_open(file, "pt") as reference:
+            slices = reference.get_slice("w")
+            self.assertEqual(mapped[2:5].tolist(), slices[2:5].tolist())
+            self.assertEqual(mapped[:, 3:4, 1:].tolist(), slices[:, 3:4, 1:].tolist())
+            self.assertEqual(mapped[6, 10].tolist(), slices[6, 10].tolist())
+
+    def test_eight_threads_read_the_same_values(self):
+        tensors = {f"t{i}": torch.randn(300, 301) for i in range(8)}
+        file = self.scratch() / "model.safetensors"
+        save_file(tensors, file)
+        mount = self.mount(file)
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            for i in (0, 1):
+                read = pool.map(ckptfs.read, [mount / f"{name}.memmap" for name in tensors])
+                self.assertEqual(list(read), [t.numpy().tobytes() for t in tensors.values()])
+
+    def test_a_file_that_is_saved_again_while_it_is_mounted_is_never_mixed(self):
+        file = self.scratch() / "model.safetensors"
+        save_file({"a": torch.zeros(4096), "b": torch.zeros(4096)}, file)
+        mount = self.mount(file)
+        self.assertEqual(ckptfs.read(mount / "a.memmap"), bytes(16384))
+        save_file({"a": torch.ones(4096), "b": torch.ones(4096)}, file)
+        self.assertEqual(ckptfs.read(mount / "b.memmap"), bytes(16384))
+
     def test_a_model_of_save_model_has_all_names_of_its_tied_tensors(self):
         model = torch.nn.Module()
         model.embed = torch.nn.Embedding(5, 3)
@@ -200,6 +256,33 @@ class Hostile(ckptfs.Case):
         entry = '{"dtype":"U8","shape":[4],"data_offsets":[0,4]}'
         write_safetensors(self.file, "{" + ",".join(f'"{i}":{entry}' for i in range(100_000)) + "}", b"abcd")
         self.refuse(DAMAGED, "tensor '.*': begins at byte 0 of the data, but .* ends at byte 4")
+
+    def test_ten_million_tensors_on_one_range(self):
+        # An entry has 60 bytes: too many for a header, whatever the entries are.
+        self.file.write_bytes(struct.pack("<Q", 600_000_000) + b'{"0":{"dtype":"U8"')
+        os.truncate(self.file, 600_000_100)
+        self.refuse(LIMITS, "header: has 600000000 bytes, but 100000000 is the most")
+
+    def test_a_hundred_thousand_matrices_that_overlap(self):
+        size = 200 * 200 * 4
+        entries = ",".join(f'"{i}":{{"dtype":"F32","shape":[200,200],"data_offsets":[0,{size}]}}'
+                           for i in range(100_000))
+        write_safetensors(self.file, "{" + entries + "}", bytes(size))
+        self.refuse(DAMAGED, f"tensor '.*': begins at byte 0 of the data, but .* ends at byte {size}")
+
+    def test_offsets_that_overflow(self):
+        begin, end = (1 << 64) - 5, (1 << 64) - 1
+        write_safetensors(self.file, '{"w":{"dtype":"U8","shape":[4],'
+                          f'"data_offsets":[{begin},{end}]}}}}', bytes(8))
+        self.refuse(DAMAGED, f"tensor 'w': begins at byte {begin} of the data, but what is before "
+                             "it ends at byte 0")
+
+    def test_a_size_that_overflows(self):
+        end = (1 << 61) - 1  # In bits it still fits.
+        write_safetensors(self.file, f'{{"w":{{"dtype":"U8","shape":[{end}],'
+                          f'"data_offsets":[0,{end}]}}}}', bytes(8))
+        self.refuse(DAMAGED, f"the tensors need {end} bytes of data, but the file has 8: it is "
+                             "truncated")
 
     def test_a_name_a_hundred_thousand_times(self):
         entry = '{"dtype":"U8","shape":[0],"data_offsets":[0,0]}'

@@ -171,6 +171,25 @@ TEST(Safetensors, RefusesBitsThatAreNoWholeBytes) {
             "memory: tensor 'w': its shape needs 12 bits, which are no whole bytes");
 }
 
+TEST(Safetensors, RefusesFourBitsOfAnotherSize) {
+  EXPECT_EQ(ErrorOf(Entry("F4", "[4]")),
+            "memory: tensor 'w': has 8 bytes, but its dtype and shape need 2");
+}
+
+TEST(Safetensors, RefusesTenTensorsOnOneRange) {
+  std::string header = "{";
+  for (int i = 0; i < 10; ++i) {
+    header += SafetensorsEntry(std::to_string(i), "F32", "[2]", 8) + ",";
+  }
+  header.back() = '}';
+  EXPECT_THAT(ErrorOf(header), HasSubstr(": begins at byte 0 of the data, but what is before it "
+                                         "ends at byte 8"));
+}
+
+TEST(Safetensors, RefusesAHeaderThatIsNoUtf8) {
+  EXPECT_THAT(ErrorOf("{\"\xff\":0}"), HasSubstr("memory: header: no JSON at byte 2"));
+}
+
 TEST(Safetensors, RefusesHolesBetweenTensors) {
   EXPECT_EQ(
       ErrorOf(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"

@@ -25,7 +25,7 @@ constexpr uint32_t kMostDimensions = 8;    // ggml has 4.
 // Reads the version and tells `reader` how all that follows is written.
 void ReadForm(Reader& reader, Header& header) {
   reader.Read<uint32_t>("magic");
-  uint32_t version = reader.Read<uint32_t>("version");
+  auto version = reader.Read<uint32_t>("version");
   header.is_big_endian = (version & 0xFFFFU) == 0;
   if (header.is_big_endian) version = __builtin_bswap32(version);
   if (version < 1 || version > kNewest) {

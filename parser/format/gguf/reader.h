@@ -48,7 +48,7 @@ class Reader {
   // Reads an integer.
   template <std::integral T>
   T Read(std::string_view field) {
-    std::array<std::byte, sizeof(T)> bytes;
+    std::array<std::byte, sizeof(T)> bytes = {};
     Fill(bytes, field);
     if (form_.is_big_endian) std::ranges::reverse(bytes);
     return std::bit_cast<T>(bytes);
@@ -76,7 +76,7 @@ class Reader {
   Form form_;
   uint64_t position_ = 0;
   std::span<const std::byte> block_;  // What is left of it.
-  std::array<std::byte, 65536> buffer_;
+  std::array<std::byte, 65536> buffer_ = {};
 };
 
 }  // namespace ckptfs::gguf
