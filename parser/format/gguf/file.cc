@@ -71,16 +71,17 @@ Tensor TensorOf(const Entry& entry, const Place& place, bool is_big_endian,
                 .notes = {}};
   const StoredType* type = StoredTypeOf(entry.type);
   std::vector<uint64_t> dims(entry.shape.rbegin(), entry.shape.rend());
-  tensor.notes.reserve(6);
+  const bool is_plain = type != nullptr && type->elements == 1;
+  tensor.notes.reserve(is_plain ? 2 : 6);  // There may be very many.
   tensor.notes.emplace_back(
       "ggml_type", type == nullptr ? std::to_string(entry.type) : json::String(type->name));
   tensor.notes.emplace_back("dims", ListOf(dims));
   if (type == nullptr) {
     SetUnknown(entry.type, is_big_endian, tensor);
-  } else if (type->elements > 1) {
-    SetBlocks(*type, is_big_endian, tensor);
-  } else {
+  } else if (is_plain) {
     SetPlain(*type, is_big_endian, tensor);
+  } else {
+    SetBlocks(*type, is_big_endian, tensor);
   }
   return tensor;
 }

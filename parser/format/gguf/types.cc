@@ -7,12 +7,12 @@ namespace ckptfs::gguf {
 namespace {
 
 constexpr StoredType Plain(uint32_t number, std::string_view name, unsigned bytes, Dtype dtype) {
-  return {number, name, 1, bytes, dtype};
+  return {name, number, 1, bytes, dtype};
 }
 
 constexpr StoredType Blocks(uint32_t number, std::string_view name, unsigned elements,
                             unsigned bytes) {
-  return {number, name, elements, bytes, Dtype::kOpaque};
+  return {name, number, elements, bytes, Dtype::kOpaque};
 }
 
 // By number.

@@ -13,8 +13,8 @@
 namespace ckptfs::gguf {
 
 struct StoredType {
-  uint32_t number;        // In the file.
   std::string_view name;  // "Q4_K".
+  uint32_t number;        // In the file.
   unsigned elements;      // Of a block; 1 of plain types.
   unsigned bytes;         // Of a block.
   Dtype dtype;            // kOpaque: of blocks.
