@@ -1,0 +1,126 @@
+// The text is a Python literal. We read what NumPy writes, to the letter, and more than it reads in
+// one respect: it refuses texts beyond 10,000 characters, but writes them, for structures of many
+// fields.
+
+#include "parser/codec/npy.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <optional>
+#include <string_view>
+
+#include "parser/byte_reader.h"
+#include "parser/error.h"
+#include "parser/utf8.h"
+
+namespace ckptfs::npy {
+namespace {
+
+using std::string_view_literals::operator""sv;
+
+constexpr std::string_view kMagic = "\x93NUMPY";
+constexpr size_t kMostText = size_t{1} << 20;  // Bytes.
+
+// The two bytes of the version, as a number.
+constexpr unsigned kVersion1 = 0x0100;
+constexpr unsigned kVersion2 = 0x0200;
+constexpr unsigned kVersion3 = 0x0300;
+
+std::string_view TextOf(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+// What is charged for the time being.
+class Loan {
+ public:
+  Loan(Budget& budget, uint64_t bytes) : budget_(budget), bytes_(bytes) { budget_.Charge(bytes_); }
+  Loan(const Loan&) = delete;
+  Loan& operator=(const Loan&) = delete;
+  ~Loan() { budget_.Refund(bytes_); }
+
+ private:
+  Budget& budget_;
+  const uint64_t bytes_;
+};
+
+// Takes the dict.
+Header TakeHeader(Literal& literal) {
+  Header header;
+  bool has_order = false;
+  bool has_shape = false;
+  literal.Open('{');
+  do {
+    const std::string key = literal.Text();
+    literal.Take(':');
+    if (key == "descr"sv && header.descr.empty()) {
+      header.type = TakeType(literal, header.descr);
+    } else if (key == "fortran_order"sv && !has_order) {
+      header.is_fortran = literal.Bool();
+      has_order = true;
+    } else if (key == "shape"sv && !has_shape) {
+      header.shape = literal.Sizes();
+      has_shape = true;
+    } else {
+      Fail(EBADMSG, "header: the key {} is there, which is wanted {}", Quoted(key),
+           key == "descr" || key == "fortran_order" || key == "shape" ? "once" : "nowhere");
+    }
+  } while (literal.HasMore('}'));
+  literal.End();
+  const std::string_view missing = header.descr.empty() ? "descr"sv
+                                   : !has_order         ? "fortran_order"sv
+                                   : !has_shape         ? "shape"sv
+                                                        : ""sv;
+  if (!missing.empty()) Fail(EBADMSG, "header: the key '{}' is missing", missing);
+  return header;
+}
+
+}  // namespace
+
+bool IsNpy(std::span<const std::byte> head) { return TextOf(head).starts_with(kMagic); }
+
+Header ReadHeader(const ByteSource& source, uint64_t offset, uint64_t length, Budget& budget) {
+  constexpr size_t kFirst = 256;  // Bytes: what all arrays but structures have for a header.
+  std::vector<std::byte> bytes(static_cast<size_t>(std::min<uint64_t>(kFirst, length)));
+  if (!bytes.empty()) source.ReadAt(offset, bytes);
+  if (!IsNpy(bytes)) Fail(EBADMSG, "it does not begin as an array of numpy does");
+
+  ByteReader reader("header", bytes);
+  reader.Take(kMagic.size(), "magic");
+  const auto major = reader.Read<uint8_t>("version");
+  const auto minor = reader.Read<uint8_t>("version");
+  const unsigned version = (unsigned{major} << 8U) | minor;
+  if (version != kVersion1 && version != kVersion2 && version != kVersion3) {
+    Fail(ENOTSUP, "header: it has version {}.{}, but we read 1.0, 2.0 and 3.0", major, minor);
+  }
+  const uint64_t text_length = version == kVersion1 ? reader.Read<uint16_t>("length of the text")
+                                                    : reader.Read<uint32_t>("length of the text");
+  const size_t begin = reader.offset();
+  if (text_length > length - begin) {
+    Fail(EBADMSG, "header at byte {}: the text needs {} bytes, but only {} are left", begin,
+         text_length, length - begin);
+  }
+  if (text_length > kMostText) {
+    Fail(EFBIG, "header: the text has {} bytes, but {} are the most that we read", text_length,
+         kMostText);
+  }
+  constexpr uint64_t kCopies = 8;  // The text itself, names, and all of it in JSON.
+  const Loan loan(budget, kCopies * text_length);
+  const size_t end = begin + static_cast<size_t>(text_length);
+  if (end > bytes.size()) {
+    const size_t have = bytes.size();
+    bytes.resize(end);
+    source.ReadAt(offset + have, std::span(bytes).subspan(have));
+  }
+  const std::string_view text = TextOf(bytes).substr(begin, end - begin);
+  const Literal::Dialect dialect{.is_utf8 = version == kVersion3,
+                                 .has_long_ints = version != kVersion3};
+  if (dialect.is_utf8 && !utf8::IsValid(text)) Fail(EBADMSG, "header: the text is no UTF-8");
+  Literal literal(text, begin, dialect);
+  Header header = TakeHeader(literal);
+  header.data_offset = end;
+  budget.Charge(header.descr.size() + header.type.name.size() +
+                header.shape.size() * sizeof(uint64_t));
+  return header;
+}
+
+}  // namespace ckptfs::npy

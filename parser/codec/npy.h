@@ -1,0 +1,42 @@
+// The header of an array that NumPy saved: https://numpy.org/neps/nep-0001-npy-format.html.
+//
+//   offset  size    field
+//   0       6       magic "\x93NUMPY"
+//   6       1 + 1   version: 1.0, 2.0 or 3.0
+//   8       2 or 4  length of the text (4 since 2.0)
+//   10, 12          text: {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }
+//                   elements, to the end
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "parser/budget.h"
+#include "parser/byte_source.h"
+#include "parser/codec/npy/type.h"
+
+namespace ckptfs::npy {
+
+struct Header {
+  Type type;
+  std::string descr;  // The type as the file has it, in JSON, with lists for tuples: "\"<f4\"".
+  bool is_fortran = false;  // The first index is the one that changes fastest.
+  std::vector<uint64_t> shape;
+  uint64_t data_offset = 0;  // Where the elements begin, from the beginning of the array on.
+};
+
+// Whether `head`, the first bytes of a file, begins an array.
+bool IsNpy(std::span<const std::byte> head);
+
+// Reads the header of the array that the `length` bytes of `source` from `offset` are, which must
+// lie within it: 256 bytes at once, and the rest if there is more of it. Whether all elements are
+// there is not looked at. What `descr` and `shape` take is charged to `budget`, and never given
+// back. Throws Error: EBADMSG with the byte of the array at which it is damaged, ENOTSUP if it is
+// of another version, EOVERFLOW and EFBIG for what is beyond all limits, and what reading throws.
+Header ReadHeader(const ByteSource& source, uint64_t offset, uint64_t length, Budget& budget);
+
+}  // namespace ckptfs::npy

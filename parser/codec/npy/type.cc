@@ -1,0 +1,248 @@
+// What is written of a type is its width, and not always more: those of ml_dtypes that NumPy does
+// not know (bfloat16, float8_e4m3fn, int4, ...) are "<V2" and "<V1", or names that NumPy itself
+// does not take ("<f1" is float8_e5m2, "<W4" is complex32). They are bytes here, as structures are,
+// whose fields have a byte order each.
+
+#include "parser/codec/npy/type.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "parser/error.h"
+#include "parser/json.h"
+
+namespace ckptfs::npy {
+namespace {
+
+constexpr size_t kMaxFields = 10'000;
+
+struct Row {
+  std::string_view code;
+  Dtype dtype;
+  uint8_t item_size;
+};
+
+constexpr Row kRows[] = {
+    {"b1", Dtype::kBool, 1},      {"i1", Dtype::kInt8, 1},         {"u1", Dtype::kUint8, 1},
+    {"i2", Dtype::kInt16, 2},     {"u2", Dtype::kUint16, 2},       {"i4", Dtype::kInt32, 4},
+    {"u4", Dtype::kUint32, 4},    {"i8", Dtype::kInt64, 8},        {"u8", Dtype::kUint64, 8},
+    {"f2", Dtype::kFloat16, 2},   {"f4", Dtype::kFloat32, 4},      {"f8", Dtype::kFloat64, 8},
+    {"c8", Dtype::kComplex64, 8}, {"c16", Dtype::kComplex128, 16}, {"f1", Dtype::kOpaque, 1},
+    {"f12", Dtype::kOpaque, 12},  {"f16", Dtype::kOpaque, 16},     {"c24", Dtype::kOpaque, 24},
+    {"c32", Dtype::kOpaque, 32},  {"W4", Dtype::kOpaque, 4},
+};
+
+constexpr std::string_view kOrderless = "SVO";
+
+constexpr std::string_view kUnits[] = {"Y",  "M",  "W",  "D",  "h",  "m", "s",
+                                       "ms", "us", "ns", "ps", "fs", "as"};
+
+// Takes the digits at the beginning of `text`. Nothing if there are none, or they are too many.
+std::optional<int64_t> TakeNumber(std::string_view& text) {
+  int64_t number = 0;
+  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (parsed.ec != std::errc() || text.front() == '-') return std::nullopt;
+  text.remove_prefix(static_cast<size_t>(parsed.ptr - text.data()));
+  return number;
+}
+
+// "[ns]", "[25us]", "[h/4]", or nothing at all.
+bool IsUnit(std::string_view text) {
+  if (text.empty()) return true;
+  if (!text.starts_with('[') || !text.ends_with(']') || text.size() < 3) return false;
+  text = text.substr(1, text.size() - 2);
+  TakeNumber(text);
+  const size_t slash = text.find('/');
+  if (std::ranges::find(kUnits, text.substr(0, slash)) == std::end(kUnits)) return false;
+  if (slash == std::string_view::npos) return true;
+  text.remove_prefix(slash + 1);
+  return !text.empty() && TakeNumber(text) && text.empty();
+}
+
+// Texts and bytes, whose length is a number of characters.
+std::optional<Type> SizedType(char kind, std::string_view digits) {
+  if (digits.empty()) return std::nullopt;
+  const auto count = TakeNumber(digits);
+  if (!count || !digits.empty()) return std::nullopt;
+  constexpr int64_t kCharacter = 4;  // Bytes of one in a text: UCS-4.
+  int64_t size = *count;
+  const bool is_text = kind == 'U';
+  if (is_text && __builtin_mul_overflow(size, kCharacter, &size)) return std::nullopt;
+  return Type{.item_size = static_cast<uint64_t>(size),
+              .swap_size = is_text ? uint64_t{kCharacter} : 1,
+              .name = fmt::format("{}{}", kind == 'a' ? 'S' : kind, *count)};
+}
+
+std::optional<Type> TypeOfCode(std::string_view code) {
+  if (const auto* row = std::ranges::find(kRows, code, &Row::code); row != std::end(kRows)) {
+    const uint64_t swap_size = SwapSize(row->dtype);
+    return Type{.dtype = row->dtype,
+                .item_size = row->item_size,
+                .swap_size = swap_size,
+                .name = std::string(code)};
+  }
+  if (code == "O" || code == "O4" || code == "O8") {
+    return Type{.has_objects = true, .name = std::string(code)};
+  }
+  if ((code.starts_with("M8") || code.starts_with("m8")) && IsUnit(code.substr(2))) {
+    return Type{.item_size = 8, .swap_size = 8, .name = std::string(code)};
+  }
+  constexpr std::string_view kSized = "SaUV";
+  if (code.empty() || kSized.find(code[0]) == std::string_view::npos) return std::nullopt;
+  return SizedType(code[0], code.substr(1));
+}
+
+// Reads the fields of a structure, and of those in it.
+class Structure {
+ public:
+  Structure(Literal& literal, std::string& json) : literal_(literal), json_(json) {}
+
+  // A type in the place where a field has one, or the array itself.
+  Type TakeAny() {
+    if (literal_.Peek() == '[') return TakeFields();
+    if (literal_.Peek() != '\'' && literal_.Peek() != '"' && literal_.Peek() != 'u' &&
+        literal_.Peek() != 'U') {
+      literal_.FailAt("a type or a list of fields");
+    }
+    const std::string text = literal_.Text();
+    json::AppendString(json_, text);
+    constexpr std::string_view kOrders = "<>|=";
+    const bool has_order = !text.empty() && kOrders.find(text[0]) != std::string_view::npos;
+    auto type =
+        TypeNamed(has_order ? text[0] : '=', std::string_view(text).substr(has_order ? 1 : 0));
+    if (!type) Fail(EBADMSG, "header: {} is no type of numpy", Quoted(text));
+    return *std::move(type);
+  }
+
+ private:
+  struct Field {
+    std::string name;
+    std::string title;
+    Type type;
+    bool is_padding = false;
+  };
+
+  Type TakeFields() {
+    Type whole{};
+    std::vector<std::string> names;
+    json_ += '[';
+    literal_.Open('[');
+    if (literal_.Peek() == ']') {
+      literal_.Close(']');
+    } else {
+      do {
+        Field field = TakeField();
+        json_ += ',';
+        whole.has_objects |= field.type.has_objects;
+        if (__builtin_add_overflow(whole.item_size, field.type.item_size, &whole.item_size) ||
+            static_cast<int64_t>(whole.item_size) < 0) {
+          FailSize();
+        }
+        if (field.is_padding) continue;
+        if (!field.title.empty() && field.title != field.name) {
+          names.push_back(std::move(field.title));
+        }
+        names.push_back(std::move(field.name));
+      } while (literal_.HasMore(']'));
+      json_.pop_back();
+    }
+    json_ += ']';
+    std::ranges::sort(names);
+    const auto twice = std::ranges::adjacent_find(names);
+    if (twice != names.end()) {
+      Fail(EBADMSG, "header: two fields of a structure are called {}", Quoted(*twice));
+    }
+    whole.name = fmt::format("|V{}", whole.item_size);
+    return whole;
+  }
+
+  Field TakeField() {
+    if (++fields_ > kMaxFields) {
+      Fail(EFBIG, "header: it has more than {} fields, which is the most that we read", kMaxFields);
+    }
+    Field field;
+    json_ += '[';
+    literal_.Open('(');
+    TakeName(field);
+    json_ += ',';
+    literal_.Take(',');
+    const bool is_void = literal_.Peek() != '[';
+    field.type = TakeAny();
+    if (literal_.HasMore(')')) {
+      json_ += ',';
+      TakeShape(field.type);
+      if (literal_.HasMore(')')) literal_.FailAt("the end of the field");
+    }
+    json_ += ']';
+    field.is_padding = field.name.empty() && is_void && field.type.name.starts_with("|V");
+    return field;
+  }
+
+  void TakeName(Field& field) {
+    if (literal_.Peek() != '(') {
+      field.name = literal_.Text();
+      json::AppendString(json_, field.name);
+      return;
+    }
+    literal_.Open('(');
+    field.title = literal_.Text();
+    literal_.Take(',');
+    field.name = literal_.Text();
+    if (literal_.HasMore(')')) literal_.FailAt("the end of title and name");
+    json_ += '[';
+    json::AppendString(json_, field.title);
+    json_ += ',';
+    json::AppendString(json_, field.name);
+    json_ += ']';
+  }
+
+  // Of an array in each element: a number or a tuple of them.
+  void TakeShape(Type& type) {
+    const bool is_tuple = literal_.Peek() == '(';
+    const std::vector<uint64_t> shape =
+        is_tuple ? literal_.Sizes() : std::vector<uint64_t>{literal_.Size()};
+    for (const uint64_t size : shape) {
+      int64_t total = 0;
+      if (__builtin_mul_overflow(type.item_size, size, &total)) FailSize();
+      type.item_size = static_cast<uint64_t>(total);
+    }
+    json_ += is_tuple ? fmt::format("[{}]", fmt::join(shape, ",")) : std::to_string(shape[0]);
+  }
+
+  [[noreturn]] static void FailSize() {
+    Fail(EOVERFLOW, "header: its elements need more than 2^63 bytes");
+  }
+
+  Literal& literal_;
+  std::string& json_;
+  size_t fields_ = 0;
+};
+
+}  // namespace
+
+std::optional<Type> TypeNamed(char order, std::string_view code) {
+  auto type = TypeOfCode(code);
+  if (!type) return type;
+  const bool is_ordered = type->swap_size > 1;
+  type->is_big_endian = is_ordered && order == '>';
+  if (is_ordered) {
+    order = '<';
+  } else if (type->dtype != Dtype::kOpaque || kOrderless.find(type->name[0]) != kOrderless.npos) {
+    order = '|';
+  } else if (order != '>') {
+    order = '<';
+  }
+  type->name.insert(type->name.begin(), order);
+  return type;
+}
+
+Type TakeType(Literal& literal, std::string& json) { return Structure(literal, json).TakeAny(); }
+
+}  // namespace ckptfs::npy
