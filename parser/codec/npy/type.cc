@@ -39,7 +39,7 @@ constexpr Row kRows[] = {
     {"c32", Dtype::kOpaque, 32},  {"W4", Dtype::kOpaque, 4},
 };
 
-constexpr std::string_view kOrderless = "SVO";
+constexpr std::string_view kOrderless = "SVO";  // Kinds whose bytes have none.
 
 constexpr std::string_view kUnits[] = {"Y",  "M",  "W",  "D",  "h",  "m", "s",
                                        "ms", "us", "ns", "ps", "fs", "as"};
@@ -230,17 +230,21 @@ class Structure {
 std::optional<Type> TypeNamed(char order, std::string_view code) {
   auto type = TypeOfCode(code);
   if (!type) return type;
-  const bool is_ordered = type->swap_size > 1;
-  type->is_big_endian = is_ordered && order == '>';
-  if (is_ordered) {
-    order = '<';
-  } else if (type->dtype != Dtype::kOpaque || kOrderless.find(type->name[0]) != kOrderless.npos) {
+  const bool is_orderless = type->dtype == Dtype::kOpaque
+                                ? kOrderless.find(type->name[0]) != std::string_view::npos
+                                : type->item_size == 1;
+  if (is_orderless) {
     order = '|';
   } else if (order != '>') {
     order = '<';
   }
+  type->is_big_endian = type->swap_size > 1 && order == '>';
   type->name.insert(type->name.begin(), order);
   return type;
+}
+
+std::string LittleEndianName(const Type& type) {
+  return type.is_big_endian ? "<" + type.name.substr(1) : type.name;
 }
 
 Type TakeType(Literal& literal, std::string& json) { return Structure(literal, json).TakeAny(); }

@@ -21,12 +21,16 @@ struct Type {
   uint64_t swap_size = 1;        // Bytes that are to be reversed if it is big-endian: see SwapSize.
   bool is_big_endian = false;    // As stored. False for what is shown as it is stored.
   bool has_objects = false;      // The elements are pickled Python objects: there are no bytes.
-  std::string name;  // Of what is shown, little-endian: "<f4", "|S5"; "|V12" if structured.
+  std::string name;              // As numpy's dtype.str has it: "<f4", "|S5"; "|V12" if structured.
 };
 
 // The type of byte order `order` ('<', '>', '|' or '=') that `code` spells: "f4", "U3", "M8[ns]".
 // Nothing if it is none of NumPy's, nor of what is written in their place by ml_dtypes.
 std::optional<Type> TypeNamed(char order, std::string_view code);
+
+// The name of the type when its elements are little-endian: "<M8[ns]" for ">M8[ns]". Types whose
+// elements nobody can swap keep theirs.
+std::string LittleEndianName(const Type& type);
 
 // Takes a type as the header of a file has it, and appends it to `json`, with lists for tuples.
 // Throws Error: EBADMSG if it is none, EOVERFLOW if its elements have 2^63 bytes or more, EFBIG if

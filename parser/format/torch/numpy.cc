@@ -12,17 +12,16 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
-#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <span>
 #include <utility>
 
 #include "parser/error.h"
+#include "parser/format/numpy/array.h"
 #include "parser/format/torch/bytes.h"
 #include "parser/format/torch/repr.h"
 #include "parser/json.h"
-#include "parser/layer/strided.h"
 
 namespace ckptfs::torch {
 namespace {
@@ -66,14 +65,6 @@ bool GetParts(const Value& value, Parts& parts) {
   return false;
 }
 
-constexpr std::pair<std::string_view, Dtype> kTypes[] = {
-    {"b1", Dtype::kBool},      {"i1", Dtype::kInt8},        {"u1", Dtype::kUint8},
-    {"i2", Dtype::kInt16},     {"u2", Dtype::kUint16},      {"i4", Dtype::kInt32},
-    {"u4", Dtype::kUint32},    {"i8", Dtype::kInt64},       {"u8", Dtype::kUint64},
-    {"f2", Dtype::kFloat16},   {"f4", Dtype::kFloat32},     {"f8", Dtype::kFloat64},
-    {"c8", Dtype::kComplex64}, {"c16", Dtype::kComplex128},
-};
-
 // The unit of a time, which is in the metadata of its dtype: "[ns]".
 std::string UnitOf(Values state) {
   if (state.size() != 9 || state[8].kind != Kind::kTuple || ItemsOf(state[8]).size() != 2)
@@ -84,28 +75,6 @@ std::string UnitOf(Values state) {
   const bool has_count = count.kind == Kind::kInt && count.integer != 1;
   return fmt::format("[{}{}]", has_count ? std::to_string(count.integer) : "",
                      ItemsOf(unit)[0].text());
-}
-
-uint64_t Product(const std::vector<uint64_t>& shape) {
-  uint64_t product = 1;
-  for (const uint64_t size : shape) {
-    if (__builtin_mul_overflow(product, size, &product)) {
-      Fail(EOVERFLOW, "its shape has more than 2^64 elements");
-    }
-  }
-  return product;
-}
-
-// The steps between neighbours, in elements.
-std::vector<uint64_t> StridesOf(const std::vector<uint64_t>& shape, bool is_fortran) {
-  std::vector<uint64_t> stride(shape.size(), 1);
-  uint64_t step = 1;
-  for (size_t i = 0; i < shape.size(); ++i) {
-    const size_t axis = is_fortran ? i : shape.size() - 1 - i;
-    stride[axis] = step;
-    step *= std::max<uint64_t>(shape[axis], 1);
-  }
-  return stride;
 }
 
 template <typename T>
@@ -195,30 +164,25 @@ void AppendNumber(std::string& out, Dtype dtype, std::string_view bytes) {
 
 }  // namespace
 
-NumpyType NumpyTypeOf(const Value& value) {
+npy::Type NumpyTypeOf(const Value& value) {
   if (CallableOf(value) != Known::kNumpyDtype) Fail(EBADMSG, "its dtype is no numpy.dtype");
   const Values arguments = ItemsOf(ObjectOf(value).arguments);
   if (arguments.empty() || !IsText(arguments[0])) Fail(EBADMSG, "its dtype has no name");
-  const std::string_view code = arguments[0].text();
   const Value built = ObjectOf(value).state();
   const Values state = built.kind == Kind::kTuple ? ItemsOf(built) : Values();
-  NumpyType type;
-  const bool has_order = state.size() > 1 && IsText(state[1]);
-  const std::string_view order = has_order ? state[1].text() : "|";
-  type.is_big_endian = order == ">";
-  type.has_objects = code.starts_with('O');
-  type.name = fmt::format("{}{}{}", order, code, UnitOf(state));
-  const auto* known = std::ranges::find(kTypes, code, &std::pair<std::string_view, Dtype>::first);
-  if (known != std::end(kTypes)) {
-    type.dtype = known->second;
-    type.item_size = ItemSize(type.dtype);
-    return type;
-  }
+  const bool has_order = state.size() > 1 && IsText(state[1]) && !state[1].text().empty();
+  const char order = has_order ? state[1].text()[0] : '|';
+  const std::string code = fmt::format("{}{}", arguments[0].text(), UnitOf(state));
+  const auto known = npy::TypeNamed(order, code);
+  npy::Type type = known ? *known
+                         : npy::Type{.has_objects = code.starts_with('O'),
+                                     .name = fmt::format("{}{}", order, code)};
+  if (type.dtype != Dtype::kOpaque) return type;
   const bool has_size = state.size() > 5 && state[5].kind == Kind::kInt && state[5].integer >= 0;
-  if (has_size) {
-    type.item_size = static_cast<uint64_t>(state[5].integer);
-  } else if (!code.empty()) {
-    std::from_chars(code.data() + 1, code.data() + code.size(), type.item_size);
+  if (has_size) type.item_size = static_cast<uint64_t>(state[5].integer);
+  if (type.item_size % type.swap_size != 0) {
+    Fail(EBADMSG, "its elements have {} bytes, but those of {} a multiple of {}", type.item_size,
+         Quoted(type.name), type.swap_size);
   }
   // A structure whose fields are objects has no bytes either: bit 0 of the flags says so.
   const bool has_flags = state.size() > 7 && state[7].kind == Kind::kInt;
@@ -244,45 +208,16 @@ void FillArray(const Value& value, Context& context, Tensor& tensor) {
     if (size.kind != Kind::kInt || size.integer < 0) Fail(EBADMSG, "its shape has {}", Repr(size));
     shape.push_back(static_cast<uint64_t>(size.integer));
   }
-  const NumpyType type = NumpyTypeOf(*parts.type);
-  if (type.has_objects) Fail(ENOTSUP, "its elements are objects and have no bytes");
-  const uint64_t count = Product(shape);
-
-  View view{.dtype = type.dtype,
-            .shape = shape,
-            .stride = StridesOf(shape, parts.is_fortran),
-            .is_big_endian = type.is_big_endian};
-  if (type.dtype == Dtype::kOpaque) {  // Bytes: as they are, also if they are big-endian.
-    for (uint64_t& step : view.stride) step *= type.item_size;
-    view.shape.push_back(type.item_size);
-    view.stride.push_back(1);
-    view.is_big_endian = false;
-    tensor.foreign_dtype = "numpy." + type.name;
-  }
-  tensor.dtype = type.dtype;
-  tensor.shape = view.shape;
-  const uint64_t need = ByteSize(tensor.dtype, tensor.shape);
-  tensor.data.length = need;
-  const Record record = RecordOfBytes(*parts.data, context);
-  tensor.member = record.member;
-  tensor.is_in_file = record.is_in_file;
-  const Extent& bytes = record.data;
-  if (bytes.length != need) {
-    Fail(EBADMSG, "has {} bytes, but its {} elements need {}", bytes.length, count, need);
-  }
-  if (IsDense(view)) {
-    tensor.data = bytes;
-    tensor.file_offset = bytes.offset;
-  } else {
-    tensor.is_in_file = false;
-    tensor.data = {MakeStrided(bytes, view, context.reading.panels), 0, need};
-  }
+  const numpy::Layout layout{
+      .type = NumpyTypeOf(*parts.type), .shape = std::move(shape), .is_fortran = parts.is_fortran};
+  numpy::SetType(layout, tensor);
+  numpy::SetBytes(layout, RecordOfBytes(*parts.data, context), context.reading.panels, tensor);
 }
 
 NumpyScalar ScalarOf(const Value& value, Budget& budget) {
   const Values arguments = ItemsOf(ObjectOf(value).arguments);
   if (arguments.size() != 2) Fail(EBADMSG, "a numpy scalar has {} parts, not 2", arguments.size());
-  const NumpyType type = NumpyTypeOf(arguments[0]);
+  const npy::Type type = NumpyTypeOf(arguments[0]);
   std::string decoded;
   const auto bytes = BytesOf(arguments[1], decoded, budget);
   if (!bytes || bytes->size() != type.item_size) {
@@ -290,14 +225,14 @@ NumpyScalar ScalarOf(const Value& value, Budget& budget) {
   }
   std::string little(*bytes);
   if (type.is_big_endian) {
-    const size_t width = SwapSize(type.dtype);
+    const auto width = static_cast<size_t>(type.swap_size);
     for (size_t i = 0; i + width <= little.size(); i += width) {
       std::reverse(little.data() + i, little.data() + i + width);
     }
   }
   NumpyScalar scalar;
   AppendNumber(scalar.json, type.dtype, little);
-  scalar.type = type.dtype == Dtype::kOpaque ? "numpy." + type.name
+  scalar.type = type.dtype == Dtype::kOpaque ? "numpy." + LittleEndianName(type)
                                              : fmt::format("numpy.{}", Name(type.dtype));
   return scalar;
 }

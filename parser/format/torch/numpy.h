@@ -5,23 +5,15 @@
 #include <string>
 
 #include "parser/checkpoint.h"
+#include "parser/codec/npy/type.h"
 #include "parser/codec/pickle.h"
 #include "parser/format/torch/context.h"
 #include "parser/format/torch/vocabulary.h"
 
 namespace ckptfs::torch {
 
-// The element type of an array.
-struct NumpyType {
-  Dtype dtype = Dtype::kOpaque;
-  bool is_big_endian = false;
-  bool has_objects = false;  // The elements are Python objects: there are no bytes.
-  uint64_t item_size = 0;    // In bytes.
-  std::string name;          // As numpy's dtype.str: "<f4", "|S5", "<M8[ns]"; "|V12" if structured.
-};
-
 // The type that a numpy.dtype object means. Throws Error(EBADMSG) if it is none.
-NumpyType NumpyTypeOf(const pickle::Value& value);
+npy::Type NumpyTypeOf(const pickle::Value& value);
 
 // Whether `value` makes an array whose elements have bytes.
 bool IsArray(const pickle::Value& value);
