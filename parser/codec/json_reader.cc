@@ -1,25 +1,21 @@
-// The grammar is nlohmann's, with what it is lax in made strict: it skips a byte order mark and
-// takes a NUL for the end of the text. No valid text has either.
-
 #include "parser/codec/json_reader.h"
 
 #include <algorithm>
 #include <array>
-#include <cassert>
 #include <cerrno>
+#include <cmath>
 #include <cstddef>
-#include <functional>
-#include <iterator>
+#include <cstdlib>
 #include <memory_resource>
-#include <nlohmann/json.hpp>
 #include <span>
+#include <vector>
 
 #include "parser/error.h"
+#include "parser/secret_hash.h"
+#include "parser/utf8.h"
 
 namespace ckptfs::json {
 namespace {
-
-using Parser = nlohmann::json;
 
 // The characters of a text, fetched a block at a time.
 class Characters {
@@ -30,10 +26,14 @@ class Characters {
   }
 
   bool is_at_end() const { return block_.empty(); }
-  char current() const { return static_cast<char>(block_.front()); }
+  char current() const { return block_.front(); }
+  uint64_t position() const { return fetched_ - block_.size(); }
 
-  void Advance() {
-    block_ = block_.subspan(1);
+  // What is there without fetching more.
+  std::string_view block() const { return block_; }
+
+  void Advance(size_t count = 1) {
+    block_.remove_prefix(count);
     if (block_.empty()) Fetch();
   }
 
@@ -42,68 +42,35 @@ class Characters {
     const auto length = std::min<uint64_t>(buffer_.size(), length_ - fetched_);
     if (length == 0) return;
     const std::span block(buffer_.data(), static_cast<size_t>(length));
-    source_.ReadAt(offset_ + fetched_, block);
-    const auto nul = std::ranges::find(block, std::byte{});
-    if (nul != block.end()) {
-      FailAt(fetched_ + static_cast<uint64_t>(nul - block.begin()), "a NUL");
-    }
-    if (fetched_ == 0 && block.front() == std::byte{0xEF}) FailAt(0, "a byte order mark");
+    source_.ReadAt(offset_ + fetched_, std::as_writable_bytes(block));
     fetched_ += length;
-    block_ = block;
-  }
-
-  [[noreturn]] static void FailAt(uint64_t place, std::string_view what) {
-    Fail(EBADMSG, "no JSON at byte {}: there is {}", place, what);
+    block_ = {block.data(), block.size()};
   }
 
   const ByteSource& source_;
   uint64_t offset_;
   uint64_t length_;
   uint64_t fetched_ = 0;
-  std::span<const std::byte> block_;  // What is left of it.
-  std::array<std::byte, 65536> buffer_ = {};
-};
-
-// What the parser reads from. All copies are at the same place.
-class Iterator {
- public:
-  using iterator_category = std::input_iterator_tag;
-  using value_type = char;
-  using difference_type = std::ptrdiff_t;
-  using pointer = const char*;
-  using reference = char;
-
-  Iterator() = default;  // The end.
-  explicit Iterator(Characters& characters) : characters_(&characters) {}
-
-  char operator*() const { return characters_->current(); }
-  Iterator& operator++() {
-    characters_->Advance();
-    return *this;
-  }
-  bool operator==(const Iterator& other) const { return is_at_end() == other.is_at_end(); }
-
- private:
-  bool is_at_end() const { return characters_ == nullptr || characters_->is_at_end(); }
-
-  Characters* characters_ = nullptr;
+  std::string_view block_;  // What is left of it.
+  std::array<char, 65536> buffer_ = {};
 };
 
 // The keys of all objects that are not at their end yet.
 class Keys {
  public:
-  explicit Keys(Budget& budget) : text_(&budget), keys_(&budget) {}
+  explicit Keys(Budget& budget) : text_(&budget), keys_(&budget), begins_(&budget) {}
 
-  void Begin() { begins_.at(depth_++) = keys_.size(); }
+  void Begin() { begins_.push_back(keys_.size()); }
 
   void Add(std::string_view key) {
-    keys_.push_back({std::hash<std::string_view>()(key), text_.size(), key.size()});
+    keys_.push_back({HashOf(key), text_.size(), key.size()});
     text_ += key;
   }
 
   // Throws Error if the innermost object has a key twice.
   void End() {
-    const auto keys = std::span(keys_).subspan(begins_.at(--depth_));
+    const auto keys = std::span(keys_).subspan(begins_.back());
+    begins_.pop_back();
     if (keys.empty()) return;
     const size_t begin = keys.front().begin;
     std::ranges::sort(keys, [this](const Entry& a, const Entry& b) {
@@ -119,7 +86,7 @@ class Keys {
 
  private:
   struct Entry {
-    size_t hash = 0;
+    uint64_t hash = 0;
     size_t begin = 0;  // In text_.
     size_t length = 0;
   };
@@ -130,86 +97,365 @@ class Keys {
 
   std::pmr::string text_;
   std::pmr::vector<Entry> keys_;
-  std::array<size_t, kMaxDepth> begins_ = {};  // Of each open object, in keys_.
-  size_t depth_ = 0;                           // Objects that are open.
+  std::pmr::vector<size_t> begins_;  // Of each open object, in keys_.
 };
 
-// Passes on to a visitor what the parser says.
-class Events final : public nlohmann::json_sax<Parser> {
+// The token at hand: a text that is decoded, or a number or word as it is written. Its memory is
+// charged as long as this lives.
+class Token {
  public:
-  Events(uint64_t length, Budget& budget, Visitor& visitor)
-      : length_(length), keys_(budget), visitor_(visitor) {}
+  explicit Token(Budget& budget) : budget_(budget) {}
+  Token(const Token&) = delete;
+  Token& operator=(const Token&) = delete;
+  ~Token() { budget_.Refund(charged_); }
 
-  bool null() override { return Other("null"); }
-  bool boolean(bool value) override { return Other(value ? "true" : "false"); }
-  bool number_integer(number_integer_t value) override {
-    return Other(value == 0 ? "-0" : std::to_string(value));
-  }
-  bool number_unsigned(number_unsigned_t value) override {
-    visitor_.Whole(value);
-    return true;
-  }
-  bool number_float(number_float_t /*value*/, const string_t& text) override { return Other(text); }
-  bool string(string_t& value) override {
-    visitor_.Text(value);
-    return true;
-  }
-  bool binary(binary_t& /*value*/) override {
-    assert(false);  // There is none in a text.
-    return false;
-  }
+  std::string& text() { return text_; }
+  void Clear() { text_.clear(); }
 
-  bool start_object(size_t /*size*/) override {
-    Deepen();
-    keys_.Begin();
-    visitor_.Begin(true);
-    return true;
-  }
-  bool key(string_t& value) override {
-    keys_.Add(value);
-    visitor_.Key(value);
-    return true;
-  }
-  bool end_object() override {
-    --depth_;
-    keys_.End();
-    visitor_.End(true);
-    return true;
-  }
-  bool start_array(size_t /*size*/) override {
-    Deepen();
-    visitor_.Begin(false);
-    return true;
-  }
-  bool end_array() override {
-    --depth_;
-    visitor_.End(false);
-    return true;
-  }
-
-  bool parse_error(size_t position, const std::string& token,
-                   const Parser::exception& error) override {
-    constexpr int kNumberTooLarge = 406;  // The number of the parser's out_of_range for that.
-    if (error.id == kNumberTooLarge) {
-      Fail(EBADMSG, "the number {} before byte {} is too large", Quoted(token), position);
+  void Append(std::string_view more) {
+    constexpr size_t kFree = 4096;
+    if (const size_t want = text_.size() + more.size(); want > charged_ + kFree) {
+      const size_t least = std::max(want, 2 * charged_);
+      budget_.Charge(least - charged_);
+      charged_ = least;
+      text_.reserve(least);
     }
-    if (position > length_) Fail(EBADMSG, "the JSON is not complete at byte {}, its end", length_);
-    Fail(EBADMSG, "no JSON at byte {}, near {}", position - 1, Quoted(token));
+    text_ += more;
   }
 
  private:
-  bool Other(std::string_view json) {
-    visitor_.Other(json);
+  Budget& budget_;
+  std::string text_;
+  size_t charged_ = 0;
+};
+
+bool IsBlank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
+bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+bool IsPlain(char c) { return c >= 0x20 && c < 0x7f && c != '"' && c != '\\'; }
+bool IsHighSurrogate(char32_t unit) { return unit >= 0xD800 && unit < 0xDC00; }
+bool IsLowSurrogate(char32_t unit) { return unit >= 0xDC00 && unit < 0xE000; }
+
+// As UTF-8, or what that would be of a surrogate.
+std::string Encoded(char32_t code) {
+  const auto tail = [code](unsigned shift) {
+    return static_cast<char>(0x80U | ((code >> shift) & 0x3FU));
+  };
+  if (code < 0x80) return {static_cast<char>(code)};
+  if (code < 0x800) return {static_cast<char>(0xC0U | (code >> 6U)), tail(0)};
+  if (code < 0x10000) return {static_cast<char>(0xE0U | (code >> 12U)), tail(6), tail(0)};
+  return {static_cast<char>(0xF0U | (code >> 18U)), tail(12), tail(6), tail(0)};
+}
+
+class Reader {
+ public:
+  Reader(const ByteSource& source, uint64_t offset, uint64_t length, Budget& budget,
+         Visitor& visitor, Dialect dialect)
+      : characters_(source, offset, length),
+        length_(length),
+        is_python_(dialect == Dialect::kPython),
+        token_(budget),
+        keys_(budget),
+        visitor_(visitor) {
+    const bool has_mark = !characters_.is_at_end() && characters_.current() == '\xEF';
+    if (has_mark) Fail(EBADMSG, "no JSON at byte 0: there is a byte order mark");
+  }
+
+  bool SkipBlanks() {
+    while (!characters_.is_at_end() && IsBlank(characters_.current())) characters_.Advance();
+    return !characters_.is_at_end();
+  }
+
+  // A value with all that is in it. What is nested takes no stack.
+  void ReadValue() {
+    ReadBeginning();
+    while (!is_object_.empty()) {
+      SkipBlanks();
+      token_.Clear();
+      const bool is_object = is_object_.back();
+      if (Current() == ',') {
+        characters_.Advance();
+        if (is_object) ReadKey();
+        ReadBeginning();
+      } else if (Current() == (is_object ? '}' : ']')) {
+        End();
+      } else {
+        FailHere();
+      }
+    }
+  }
+
+  [[noreturn]] void FailHere() {
+    if (characters_.is_at_end()) {
+      Fail(EBADMSG, "the JSON is not complete at byte {}, its end", length_);
+    }
+    const char c = characters_.current();
+    if (c == '\0') Fail(EBADMSG, "no JSON at byte {}: there is a NUL", characters_.position());
+    Fail(EBADMSG, "no JSON at byte {}, near {}", characters_.position(),
+         Quoted(is_in_text_ ? '"' + token_.text() + c : token_.text() + c));
+  }
+
+  void ClearToken() { token_.Clear(); }
+
+ private:
+  char Current() {
+    if (characters_.is_at_end()) FailHere();
+    return characters_.current();
+  }
+
+  // Whether the next character is `c`, which is then passed.
+  bool Skip(char c) {
+    if (characters_.is_at_end() || characters_.current() != c) return false;
+    characters_.Advance();
     return true;
   }
 
-  void Deepen() {
-    if (depth_ == kMaxDepth) Fail(EFBIG, "is nested more than {} deep", kMaxDepth);
-    ++depth_;
+  // Passes the next character, which becomes part of the token.
+  void Keep() {
+    token_.Append({characters_.block().data(), 1});
+    characters_.Advance();
   }
 
+  // A value up to the first one in it that has no other in itself.
+  void ReadBeginning() {
+    for (;;) {
+      SkipBlanks();
+      token_.Clear();
+      const char c = Current();
+      if (c != '{' && c != '[') break;
+      const bool is_object = c == '{';
+      Begin(is_object);
+      SkipBlanks();
+      if (Current() == (is_object ? '}' : ']')) {
+        End();
+        return;
+      }
+      if (is_object) ReadKey();
+    }
+    ReadScalar();
+  }
+
+  void Begin(bool is_object) {
+    const size_t most = is_python_ ? kMaxPythonDepth : kMaxDepth;
+    if (is_object_.size() == most) Fail(EFBIG, "is nested more than {} deep", most);
+    is_object_.push_back(is_object);
+    characters_.Advance();
+    if (is_object && !is_python_) keys_.Begin();
+    visitor_.Begin(is_object);
+  }
+
+  void End() {
+    characters_.Advance();
+    const bool is_object = is_object_.back();
+    is_object_.pop_back();
+    if (is_object && !is_python_) keys_.End();
+    visitor_.End(is_object);
+  }
+
+  void ReadKey() {
+    SkipBlanks();
+    token_.Clear();
+    if (Current() != '"') FailHere();
+    ReadText();
+    if (!is_python_) keys_.Add(token_.text());
+    visitor_.Key(token_.text());
+    token_.Clear();
+    SkipBlanks();
+    if (Current() != ':') FailHere();
+    characters_.Advance();
+  }
+
+  void ReadScalar() {
+    switch (Current()) {
+      case '"':
+        ReadText();
+        visitor_.Text(token_.text());
+        return;
+      case 't':
+        return ReadWord("true");
+      case 'f':
+        return ReadWord("false");
+      case 'n':
+        return ReadWord("null");
+      case 'N':
+        return ReadPythonWord("NaN");
+      case 'I':
+        return ReadPythonWord("Infinity");
+      default:
+        ReadNumber();
+    }
+  }
+
+  void ReadWord(std::string_view word) {
+    for (const char c : word) {
+      if (Current() != c) FailHere();
+      Keep();
+    }
+    visitor_.Other(token_.text());
+  }
+
+  void ReadPythonWord(std::string_view word) {
+    if (!is_python_) FailHere();
+    ReadWord(word);
+  }
+
+  void ReadDigits() {
+    if (!IsDigit(Current())) FailHere();
+    while (!characters_.is_at_end() && IsDigit(characters_.current())) {
+      const std::string_view block = characters_.block();
+      const auto end = std::ranges::find_if_not(block, IsDigit);
+      const auto count = static_cast<size_t>(end - block.begin());
+      token_.Append(block.substr(0, count));
+      characters_.Advance(count);
+    }
+  }
+
+  void ReadNumber() {
+    const bool is_negative = Current() == '-';
+    if (is_negative) {
+      Keep();
+      if (Current() == 'I') return ReadPythonWord("Infinity");
+    }
+    if (Current() == '0') {
+      Keep();
+    } else {
+      ReadDigits();
+    }
+    bool is_whole = true;
+    if (!characters_.is_at_end() && characters_.current() == '.') {
+      is_whole = false;
+      Keep();
+      ReadDigits();
+    }
+    if (!characters_.is_at_end() && (characters_.current() | 0x20) == 'e') {
+      is_whole = false;
+      Keep();
+      if (Current() == '+' || Current() == '-') Keep();
+      ReadDigits();
+    }
+    TellNumber(is_whole && !is_negative);
+  }
+
+  void TellNumber(bool is_natural) {
+    const std::string& text = token_.text();
+    constexpr size_t kMostDigits = 20;
+    if (is_natural && text.size() <= kMostDigits) {
+      uint64_t number = 0;
+      bool is_too_large = false;
+      for (const char c : text) {
+        is_too_large |= __builtin_mul_overflow(number, uint64_t{10}, &number);
+        is_too_large |= __builtin_add_overflow(number, static_cast<uint64_t>(c - '0'), &number);
+      }
+      if (!is_too_large) return visitor_.Whole(number);
+    }
+    if (!is_python_ && std::isinf(std::strtod(text.c_str(), nullptr))) {
+      Fail(EBADMSG, "the number {} before byte {} is too large", Quoted(text),
+           characters_.position());
+    }
+    visitor_.Other(text);
+  }
+
+  void ReadText() {
+    characters_.Advance();
+    is_in_text_ = true;
+    while (!Skip('"')) {
+      Current();
+      const std::string_view block = characters_.block();
+      const auto end = std::ranges::find_if_not(block, IsPlain);
+      const auto count = static_cast<size_t>(end - block.begin());
+      if (count > 0) {
+        token_.Append(block.substr(0, count));
+        characters_.Advance(count);
+      } else if (Skip('\\')) {
+        ReadEscape();
+      } else {
+        ReadCharacter();
+      }
+    }
+    is_in_text_ = false;
+  }
+
+  // A character that is not plain ASCII; a block may end in it.
+  void ReadCharacter() {
+    const auto lead = static_cast<unsigned char>(Current());
+    if (lead < 0x20) FailHere();
+    const size_t length = lead < 0x80 ? 1 : lead < 0xC2 ? 0 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+    if (length == 0) FailHere();
+    std::string bytes;
+    while (bytes.size() + 1 < length) {
+      bytes += Current();
+      characters_.Advance();
+    }
+    bytes += Current();
+    if (!utf8::IsValid(bytes)) FailHere();
+    characters_.Advance();
+    token_.Append(bytes);
+  }
+
+  void ReadEscape() {
+    constexpr std::string_view kNames = "\"\\/bfnrt";
+    constexpr std::string_view kMeanings = "\"\\/\b\f\n\r\t";
+    const char c = Current();
+    if (c == 'u') {
+      characters_.Advance();
+      return ReadUnits();
+    }
+    const size_t index = kNames.find(c);
+    if (index == std::string_view::npos) FailHere();
+    characters_.Advance();
+    token_.Append(kMeanings.substr(index, 1));
+  }
+
+  // What follows "\u": the four digits of a unit, and where that is the first half of a pair, the
+  // second half, which is an escape, too.
+  void ReadUnits() {
+    char32_t unit = ReadUnit();
+    while (IsHighSurrogate(unit)) {
+      const char32_t high = unit;
+      const bool has_next = Skip('\\');
+      if (has_next && Current() == 'u') {
+        characters_.Advance();
+        unit = ReadUnit();
+        if (IsLowSurrogate(unit)) {
+          token_.Append(Encoded(0x10000 + ((high - 0xD800) << 10U) + (unit - 0xDC00)));
+          return;
+        }
+        TakeLone(high);
+        continue;
+      }
+      TakeLone(high);
+      if (has_next) ReadEscape();
+      return;
+    }
+    if (IsLowSurrogate(unit)) return TakeLone(unit);
+    token_.Append(Encoded(unit));
+  }
+
+  void TakeLone(char32_t surrogate) {
+    if (!is_python_) {
+      Fail(EBADMSG, "no JSON before byte {}: \\u{:04x} is half of a surrogate pair",
+           characters_.position(), static_cast<unsigned>(surrogate));
+    }
+    token_.Append(Encoded(surrogate));
+  }
+
+  char32_t ReadUnit() {
+    char32_t unit = 0;
+    for (int i = 0; i < 4; ++i) {
+      const char c = Current();
+      const char lower = static_cast<char>(c | 0x20);
+      if (!IsDigit(c) && (lower < 'a' || lower > 'f')) FailHere();
+      unit = unit * 16 + static_cast<char32_t>(IsDigit(c) ? c - '0' : lower - 'a' + 10);
+      characters_.Advance();
+    }
+    return unit;
+  }
+
+  Characters characters_;
   uint64_t length_;
-  size_t depth_ = 0;
+  bool is_python_;
+  bool is_in_text_ = false;  // The token is one.
+  Token token_;
+  std::vector<bool> is_object_;  // Of what is open; else it is a list.
   Keys keys_;
   Visitor& visitor_;
 };
@@ -217,10 +463,18 @@ class Events final : public nlohmann::json_sax<Parser> {
 }  // namespace
 
 void Read(const ByteSource& source, uint64_t offset, uint64_t length, Budget& budget,
-          Visitor& visitor) {
-  Characters characters(source, offset, length);
-  Events events(length, budget, visitor);
-  Parser::sax_parse(Iterator(characters), Iterator(), &events);
+          Visitor& visitor, Dialect dialect) {
+  Reader reader(source, offset, length, budget, visitor, dialect);
+  reader.ReadValue();
+  if (!reader.SkipBlanks()) return;
+  reader.ClearToken();
+  reader.FailHere();
+}
+
+void ReadLines(const ByteSource& source, uint64_t offset, uint64_t length, Budget& budget,
+               Visitor& visitor, Dialect dialect) {
+  Reader reader(source, offset, length, budget, visitor, dialect);
+  while (reader.SkipBlanks()) reader.ReadValue();
 }
 
 }  // namespace ckptfs::json

@@ -15,10 +15,10 @@ namespace {
 using std::string_literals::operator""s;
 
 // What a text is when it is written again; or why it cannot be read.
-std::string Rewritten(const std::string& text) try {
+std::string Rewritten(const std::string& text, Dialect dialect = Dialect::kStrict) try {
   Budget budget = Budget::ForFile(text.size());
   Copy copy;
-  Read(MemorySource(text), 0, text.size(), budget, copy);
+  Read(MemorySource(text), 0, text.size(), budget, copy, dialect);
   EXPECT_EQ(budget.used(), 0U);
   return copy.json();
 } catch (const Error& e) {
@@ -56,7 +56,7 @@ TEST(JsonReader, ReadsTextsThatAreLongerThanItsBuffer) {
 }
 
 TEST(JsonReader, TellsWhereATextStopsBeingJson) {
-  EXPECT_EQ(Rewritten(R"({"a":1,})"), "no JSON at byte 7, near '1,}'");
+  EXPECT_EQ(Rewritten(R"({"a":1,})"), "no JSON at byte 7, near '}'");
 }
 
 TEST(JsonReader, TellsThatATextIsNotComplete) {
@@ -68,7 +68,7 @@ TEST(JsonReader, RefusesNoTextAtAll) {
 }
 
 TEST(JsonReader, RefusesASecondValue) {
-  EXPECT_EQ(Rewritten("{} {}"), "no JSON at byte 3, near '{} {'");
+  EXPECT_EQ(Rewritten("{} {}"), "no JSON at byte 3, near '{'");
 }
 
 TEST(JsonReader, RefusesAByteOrderMark) {
@@ -84,7 +84,8 @@ TEST(JsonReader, RefusesBytesThatAreNoUtf8) {
 }
 
 TEST(JsonReader, RefusesHalfOfASurrogatePair) {
-  EXPECT_EQ(Rewritten(R"(["\ud800"])"), R"(no JSON at byte 8, near '"\ud800"')");
+  EXPECT_EQ(Rewritten(R"(["\ud800"])"),
+            R"(no JSON before byte 8: \ud800 is half of a surrogate pair)");
 }
 
 TEST(JsonReader, RefusesANumberThatNoDoubleHolds) {
@@ -120,6 +121,80 @@ TEST(JsonReader, ChargesKeysToTheBudget) {
   Budget budget(10'000);
   Copy copy;
   EXPECT_THROW(Read(MemorySource(text), 0, text.size(), budget, copy), Error);
+}
+
+TEST(JsonReader, FindsEachByteOfACharacterThatABlockEndsIn) {
+  const std::string text = "[\"" + std::string(65'532, 'x') + "\u20ac\"]";
+  const std::string escaped = "[\"" + std::string(65'532, 'x') + "\\u20ac\"]";
+  EXPECT_EQ(Rewritten(text), escaped);
+}
+
+TEST(JsonReader, RefusesControlCharactersInATextAsPythonDoes) {
+  EXPECT_EQ(Rewritten("[\"a\tb\"]", Dialect::kPython), "no JSON at byte 3, near '\"a?'");
+}
+
+TEST(JsonReader, RefusesAnEscapeThatThereIsNot) {
+  EXPECT_EQ(Rewritten(R"(["\x"])"), R"(no JSON at byte 3, near '"x')");
+}
+
+TEST(JsonReader, RefusesANumberThatBeginsWithZeros) {
+  EXPECT_EQ(Rewritten("[01]"), "no JSON at byte 2, near '1'");
+}
+
+TEST(JsonReader, RefusesAWordThatIsNone) {
+  EXPECT_EQ(Rewritten("[trux]"), "no JSON at byte 4, near 'trux'");
+}
+
+TEST(JsonReader, ChargesALongTextToTheBudget) {
+  const std::string text = '"' + std::string(100'000, 'x') + '"';
+  Budget budget(10'000);
+  Copy copy;
+  EXPECT_THROW(Read(MemorySource(text), 0, text.size(), budget, copy), Error);
+}
+
+TEST(JsonReader, KnowsNoNanUnlessPythonWroteIt) {
+  EXPECT_EQ(Rewritten("[NaN]"), "no JSON at byte 1, near 'N'");
+  EXPECT_EQ(Rewritten("[-Infinity]"), "no JSON at byte 2, near '-I'");
+}
+
+TEST(JsonReader, ReadsTheNumbersOfPython) {
+  EXPECT_EQ(Rewritten("[NaN,Infinity,-Infinity,1e999,12345678901234567890123]", Dialect::kPython),
+            "[NaN,Infinity,-Infinity,1e999,12345678901234567890123]");
+}
+
+TEST(JsonReader, RefusesWhatOnlyBeginsAsANumberOfPython) {
+  EXPECT_EQ(Rewritten("[Infinite]", Dialect::kPython), "no JSON at byte 8, near 'Infinite'");
+}
+
+TEST(JsonReader, ReadsTheLoneSurrogatesOfPython) {
+  EXPECT_EQ(Rewritten(R"(["\ud800","\udc00x","\ud800\ud83d\ude00","\ud800\n","\ud800\u0041"])",
+                      Dialect::kPython),
+            R"(["\ud800","\udc00x","\ud800\ud83d\ude00","\ud800\n","\ud800A"])");
+}
+
+TEST(JsonReader, TakesAKeyTwiceAsPythonDoes) {
+  EXPECT_EQ(Rewritten(R"({"a":1,"a":2})", Dialect::kPython), R"({"a":1,"a":2})");
+}
+
+TEST(JsonReader, ReadsAThousandLevelsOfPython) {
+  const std::string text = std::string(1000, '[') + std::string(1000, ']');
+  EXPECT_EQ(Rewritten(text, Dialect::kPython), text);
+  EXPECT_EQ(Rewritten('[' + text + ']', Dialect::kPython), "is nested more than 1000 deep");
+}
+
+TEST(JsonReader, ReadsLines) {
+  const std::string text = "{\"a\": 1}\n[2]\n\n3\n\"x\"";
+  Budget budget = Budget::ForFile(0);
+  Copy copy;
+  ReadLines(MemorySource(text), 0, text.size(), budget, copy);
+  EXPECT_EQ(copy.json(), R"({"a":1},[2],3,"x")");
+}
+
+TEST(JsonReader, TellsWhichLineIsNotComplete) {
+  Budget budget = Budget::ForFile(0);
+  Copy copy;
+  EXPECT_THAT([&] { ReadLines(MemorySource("1\n[2"), 0, 4, budget, copy); },
+              testing::ThrowsMessage<Error>("the JSON is not complete at byte 4, its end"));
 }
 
 }  // namespace
