@@ -116,9 +116,10 @@ class Token {
     constexpr size_t kFree = 4096;
     if (const size_t want = text_.size() + more.size(); want > charged_ + kFree) {
       const size_t least = std::max(want, 2 * charged_);
-      budget_.Charge(least - charged_);
+      budget_.Charge(least);
+      text_.reserve(least);  // The old memory is there as long as the new one is filled.
+      budget_.Refund(charged_);
       charged_ = least;
-      text_.reserve(least);
     }
     text_ += more;
   }

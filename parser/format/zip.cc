@@ -13,6 +13,7 @@
 #include "parser/format.h"
 #include "parser/format/archive/members.h"
 #include "parser/format/torch/zip.h"
+#include "parser/format/zanj/zip.h"
 
 namespace ckptfs {
 namespace {
@@ -25,6 +26,7 @@ struct Kind {
 
 // In the order in which they are tried.
 constexpr Kind kKinds[] = {
+    {"zanj", zanj::IsZip, zanj::ReadZip},
     {"torch", torch::IsZip, torch::ReadZip},
 };
 
