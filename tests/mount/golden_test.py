@@ -123,6 +123,12 @@ class Golden(ckptfs.Case):
     def test_trees_of_gguf(self):
         self.compare_files(ckptfs.SAMPLES / "gguf")
 
+    def test_trees_of_zanj(self):
+        self.compare_files(ckptfs.SAMPLES / "zanj" / "zanj-0.6")
+
+    def test_trees_of_older_files_of_zanj(self):
+        self.compare_files(ckptfs.SAMPLES / "zanj" / "zanj-older")
+
     def test_trees_of_sharded_checkpoints(self):
         self.compare_directories(ckptfs.SAMPLES / "sharded")
 

@@ -45,6 +45,11 @@ class Tensor(NamedTuple):
         return Leaf(self.dtype, self.shape, digest)
 
 
+class Table(NamedTuple):
+    path: Path
+    entry: dict  # What meta.json tells of it.
+
+
 RESERVED = {"shape", "device", "_type", "_ckptfs"}
 
 
@@ -65,10 +70,15 @@ def original(name, entry):
 
 
 def walk(directory, prefix=()):
-    """Yields ("tensor" or "value", keys, what): a Tensor, or the value's data."""
+    """Yields ("tensor", "value" or "table", keys, what): a Tensor, the value's data, or a Table."""
     directory = Path(directory)
     for name, entry in entries(directory).items():
         keys = (*prefix, original(name, entry))
+        table = entry if "bytes" in entry else entry.get("lines")
+        if table:
+            yield "table", keys, Table(directory / (encode(name) + ".jsonl"), table)
+        if "bytes" in entry:
+            continue
         if "type" not in entry:
             yield "tensor", keys, Tensor(directory / (encode(name) + ".memmap"), entry)
             continue
