@@ -9,6 +9,7 @@
     consumer.py to-memory DIRECTORY      every tensor file mapped, with all of it in memory, by as
                                          many threads as there are processors
     consumer.py deserialize FILE [KEY]   TensorDeserializer of tensorizer into memory
+    consumer.py read-zanj FILE           ZANJ().read into memory, without its import
     consumer.py contiguous FILE          .contiguous() of a view in memory on one core, five times
 """
 
@@ -92,6 +93,11 @@ def deserialize(path, key=None):
     timed(load)
 
 
+def read_zanj(path):
+    from zanj import ZANJ
+    timed(lambda: ZANJ().read(path))
+
+
 def contiguous(path):
     import torch
     torch.set_num_threads(1)
@@ -102,4 +108,4 @@ def contiguous(path):
 
 {"first-element": first_element, "load": load, "sum": sum_of, "sum-all": sum_all,
  "sum-safetensors": sum_safetensors, "load-memmap": load_memmap,
- "contiguous": contiguous, "to-memory": to_memory, "deserialize": deserialize}[sys.argv[1]](*sys.argv[2:])
+ "contiguous": contiguous, "read-zanj": read_zanj, "to-memory": to_memory, "deserialize": deserialize}[sys.argv[1]](*sys.argv[2:])

@@ -10,6 +10,7 @@
     make_checkpoints.py --tensors FILE COUNT BYTES       as the first, written by tensorizer
     make_checkpoints.py --encrypted FILE COUNT BYTES     the same, encrypted with the key 00 01 02 ...
     make_checkpoints.py --safetensors FILE COUNT BYTES   as the first, written by safetensors
+    make_checkpoints.py --zanj FILE COUNT BYTES          as the first, written by ZANJ, compressed
 
 The keys are f000000, f000001 and so on, so that the mount has the names that `null` shows. --sharded and
 --dcp make directories of torch.distributed.checkpoint.
@@ -85,10 +86,16 @@ def safetensors(path, count, size):
     save_file(tensors(count, size), path)
 
 
+def zanj(path, count, size):
+    from zanj import ZANJ
+    ZANJ().save(tensors(count, size), path)
+    Path(f"{path}.zanj").rename(path)
+
+
 def main(kind, *arguments):
     writers = {"--transposed": transposed, "--plain": plain, "--sharded": sharded,
                "--dcp": distributed, "--tensors": tensorized, "--encrypted": encrypted,
-               "--safetensors": safetensors}
+               "--safetensors": safetensors, "--zanj": zanj}
     writer = writers.get(kind)
     if writer is None:
         writer, arguments = many, (kind, *arguments)

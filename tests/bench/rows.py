@@ -26,6 +26,7 @@ class Sizes(NamedTuple):
     tensors: tuple = ("--tensors", 64, 16 << 20)  # 1 GiB.
     encrypted: tuple = ("--encrypted", 64, 16 << 20)
     safetensors: tuple = ("--safetensors", 300, 7155712)
+    zanj: tuple = ("--zanj", 64, 16 << 20)  # 1 GiB, deflated to 930 MiB.
     files: tuple = ("--dcp", 64, 6_400, 4096)
     more_in_files: tuple = ("--dcp", 64, 32_000, 4096)
 
@@ -34,7 +35,7 @@ FULL = Sizes()
 QUICK = Sizes(large=(300, 720896), safetensors=("--safetensors", 300, 720896), many=(2_000, 1024), more=(10_000, 1024),
               matrix=("--transposed", 2048, 2048), plain=("--plain", 2048, 4096),
               sharded=("--sharded", 4, 2048, 4096), tensors=("--tensors", 64, 1 << 20),
-              encrypted=("--encrypted", 64, 1 << 20), files=("--dcp", 64, 640, 4096),
+              encrypted=("--encrypted", 64, 1 << 20), zanj=("--zanj", 64, 1 << 20), files=("--dcp", 64, 640, 4096),
               more_in_files=("--dcp", 64, 3_200, 4096))
 
 
@@ -180,6 +181,15 @@ def tensorizer(lab, sizes, contender):
     yield "encrypted", to_memory(lab, sizes.encrypted, contender, KEY)
 
 
+def zanj(lab, sizes, contender):
+    """All arrays into memory, inflated on the way."""
+    if contender == "ZANJ":
+        yield "to memory", lab.consume("read-zanj", lab.checkpoint(*sizes.zanj))[0]
+        return
+    with lab.mount(contender, sizes.zanj) as daemon:
+        yield "to memory", lab.consume("to-memory", daemon.path)[0]
+
+
 def safetensors(lab, sizes, contender):
     if contender == "safe_open":
         yield "sum of all", lab.consume("sum-safetensors", lab.checkpoint(*sizes.safetensors))[0]
@@ -251,6 +261,7 @@ ROWS = {
         Goal("read by 2", "libsodium", 1.25, "read"))),
     "tensorizer": Row(5, ("ckptfs", "tensorizer"), tensorizer, (
         Goal("encrypted", "tensorizer", 1),)),
+    "zanj": Row(3, ("ckptfs", "ZANJ"), zanj, (Goal("to memory", "ZANJ", 1),)),
     "safetensors": Row(5, ("ckptfs", "null", "safe_open"), safetensors, (
         Goal("read", "null", 1.2),)),
     "gathered": Row(5, ("ckptfs", "torch"), gathered, (
