@@ -30,7 +30,6 @@ constexpr Mark kMarks[] = {
      "it was written by a preview of torch 1.0, whose format no release of torch reads"},
     {257, "ustar"sv, "it is a tar archive: unpack it first"},
 
-    {0, "\x93NUMPY"sv, "it is a NumPy array (npy), which is not supported yet"},
     {0, "\x89HDF\r\n\x1a\n"sv, "it is an HDF5 file (as of Keras), which is not supported"},
     {0, "PK\3\4"sv, kZip},
     {0, "PK\5\6"sv, "it is a zip archive without anything in it"},

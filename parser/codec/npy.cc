@@ -19,6 +19,7 @@ namespace {
 using std::string_view_literals::operator""sv;
 
 constexpr std::string_view kMagic = "\x93NUMPY";
+static_assert(kMagic.size() == kMagicSize);
 constexpr size_t kMostText = size_t{1} << 20;  // Bytes.
 
 // The two bytes of the version, as a number.
@@ -85,7 +86,7 @@ Header ReadHeader(const ByteSource& source, uint64_t offset, uint64_t length, Bu
   if (!IsNpy(bytes)) Fail(EBADMSG, "it does not begin as an array of numpy does");
 
   ByteReader reader("header", bytes);
-  reader.Take(kMagic.size(), "magic");
+  reader.Take(kMagicSize, "magic");
   const auto major = reader.Read<uint8_t>("version");
   const auto minor = reader.Read<uint8_t>("version");
   const unsigned version = (unsigned{major} << 8U) | minor;
@@ -100,7 +101,7 @@ Header ReadHeader(const ByteSource& source, uint64_t offset, uint64_t length, Bu
          text_length, length - begin);
   }
   if (text_length > kMostText) {
-    Fail(EFBIG, "header: the text has {} bytes, but {} are the most that we read", text_length,
+    Fail(EOVERFLOW, "header: the text has {} bytes, but {} are the most that we read", text_length,
          kMostText);
   }
   constexpr uint64_t kCopies = 8;  // The text itself, names, and all of it in JSON.

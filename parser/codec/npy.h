@@ -29,6 +29,8 @@ struct Header {
   uint64_t data_offset = 0;  // Where the elements begin, from the beginning of the array on.
 };
 
+constexpr size_t kMagicSize = 6;  // Bytes.
+
 // Whether `head`, the first bytes of a file, begins an array.
 bool IsNpy(std::span<const std::byte> head);
 
@@ -36,7 +38,8 @@ bool IsNpy(std::span<const std::byte> head);
 // lie within it: 256 bytes at once, and the rest if there is more of it. Whether all elements are
 // there is not looked at. What `descr` and `shape` take is charged to `budget`, and never given
 // back. Throws Error: EBADMSG with the byte of the array at which it is damaged, ENOTSUP if it is
-// of another version, EOVERFLOW and EFBIG for what is beyond all limits, and what reading throws.
+// of another version, EOVERFLOW if it is beyond our limits, EFBIG if it is beyond the budget, and
+// what reading throws.
 Header ReadHeader(const ByteSource& source, uint64_t offset, uint64_t length, Budget& budget);
 
 }  // namespace ckptfs::npy

@@ -12,6 +12,7 @@
 #include "parser/error.h"
 #include "parser/format.h"
 #include "parser/format/archive/members.h"
+#include "parser/format/numpy/npz.h"
 #include "parser/format/torch/zip.h"
 #include "parser/format/zanj/zip.h"
 
@@ -28,6 +29,7 @@ struct Kind {
 constexpr Kind kKinds[] = {
     {"zanj", zanj::IsZip, zanj::ReadZip},
     {"torch", torch::IsZip, torch::ReadZip},
+    {"npz", numpy::IsZip, numpy::ReadZip},
 };
 
 bool Matches(const Probe& probe) {

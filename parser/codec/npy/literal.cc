@@ -171,7 +171,7 @@ std::vector<uint64_t> Literal::Sizes() {
   }
   do {
     if (sizes.size() == kMaxDimensions) {
-      Fail(EFBIG, "header at byte {}: there are more than {} dimensions", base_ + position_,
+      Fail(EBADMSG, "header at byte {}: there are more than {} dimensions", base_ + position_,
            kMaxDimensions);
     }
     sizes.push_back(Size());

@@ -53,8 +53,8 @@ class Literal {
   // Takes a number below 2^63.
   uint64_t Size();
 
-  // Takes a tuple of such numbers: `()`, `(1,)`, `(1, 2)`; `(1)` is none. Throws Error(EFBIG) if
-  // they are more than kMaxDimensions.
+  // Takes a tuple of such numbers: `()`, `(1,)`, `(1, 2)`; `(1)` is none. Throws Error(EBADMSG)
+  // if they are more than kMaxDimensions.
   std::vector<uint64_t> Sizes();
 
   bool Bool();

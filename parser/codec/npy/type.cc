@@ -165,7 +165,8 @@ class Structure {
 
   Field TakeField() {
     if (++fields_ > kMaxFields) {
-      Fail(EFBIG, "header: it has more than {} fields, which is the most that we read", kMaxFields);
+      Fail(EOVERFLOW, "header: it has more than {} fields, which is the most that we read",
+           kMaxFields);
     }
     Field field;
     json_ += '[';

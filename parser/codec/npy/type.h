@@ -33,8 +33,8 @@ std::optional<Type> TypeNamed(char order, std::string_view code);
 std::string LittleEndianName(const Type& type);
 
 // Takes a type as the header of a file has it, and appends it to `json`, with lists for tuples.
-// Throws Error: EBADMSG if it is none, EOVERFLOW if its elements have 2^63 bytes or more, EFBIG if
-// it has more fields than we read.
+// Throws Error: EBADMSG if it is none, EOVERFLOW if its elements have 2^63 bytes or more, or
+// more fields than we read.
 Type TakeType(Literal& literal, std::string& json);
 
 }  // namespace ckptfs::npy

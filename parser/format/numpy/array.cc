@@ -61,7 +61,8 @@ View ViewOf(const Layout& layout) {
 
 void SetType(const Layout& layout, Tensor& tensor) {
   const npy::Type& type = layout.type;
-  if (type.has_objects) Fail(ENOTSUP, "its elements are objects and have no bytes");
+  if (type.has_objects)
+    Fail(ENOTSUP, "its elements are pickled Python objects, which we never unpickle");
   CountOf(layout.shape);
   std::vector<uint64_t> shape = layout.shape;
   if (type.dtype == Dtype::kOpaque) shape.push_back(type.item_size);

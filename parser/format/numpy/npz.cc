@@ -1,0 +1,155 @@
+// An archive has nothing but its members, one for each array: KEY.npy. NumPy takes other members
+// for arrays too if they begin as one does, and offers the rest as bytes; here those are told in
+// meta.json alone. A key may be any text at all.
+//
+// NumPy looks keys up among the names of members first, so that of an archive with the members `a`
+// and `a.npy` it shows one twice and the other not at all. Such an archive is refused here.
+
+#include "parser/format/numpy/npz.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "parser/damaged.h"
+#include "parser/error.h"
+#include "parser/format/numpy/array.h"
+#include "parser/json.h"
+
+namespace ckptfs::numpy {
+namespace {
+
+constexpr std::string_view kSuffix = ".npy";
+
+std::string_view KeyOf(const zip::Member& member) {
+  std::string_view key = member.name;
+  if (key.ends_with(kSuffix)) key.remove_suffix(kSuffix.size());
+  return key;
+}
+
+// NumPy takes a file for an archive by its first bytes, not by its last ones.
+void RefuseOtherBeginning(const ByteSource& file) {
+  std::array<std::byte, 2> head = {};
+  file.ReadAt(0, head);
+  if (head[0] == std::byte{'P'} && head[1] == std::byte{'K'}) return;
+  Fail(EBADMSG, "zip: the archive does not begin where the file does");
+}
+
+// Reads one archive.
+class Reader {
+ public:
+  explicit Reader(const Members& members) : members_(members), budget_(members.budget()) {}
+
+  Checkpoint Read() {
+    for (const zip::Member& member : members_.list()) Add(member);
+    if (first_damage_ && !has_readable_) throw Error(*first_damage_);
+    RefuseEqualKeys();
+    if (members_.list().empty()) checkpoint_.warnings.emplace_back("zip: there is nothing in it");
+    if (!others_.empty()) {
+      others_.back() = ']';
+      checkpoint_.notes.emplace_back("not_arrays", std::move(others_));
+    }
+    return std::move(checkpoint_);
+  }
+
+ private:
+  void Add(const zip::Member& member) {
+    const Record saved = members_.Open(member, member.name);
+    Tensor tensor;
+    try {
+      if (!IsArray(saved)) {
+        AddOther(member.name);
+        return;
+      }
+      const Extent& data = saved.data;
+      FillSaved(npy::ReadHeader(*data.source, data.offset, data.length, budget_), saved,
+                members_.panels(), tensor);
+      AddMember(member, std::move(tensor));
+      has_readable_ = true;
+    } catch (const Error& e) {
+      if (e.code() == EFBIG || IsLack(e.code())) throw;
+      if (saved.data.source == nullptr && !member.name.ends_with(kSuffix)) {
+        AddOther(member.name);
+        return;
+      }
+      const std::string_view key = KeyOf(member);
+      if (!first_damage_) first_damage_ = WithContext("tensor " + Quoted(key), e);
+      WarnOfDamage(key, e, budget_, checkpoint_);
+      tensor.member = member.name;
+      Content damaged = Damaged(tensor, e);
+      if (auto* value = std::get_if<Value>(&damaged)) {
+        value->notes.insert(value->notes.begin(), tensor.notes.begin(), tensor.notes.end());
+      }
+      AddMember(member, std::move(damaged));
+    }
+  }
+
+  // Whether the member begins as an array does. Throws Error if that cannot be read.
+  static bool IsArray(const Record& saved) {
+    if (!saved.error.empty()) throw Error(saved.error_code, saved.error);
+    std::array<std::byte, npy::kMagicSize> head = {};
+    if (saved.data.length < head.size()) return false;
+    saved.data.source->ReadAt(saved.data.offset, head);
+    return npy::IsNpy(head);
+  }
+
+  void AddMember(const zip::Member& member, Content content) {
+    constexpr uint64_t kCost = 1024;  // Bytes: a tensor, its notes, and its file in the tree.
+    const std::string_view key = KeyOf(member);
+    budget_.Charge(kCost + 2 * member.name.size() + key.size());
+    checkpoint_.root.members.push_back({{std::string(key)}, std::move(content)});
+  }
+
+  void AddOther(std::string_view name) {
+    if (others_.empty()) others_ = "[";
+    const size_t size = others_.size();
+    json::AppendString(others_, name);
+    others_ += ',';
+    budget_.Charge(2 * (others_.size() - size));
+  }
+
+  void RefuseEqualKeys() const {
+    const auto& arrays = checkpoint_.root.members;
+    budget_.Charge(arrays.size() * sizeof(std::string_view));
+    std::vector<std::string_view> keys(arrays.size());
+    std::ranges::transform(arrays, keys.begin(),
+                           [](const Member& m) { return std::string_view(m.key.text); });
+    std::ranges::sort(keys);
+    const auto twice = std::ranges::adjacent_find(keys);
+    if (twice != keys.end()) {
+      Fail(EBADMSG, "zip: the members {} and {} are the same array", Quoted(*twice),
+           Quoted(fmt::format("{}{}", *twice, kSuffix)));
+    }
+  }
+
+  const Members& members_;
+  Budget& budget_;
+  Checkpoint checkpoint_;
+  std::string others_;  // Members that are no arrays, as JSON without its end.
+  std::optional<Error> first_damage_;
+  bool has_readable_ = false;
+};
+
+}  // namespace
+
+bool IsZip(const Members& members) {
+  return members.list().empty() ||
+         std::ranges::any_of(members.list(), [](const zip::Member& member) {
+           return member.name.ends_with(kSuffix);
+         });
+}
+
+Checkpoint ReadZip(const Source& source, Members members, const ReadOptions& /*options*/) {
+  RefuseOtherBeginning(*source.file);
+  return Reader(members).Read();
+}
+
+}  // namespace ckptfs::numpy

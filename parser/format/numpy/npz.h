@@ -1,0 +1,20 @@
+// Archives of arrays that numpy.savez and savez_compressed wrote.
+
+#pragma once
+
+#include "parser/checkpoint.h"
+#include "parser/format.h"
+#include "parser/format/archive/members.h"
+
+namespace ckptfs::numpy {
+
+// Whether the names of the members are those of arrays, or there are none at all, which is what
+// numpy.savez() makes of nothing.
+bool IsZip(const Members& members);
+
+// Reads the archive that `source` is, whose members these are: the head of each. What is wrong with
+// one array is the error of its tensor. Throws Error: EBADMSG if two arrays have the same key, what
+// is wrong with the first array if none can be read, EFBIG.
+Checkpoint ReadZip(const Source& source, Members members, const ReadOptions& options);
+
+}  // namespace ckptfs::numpy
