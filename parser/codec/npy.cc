@@ -104,6 +104,7 @@ Header ReadHeader(const ByteSource& source, uint64_t offset, uint64_t length, Bu
     Fail(EOVERFLOW, "header: the text has {} bytes, but {} are the most that we read", text_length,
          kMostText);
   }
+  budget.Charge(text_length);      // Else a small archive could have us read many long ones.
   constexpr uint64_t kCopies = 8;  // The text itself, names, and all of it in JSON.
   const Loan loan(budget, kCopies * text_length);
   const size_t end = begin + static_cast<size_t>(text_length);

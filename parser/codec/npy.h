@@ -36,10 +36,10 @@ bool IsNpy(std::span<const std::byte> head);
 
 // Reads the header of the array that the `length` bytes of `source` from `offset` are, which must
 // lie within it: 256 bytes at once, and the rest if there is more of it. Whether all elements are
-// there is not looked at. What `descr` and `shape` take is charged to `budget`, and never given
-// back. Throws Error: EBADMSG with the byte of the array at which it is damaged, ENOTSUP if it is
-// of another version, EOVERFLOW if it is beyond our limits, EFBIG if it is beyond the budget, and
-// what reading throws.
+// there is not looked at. Its text, damaged or not, and what is kept of it is charged to `budget`,
+// and never given back. Throws Error: EBADMSG with the byte of the array at which it is damaged,
+// ENOTSUP if it is of another version, EOVERFLOW if it is beyond our limits, EFBIG if it is beyond
+// the budget, and what reading throws.
 Header ReadHeader(const ByteSource& source, uint64_t offset, uint64_t length, Budget& budget);
 
 }  // namespace ckptfs::npy

@@ -114,6 +114,9 @@ class Golden(ckptfs.Case):
     def test_trees_of_frameworks(self):
         self.compare_files(ckptfs.SAMPLES / "frameworks")
 
+    def test_trees_of_numpy(self):
+        self.compare_files(ckptfs.SAMPLES / "npy")
+
     def test_trees_of_tensorizer(self):
         self.compare_packed(ckptfs.SAMPLES / "tensorizer")
 
