@@ -197,8 +197,10 @@ int Main(const std::string& program, std::span<const char* const> arguments) {
   Step step = Step::kStart;
   return Guard(log, step, [&] {
     FillStandardDescriptors();
-    // A caller that is gone, or a connection that is closed, is an error code and no death.
+    // A caller that is gone, a connection that is closed, or a temporary file that may not grow is
+    // an error code and no death.
     std::signal(SIGPIPE, SIG_IGN);
+    std::signal(SIGXFSZ, SIG_IGN);
     RaiseFileLimit();
     step = Step::kCommandLine;
     Options options = ParseOptions(program, arguments);

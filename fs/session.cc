@@ -100,15 +100,14 @@ class CapturedOutput {
 
 Session::Session(const Tree& tree, timespec modified, const std::string& source,
                  const Options& options, Log& log)
-    : invalidator_(options.verify == Verify::kEnforce ? std::make_unique<Invalidator>(tree)
-                                                      : nullptr),
+    : invalidator_(tree),
       shared_{.tree = tree,
               .log = log,
               .modified = modified,
               .uid = options.uid.value_or(::getuid()),
               .gid = options.gid.value_or(::getgid()),
               .umask = options.umask,
-              .invalidator = invalidator_.get()} {
+              .invalidator = &invalidator_} {
   std::string program = "ckptfs";
   std::string flag = "-o";
   std::string list = "ro,nosuid,nodev,default_permissions,subtype=ckptfs,fsname=";
@@ -165,7 +164,7 @@ void Session::Run() {
   std::promise<void> idle_promise;
   const std::future<void> idle = idle_promise.get_future();
   std::jthread invalidation([&](const std::stop_token& stop) {
-    if (invalidator_) invalidator_->Run(session_.get(), stop);
+    invalidator_.Run(session_.get(), stop);
     idle_promise.set_value();
   });
 

@@ -38,7 +38,7 @@ class Session {
     void operator()(fuse_session* session) const { function(session); }
   };
 
-  std::unique_ptr<Invalidator> invalidator_;  // Null if files that are wrong can be read.
+  Invalidator invalidator_;
   Mount shared_;
 
   // One per thing to be undone, last thing first.

@@ -10,7 +10,8 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 build_packages=(g++ meson:meson ninja-build:ninja pkg-config libfuse3-dev fuse3 libfmt-dev
-  libspdlog-dev libsodium-dev zlib1g-dev nlohmann-json3-dev libgtest-dev libgmock-dev)
+  libspdlog-dev libsodium-dev zlib1g-dev libbz2-dev liblzma-dev nlohmann-json3-dev libgtest-dev
+  libgmock-dev)
 test_packages=(python3-venv rsync attr zip util-linux)
 lint_packages=(shellcheck mandoc)
 

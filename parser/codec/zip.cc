@@ -82,9 +82,16 @@ std::string DamageOf(uint16_t flags, Method method) {
   constexpr unsigned kPatch = 1U << 5U;
   if ((flags & kEncrypted) != 0) return "is encrypted, as zip does it, which we do not read";
   if ((flags & kPatch) != 0) return "is a patch to another file, which we do not read";
-  if (method == Method::kStored || method == Method::kDeflated) return {};
-  return fmt::format("is compressed by method {}, but we read 0 (stored) and 8 (deflated)",
-                     static_cast<unsigned>(method));
+  switch (method) {
+    case Method::kStored:
+    case Method::kDeflated:
+    case Method::kBzip2:
+    case Method::kLzma:
+      return {};
+  }
+  return fmt::format(
+      "is compressed by method {}, but we read 0 (stored), 8 (deflated), 12 (bzip2) and 14 (LZMA)",
+      static_cast<unsigned>(method));
 }
 
 // An entry of the central directory.
@@ -145,18 +152,51 @@ void CheckRange(const Entry& entry, const End& end) {
   }
 }
 
-void CheckSizes(const Member& member, uint64_t position) {
-  constexpr uint64_t kMostRatio = 1032;  // 258 bytes in two bits: deflate cannot do better.
+void CheckStoredSize(const Member& member, uint64_t position) {
   if (member.method == Method::kStored && member.size != member.compressed_size) {
     Fail(EBADMSG, "central directory at byte {}: member {} has {} bytes, but is stored in {}",
          position, Quoted(member.name), member.size, member.compressed_size);
   }
-  if (member.method == Method::kDeflated && member.size / kMostRatio > member.compressed_size) {
-    Fail(EBADMSG,
-         "central directory at byte {}: member {} of {} bytes is deflated to {}, but no more than "
-         "{} to one is possible",
-         position, Quoted(member.name), member.size, member.compressed_size, kMostRatio);
+}
+
+// Returns the most that `compressed` bytes can decode to: no more than their writer could do if all
+// were for the best. Sizes beyond what 64 bits can count are the largest that they can.
+uint64_t MostDecoded(Method method, uint64_t compressed) {
+  struct Bound {
+    uint64_t input;   // From each this many bytes ...
+    uint64_t output;  // ... come this many, once more than they are there.
+  };
+  const auto bound = [&]() -> Bound {
+    switch (method) {
+      case Method::kDeflated:
+        return {1, 1032};  // A match of 258 bytes in two bits.
+      case Method::kBzip2:
+        // A block of 900,000 runs and their lengths, each five bytes for 259, in what the head of a
+        // block takes.
+        return {20, 900'000 / 5 * 259};
+      case Method::kLzma:
+        // A match of 273 bytes in 14 decisions, each of which takes 0.022 bits when it is as
+        // probable as it can get.
+        return {1, 273 * 8 * 1000 / (14 * 22)};
+      case Method::kStored:
+        break;
+    }
+    return {1, 1};
+  }();
+  uint64_t most = 0;
+  const uint64_t times = compressed / bound.input + 1;
+  if (__builtin_mul_overflow(times, bound.output, &most)) {
+    return std::numeric_limits<uint64_t>::max();
   }
+  return most;
+}
+
+// Why the size of a member cannot be; empty if it can.
+std::string DamageOfSize(const Member& member) {
+  const uint64_t most = MostDecoded(member.method, member.compressed_size);
+  if (member.method == Method::kStored || member.size <= most) return {};
+  return fmt::format("claims {} bytes, but {} compressed bytes cannot decode to more than {}",
+                     member.size, member.compressed_size, most);
 }
 
 // What of a local header is to be read: all but its extra fields.
@@ -338,11 +378,12 @@ Directory ReadDirectory(const ByteSource& source, Budget& budget) {
     if (entry.member.name.ends_with('/')) continue;
     CheckRange(entry, end);
     Member& member = directory.members_.emplace_back(entry.member);
+    if (entry.damage.empty()) entry.damage = DamageOfSize(member);
     if (!entry.damage.empty()) {
       add_error(member, std::move(entry.damage));
       continue;
     }
-    CheckSizes(member, entry.position);
+    CheckStoredSize(member, entry.position);
     const uint64_t header = end.archive + entry.header;
     headers.push_back({.begin = header,
                        .end = header + kLocalSize + member.name.size(),

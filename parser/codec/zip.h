@@ -15,7 +15,7 @@
 
 namespace ckptfs::zip {
 
-enum class Method : uint16_t { kStored = 0, kDeflated = 8 };
+enum class Method : uint16_t { kStored = 0, kDeflated = 8, kBzip2 = 12, kLzma = 14 };
 
 struct Member {
   std::string_view name;         // Points into the directory it belongs to.
@@ -25,7 +25,7 @@ struct Member {
   uint32_t crc = 0;              // Of the decoded bytes; 0 if the writer recorded none.
   Method method = Method::kStored;
 
-  // Damage that concerns this member alone (encrypted, unknown method, broken local header): its
+  // Damage that concerns this member alone (encrypted, unknown method, impossible size, broken local header): its
   // bytes must not be read, for the reason this says. Empty if all is well.
   std::string_view error;
 };

@@ -64,9 +64,9 @@ class Daemon(Mount):
 class Lab:
     consumer = HERE / "consumer.py"
 
-    def __init__(self, ckptfs, null, reader, opener, python):
+    def __init__(self, ckptfs, null, reader, opener, inflater, python):
         self.ckptfs, self.null, self.reader, self.python = ckptfs, null, reader, python
-        self.opener = opener
+        self.opener, self.inflater = opener, inflater
         self.directory = Path(tempfile.mkdtemp(prefix="ckptfs-bench."))
         self.checkpoints = {}
         self.daemon_cpus = os.sched_getaffinity(0)

@@ -11,6 +11,7 @@
     make_checkpoints.py --encrypted FILE COUNT BYTES     the same, encrypted with the key 00 01 02 ...
     make_checkpoints.py --safetensors FILE COUNT BYTES   as the first, written by safetensors
     make_checkpoints.py --zanj FILE COUNT BYTES          as the first, written by ZANJ, compressed
+    make_checkpoints.py --deflated FILE COUNT BYTES      as the first, deflated by Python's zipfile
 
 The keys are f000000, f000001 and so on, so that the mount has the names that `null` shows. --sharded and
 --dcp make directories of torch.distributed.checkpoint.
@@ -18,6 +19,7 @@ The keys are f000000, f000001 and so on, so that the mount has the names that `n
 
 import sys
 import tempfile
+import zipfile
 from pathlib import Path
 
 import torch
@@ -90,12 +92,20 @@ def zanj(path, count, size):
     from zanj import ZANJ
     ZANJ().save(tensors(count, size), path)
     Path(f"{path}.zanj").rename(path)
+def deflated(path, count, size):
+    with tempfile.TemporaryDirectory(dir=Path(path).parent) as directory:
+        stored = Path(directory, "stored.pth")
+        many(stored, count, size)
+        with zipfile.ZipFile(stored) as source, \
+                zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as target:
+            for name in source.namelist():
+                target.writestr(name, source.read(name))
 
 
 def main(kind, *arguments):
     writers = {"--transposed": transposed, "--plain": plain, "--sharded": sharded,
                "--dcp": distributed, "--tensors": tensorized, "--encrypted": encrypted,
-               "--safetensors": safetensors, "--zanj": zanj}
+               "--deflated": deflated, "--safetensors": safetensors, "--zanj": zanj}
     writer = writers.get(kind)
     if writer is None:
         writer, arguments = many, (kind, *arguments)

@@ -46,7 +46,8 @@ def table(judged):
     for result in judged:
         has_ratio = result["against"] is not None
         ratio = f"{result['ratio']:.3g}" if has_ratio else ""
-        goal = f"≤ {result['goal']:g}" + ("" if has_ratio else " MiB")
+        limit = result["goal"]
+        goal = f"≤ {limit:g}" if has_ratio else f"≤ {quantity(limit, result['figure'])}"
         lines.append(f"| {result['row']} | {result['figure']} "
                      f"| {quantity(result['ckptfs'], result['figure'])} | {beside(result)} "
                      f"| {ratio} | {goal} | {'pass' if result['is_met'] else 'miss'} |")

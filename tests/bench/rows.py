@@ -8,6 +8,7 @@ unit is in seconds.
 import os
 import time
 from collections.abc import Callable
+from random import Random
 from typing import NamedTuple
 
 from lab import KEY
@@ -27,6 +28,7 @@ class Sizes(NamedTuple):
     encrypted: tuple = ("--encrypted", 64, 16 << 20)
     safetensors: tuple = ("--safetensors", 300, 7155712)
     zanj: tuple = ("--zanj", 64, 16 << 20)  # 1 GiB, deflated to 930 MiB.
+    deflated: tuple = ("--deflated", 1, 1 << 30)
     files: tuple = ("--dcp", 64, 6_400, 4096)
     more_in_files: tuple = ("--dcp", 64, 32_000, 4096)
 
@@ -35,7 +37,8 @@ FULL = Sizes()
 QUICK = Sizes(large=(300, 720896), safetensors=("--safetensors", 300, 720896), many=(2_000, 1024), more=(10_000, 1024),
               matrix=("--transposed", 2048, 2048), plain=("--plain", 2048, 4096),
               sharded=("--sharded", 4, 2048, 4096), tensors=("--tensors", 64, 1 << 20),
-              encrypted=("--encrypted", 64, 1 << 20), zanj=("--zanj", 64, 1 << 20), files=("--dcp", 64, 640, 4096),
+              encrypted=("--encrypted", 64, 1 << 20), deflated=("--deflated", 1, 16 << 20),
+              zanj=("--zanj", 64, 1 << 20), files=("--dcp", 64, 640, 4096),
               more_in_files=("--dcp", 64, 3_200, 4096))
 
 
@@ -200,6 +203,32 @@ def safetensors(lab, sizes, contender):
     if contender == "ckptfs":
         with lab.mount(contender, shape) as daemon:
             yield "sum of all", lab.consume("sum-all", daemon.path)[0]
+def compressed(lab, sizes, contender):
+    """Against zlib on one processor, without reading what it inflates."""
+    if contender == "zlib":
+        yield "read", lab.seconds(lab.inflater, lab.checkpoint(*sizes.deflated))[0]
+        return
+    with lab.mount(contender, sizes.deflated) as daemon:
+        yield "read", lab.read(*daemon.files(1))[0]
+    with lab.mount(contender, sizes.deflated) as daemon:
+        [path] = daemon.files(1)
+        file = os.open(path, os.O_RDONLY)
+        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)
+        pages = os.fstat(file).st_size // 4096
+        begin = time.perf_counter()
+        os.pread(file, 4096, (pages - 1) * 4096)
+        yield "last 4 KiB, first", time.perf_counter() - begin
+        chance = Random(1)
+        taken = []
+        for page in chance.sample(range(pages - 1), 300):
+            begin = time.perf_counter()
+            os.pread(file, 4096, page * 4096)
+            taken.append(time.perf_counter() - begin)
+        os.close(file)
+        taken.sort()
+        yield "4 KiB at random, median", taken[len(taken) // 2]
+        yield "4 KiB at random, 99 of 100", taken[len(taken) * 99 // 100]
+        yield "peak MiB", daemon.peak_memory()
 
 
 def gathered(lab, sizes, contender):
@@ -264,6 +293,11 @@ ROWS = {
     "zanj": Row(3, ("ckptfs", "ZANJ"), zanj, (Goal("to memory", "ZANJ", 1),)),
     "safetensors": Row(5, ("ckptfs", "null", "safe_open"), safetensors, (
         Goal("read", "null", 1.2),)),
+    "compressed": Row(3, ("ckptfs", "zlib"), compressed, (
+        Goal("read", "zlib", 1.2),
+        Goal("last 4 KiB, first", "zlib", 1.2, "read"),
+        Goal("4 KiB at random, median", None, 0.01),
+        Goal("peak MiB", None, 32)), is_apart=True),
     "gathered": Row(5, ("ckptfs", "torch"), gathered, (
         Goal("transposed matrix", "torch", 2),), is_apart=True),
     "parallel": Row(5, ("ckptfs", "null"), parallel, (

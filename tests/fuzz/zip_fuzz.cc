@@ -8,7 +8,7 @@
 #include "parser/budget.h"
 #include "parser/codec/zip.h"
 #include "parser/error.h"
-#include "parser/layer/inflated.h"
+#include "parser/layer/decoded.h"
 #include "parser/layer/memory.h"
 
 namespace {
@@ -23,9 +23,12 @@ void Read(const std::shared_ptr<const ckptfs::MemorySource>& source, const Membe
   if (member.method != ckptfs::zip::Method::kDeflated || member.size > kMost) return;
   bytes.resize(member.size);
   try {
-    ckptfs::MakeInflated({source, member.data_offset, member.compressed_size}, member.size,
-                         member.crc)
-        ->ReadAt(0, bytes);
+    const ckptfs::Coded coded = {.coding = ckptfs::Coding::kDeflate,
+                                 .data = {source, member.data_offset, member.compressed_size},
+                                 .size = member.size};
+    const auto decoding =
+        std::make_shared<ckptfs::Decoding>(std::make_shared<ckptfs::PanelCache>());
+    ckptfs::MakeDecoded(coded, member.crc, decoding)->ReadAt(0, bytes);
   } catch (const ckptfs::Error&) {  // The next member may be sound.
   }
 }

@@ -123,7 +123,8 @@ class RandomCheckpoints(ckptfs.Case):
             again = file.with_name("again.pth")
             with zipfile.ZipFile(file) as source, zipfile.ZipFile(again, "w") as target:
                 for name in source.namelist():
-                    method = rng.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))
+                    method = rng.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED,
+                                         zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA))
                     target.writestr(name, source.read(name), compress_type=method)
             again.rename(file)
 

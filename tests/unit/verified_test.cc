@@ -19,7 +19,7 @@
 
 #include "parser/error.h"
 #include "parser/layer/assembled.h"
-#include "parser/layer/inflated.h"
+#include "parser/layer/decoded.h"
 #include "parser/layer/memory.h"
 #include "parser/layer/slice.h"
 #include "parser/layer/strided.h"
@@ -509,14 +509,16 @@ TEST(VerifiedParts, ATransposedTensorKnows) {
 TEST(VerifiedParts, ADeflatedStreamKnowsIfItHasAHash) {
   const std::string deflated = Deflate(kData);
   const Extent data = {std::make_shared<MemorySource>(deflated), 0, deflated.size()};
-  const auto without = MakeInflated(data, 10, 0);
+  const Coded coded = {.coding = Coding::kDeflate, .data = data, .size = 10};
+  const auto decoding = std::make_shared<Decoding>(std::make_shared<PanelCache>());
+  const auto without = MakeDecoded(coded, 0, decoding);
   ReadString(*without, 0, 1);
   EXPECT_EQ(without->verdict(), Verdict::kNone);
-  const auto right = MakeInflated(data, 10, kCrc);
+  const auto right = MakeDecoded(coded, kCrc, decoding);
   EXPECT_EQ(right->verdict(), Verdict::kUnread);
   ReadString(*right, 0, 1);
   EXPECT_EQ(right->verdict(), Verdict::kRight);
-  const auto wrong = MakeInflated(data, 10, 1);
+  const auto wrong = MakeDecoded(coded, 1, decoding);
   EXPECT_THROW(ReadString(*wrong, 0, 1), Error);
   EXPECT_EQ(wrong->verdict(), Verdict::kWrong);
 }

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "parser/error.h"
-#include "parser/layer/inflated.h"
+#include "parser/layer/decoded.h"
 #include "parser/layer/slice.h"
 #include "parser/layer/verified.h"
 
@@ -16,6 +16,19 @@ zip::Directory ReadDirectory(const Extent& data, Budget& budget) try {
   return zip::ReadDirectory(Slice(data), budget);
 } catch (const Error& e) {
   throw WithContext("zip", e);
+}
+
+Coding CodingOf(zip::Method method) {
+  switch (method) {
+    case zip::Method::kBzip2:
+      return Coding::kBzip2;
+    case zip::Method::kLzma:
+      return Coding::kLzma;
+    case zip::Method::kStored:
+    case zip::Method::kDeflated:
+      break;
+  }
+  return Coding::kDeflate;
 }
 
 }  // namespace
@@ -48,10 +61,13 @@ ByteSourcePtr Members::SourceOf(const zip::Member& member, std::string_view name
   constexpr uint64_t kCost = 640;  // In bytes, of a source and of remembering it.
   budget_.Charge(kCost);
   const Extent data = {data_.source, data_.offset + member.data_offset, member.compressed_size};
+  if (!is_stored && decoding_ == nullptr) decoding_ = std::make_shared<Decoding>(panels_);
   const ByteSourcePtr source =
-      is_stored ? MakeVerified(data, {.crc32 = member.crc}, {},
-                               fmt::format("member {}", Quoted(name)), verification_)
-                : MakeInflated(data, member.size, member.crc);
+      is_stored
+          ? MakeVerified(data, {.crc32 = member.crc}, {}, fmt::format("member {}", Quoted(name)),
+                         verification_)
+          : MakeDecoded({.coding = CodingOf(member.method), .data = data, .size = member.size},
+                        member.crc, decoding_);
   return sources_.emplace(&member, source).first->second;
 }
 

@@ -14,6 +14,7 @@
 #include "parser/byte_source.h"
 #include "parser/codec/zip.h"
 #include "parser/format/archive/record.h"
+#include "parser/layer/decoded.h"
 #include "parser/layer/panel_cache.h"
 #include "parser/verification.h"
 
@@ -53,6 +54,7 @@ class Members {
   std::shared_ptr<const Verification> verification_;
   std::shared_ptr<PanelCache> panels_;
   zip::Directory directory_;
+  mutable std::shared_ptr<Decoding> decoding_;  // Null as long as no member is compressed.
   mutable std::unordered_map<const zip::Member*, ByteSourcePtr> sources_;  // That were made.
 };
 

@@ -1,0 +1,42 @@
+// A compressed run of bytes, as what it decodes to.
+//
+// A compressed stream can only be decoded from its beginning, but tensors are read anywhere. So the
+// first pass through a stream, which goes from its beginning as far as somebody reads, leaves
+// behind what makes the next reads short: of a deflated stream, every MiB, a place where decoding
+// can be taken up again; of others, what they decode to, as long as there is room for it.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "parser/byte_source.h"
+#include "parser/layer/cursor.h"
+#include "parser/layer/decoders.h"
+#include "parser/layer/panel_cache.h"
+#include "parser/layer/scratch_file.h"
+
+namespace ckptfs {
+
+// What compressed members share.
+struct Decoding {
+  explicit Decoding(std::shared_ptr<PanelCache> decoded) : panels(std::move(decoded)) {}
+
+  const std::shared_ptr<PanelCache> panels;  // Decoded bytes.
+  Decoders decoders;
+  ScratchFile scratch;
+};
+
+// Returns the bytes that `coded` decodes to, `coded.size` of them. Several threads may read at
+// once; what is behind the end of the first pass, one of them decodes for all.
+//
+// The first pass checks the stream. Reads throw Error(EIO), and will for ever, from where it is
+// damaged or cut off; and, if it has another length than `coded.size`, goes on behind its end, or,
+// where `crc` is not 0, decodes to bytes with another CRC-32, everywhere: so the last bytes are
+// given only if all are right. What is decoded again is compared with the first pass. Reads also
+// throw as those of the source do, which is not remembered.
+//
+// A scratch file that cannot be had or cannot grow makes reads take longer, but is no error.
+ByteSourcePtr MakeDecoded(const Coded& coded, uint32_t crc, std::shared_ptr<Decoding> decoding);
+
+}  // namespace ckptfs

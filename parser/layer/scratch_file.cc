@@ -1,0 +1,75 @@
+#include "parser/layer/scratch_file.h"
+
+#include <fcntl.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <string>
+#include <utility>
+
+#include "parser/error.h"
+
+namespace ckptfs {
+namespace {
+
+// Returns no descriptor if there can be no such file.
+Fd MakeTemporaryFile() {
+  const char* const variable = std::getenv("TMPDIR");
+  const std::string directory = variable != nullptr && *variable != '\0' ? variable : "/var/tmp";
+  Fd unnamed(::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC | O_EXCL, 0600));
+  if (unnamed.number() >= 0) return unnamed;
+  // What kernels and file systems say that know no unnamed files.
+  if (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL) {
+    std::string path = directory + "/ckptfs-XXXXXX";
+    Fd named(::mkostemp(path.data(), O_CLOEXEC));
+    if (named.number() >= 0 && ::unlink(path.c_str()) == 0) return named;
+  }
+  return Fd();
+}
+
+bool Write(int file, uint64_t offset, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::pwrite(file, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    bytes = bytes.subspan(static_cast<size_t>(n));
+    offset += static_cast<uint64_t>(n);
+  }
+  return true;
+}
+
+}  // namespace
+
+std::optional<uint64_t> ScratchFile::Keep(std::span<const std::byte> bytes) {
+  const auto offset = Reserve(bytes.size());
+  if (!offset || Write(file_.number(), *offset, bytes)) return offset;
+  const std::scoped_lock lock(mutex_);
+  if (end_ == *offset + bytes.size()) end_ = *offset;
+  return std::nullopt;
+}
+
+std::optional<uint64_t> ScratchFile::Reserve(size_t size) {
+  const std::scoped_lock lock(mutex_);
+  if (file_.number() < 0) file_ = MakeTemporaryFile();
+  struct statvfs disk = {};
+  if (file_.number() < 0 || ::fstatvfs(file_.number(), &disk) != 0) return std::nullopt;
+  const uint64_t free = uint64_t{disk.f_bavail} * disk.f_frsize;
+  if (size > free || end_ + size > free - size) return std::nullopt;
+  return std::exchange(end_, end_ + size);
+}
+
+void ScratchFile::Read(uint64_t offset, std::span<std::byte> buffer) const {
+  while (!buffer.empty()) {
+    const ssize_t n =
+        ::pread(file_.number(), buffer.data(), buffer.size(), static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) FailErrno("cannot read a temporary file at byte {}", offset);
+    if (n == 0) Fail(EIO, "a temporary file ends at byte {}", offset);
+    buffer = buffer.subspan(static_cast<size_t>(n));
+    offset += static_cast<uint64_t>(n);
+  }
+}
+
+}  // namespace ckptfs

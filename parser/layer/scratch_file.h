@@ -1,0 +1,35 @@
+// A temporary file for what would take long to be made again, and need not be there.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <span>
+
+#include "parser/fd.h"
+
+namespace ckptfs {
+
+// A file without a name in $TMPDIR, else /var/tmp, which is made when it is first needed and goes
+// away with this, however that ends. It takes no more of the disk than it leaves free. Thread-safe.
+class ScratchFile {
+ public:
+  // Keeps `bytes`; returns where they are. Nothing if there is no room for them, or no such file:
+  // it is no error to do without.
+  std::optional<uint64_t> Keep(std::span<const std::byte> bytes);
+
+  // Reads back what was kept at `offset`. Throws Error if that cannot be had.
+  void Read(uint64_t offset, std::span<std::byte> buffer) const;
+
+ private:
+  // Returns where `size` bytes can go, which are counted then; nothing if there is no room.
+  std::optional<uint64_t> Reserve(size_t size);
+
+  std::mutex mutex_;  // Guards what is below.
+  Fd file_;           // Never changes once it is made, and is not read before.
+  uint64_t end_ = 0;  // Of what has been reserved.
+};
+
+}  // namespace ckptfs
