@@ -58,6 +58,7 @@ class Names {
     text_.clear();
     names_.clear();
     second_names_.clear();
+    sizes_.clear();
   }
 
   void Add(std::string_view name, uint32_t inode) {
@@ -73,9 +74,18 @@ class Names {
     if (encoded != key && IsFileName(key)) second_names_.push_back({key, suffix, inode});
   }
 
+  // The shapes of what is nested in the tensor `key`. Where a tensor "<key>.shape" or a directory
+  // has that name, tensordict could not have it either.
+  void AddSizes(std::string_view key, uint32_t inode) {
+    std::string name = EncodeKey(key);
+    name.append(kSizesSuffix);
+    if (name.size() <= Tree::kMaxName) sizes_.emplace_back(std::move(name), inode);
+  }
+
   // Makes these the entries of `directory`. A second name must not take a first one's place: "a/b"
   // is at home in a%2Fb.memmap, "a%2Fb" is not.
   void SetEntries(TreeBuilder& builder, uint32_t directory) {
+    for (const auto& [name, inode] : sizes_) Add(name, inode);
     for (const auto& [key, suffix, inode] : second_names_) {
       text_ += key;
       Add(suffix, inode);
@@ -83,11 +93,12 @@ class Names {
     std::vector<std::pair<std::string_view, uint32_t>> entries;
     entries.reserve(names_.size());
     std::unordered_set<std::string_view, SecretHash> taken;
+    const bool has_rivals = !second_names_.empty() || !sizes_.empty();
     size_t begin = 0;
     for (const auto& [end, inode] : names_) {
       const auto name = std::string_view(text_).substr(begin, end - begin);
       begin = end;
-      if (second_names_.empty() || taken.insert(name).second) entries.emplace_back(name, inode);
+      if (!has_rivals || taken.insert(name).second) entries.emplace_back(name, inode);
     }
     builder.SetEntries(directory, std::move(entries));
   }
@@ -107,6 +118,7 @@ class Names {
   std::string text_;
   std::vector<Piece> names_;
   std::vector<SecondName> second_names_;
+  std::vector<std::pair<std::string, uint32_t>> sizes_;
 };
 
 class Layout {
@@ -145,7 +157,6 @@ class Layout {
     inodes[0] = pending.inode;
     for (size_t i = 0; i < levels.count(); ++i) {
       LayOutLevel(levels[i], inodes[i], inodes, pending);
-      summary_.clear();
     }
   }
 
@@ -170,8 +181,20 @@ class Layout {
         AddMember(name, *item.member, directory, pending.path);
       }
     }
-    names_.Add(kMetaName, builder_.AddText(meta_.Finish(summary_)));
+    names_.Add(kMetaName, builder_.AddText(MetaOf(pending, directory)));
     names_.SetEntries(builder_, directory);
+  }
+
+  // The meta.json of `directory`, which is that of `pending` or one that dots make in it. What is
+  // to be told about the checkpoint as a whole waits for one that may tell it.
+  std::string_view MetaOf(const Pending& pending, uint32_t directory) {
+    const Collection& collection = pending.group.collection;
+    if (collection.is_closed && directory == pending.inode) {
+      closed_ = CollectionMeta(collection.text);
+      return closed_;
+    }
+    return meta_.Finish(directory == pending.inode ? collection.text : "",
+                        std::exchange(summary_, {}));
   }
 
   static Wanted WantedBy(const Item& item) {
@@ -215,6 +238,9 @@ class Layout {
     view_.clear();
     AppendView(view_, tensor);
     meta_.AddTensor(name, tensor, view_);
+    if (tensor.sizes != nullptr) {
+      names_.AddSizes(name.key, builder_.AddFile(Extent(tensor.sizes->data)));
+    }
     names_.AddFile(name.key, kTensorSuffix, files_.Add(tensor, view_, path));
   }
 
@@ -225,7 +251,15 @@ class Layout {
   void AddValue(const EntryName& name, const Value& value, uint32_t parent) {
     meta_.AddValue(name, value);
     const uint32_t inode = AddDirectory(name, parent);
-    builder_.SetEntries(inode, {{kMetaName, builder_.AddText(ValueMeta(value))}});
+    std::vector<std::pair<std::string_view, uint32_t>> entries = {
+        {kMetaName, builder_.AddText(ValueMeta(value))}};
+    if (!value.collection.inner.empty()) {
+      const uint32_t inner = builder_.AddDirectory(inode);
+      const uint32_t meta = builder_.AddText(CollectionMeta(value.collection.inner));
+      builder_.SetEntries(inner, {{kMetaName, meta}});
+      entries.emplace_back(kInnerName, inner);
+    }
+    builder_.SetEntries(inode, std::move(entries));
   }
 
   void AddGroup(const EntryName& name, Group group, uint32_t parent, std::string path) {
@@ -244,6 +278,7 @@ class Layout {
 
   // Of the directory at hand; here to keep their memory.
   DirectoryMeta meta_;
+  std::string closed_;
   Names names_;
   std::vector<Wanted> wanted_;
   std::string view_;

@@ -2,6 +2,7 @@
 //
 //   meta.json       lists what is here, in the order of the checkpoint: see tensordict_meta.h
 //   <key>.memmap    the bytes of a tensor; there, with no bytes, for a tensor without elements too
+//   <key>.shape.memmap    of a nested tensor: the shapes of the tensors in it
 //   <key>/          a dict, a list or an object with tensors in it: the same layout again
 //   <key>/          a value that is no tensor: a meta.json with its JSON, and nothing else
 //   <key>.jsonl     the rows of a table, which is nothing to tensordict
@@ -10,6 +11,8 @@
 // (tensordict_names.h). From 0.13 on, tensordict looks for a tensor under its percent-encoded key,
 // before that under the key as it is: a file has both names if they differ. Names that are no
 // member of meta.json are nothing to tensordict.
+//
+// What tensordict itself has saved keeps its classes and its batch sizes: see Collection.
 
 #pragma once
 

@@ -129,6 +129,12 @@ void AppendShape(std::string& out, const std::vector<uint64_t>& shape) {
 
 void AppendView(std::string& out, const Tensor& tensor) {
   const bool is_loadable = IsLoadable(tensor.dtype);
+  if (tensor.sizes != nullptr && is_loadable) {
+    out += "\"shape\":";
+    AppendShape(out, tensor.sizes->shape);
+    out.append(",\"dtype\":\"torch.").append(Name(tensor.dtype)) += "\",\"is_nested\":true";
+    return;
+  }
   const std::vector<uint64_t> listed = is_loadable ? tensor.shape : ByteShape(tensor);
   const bool is_countable = IsCountable(listed);
   out += "\"shape\":";
@@ -215,15 +221,24 @@ void DirectoryMeta::AddLevel(const EntryName& name) {
   End(name, {});
 }
 
-std::string_view DirectoryMeta::Finish(std::string_view summary) {
-  text_ += R"("shape":[],"device":"cpu","_type":"<class 'tensordict._td.TensorDict'>")";
+std::string_view DirectoryMeta::Finish(std::string_view collection, std::string_view summary) {
+  text_ += collection.empty()
+               ? R"("shape":[],"device":"cpu","_type":"<class 'tensordict._td.TensorDict'>")"
+               : collection;
   if (!summary.empty()) text_.append(",\"").append(kSummaryKey).append("\":").append(summary);
   return text_ += '}';
 }
 
 std::string ValueMeta(const Value& value) {
+  if (!value.collection.text.empty()) {
+    return "{" + value.collection.text + ",\"data\":" + value.json + "}";
+  }
   return R"({"_type":"<class 'tensordict.tensorclass.NonTensorData'>","data":)" + value.json +
          R"(,"_metadata":null,"_is_non_tensor":true})";
+}
+
+std::string CollectionMeta(std::string_view collection) {
+  return "{" + std::string(collection) + "}";
 }
 
 std::string SummaryText(const Checkpoint& checkpoint, std::string_view version,

@@ -29,7 +29,10 @@ struct EntryName {
   bool is_index = false;  // Of a list: that it is a number is told by the list.
 
   // Whether the entry must tell what the key was.
-  bool is_told() const { return key != original || (kind != Key::Kind::kText && !is_index); }
+  bool is_told() const {
+    const bool is_text = kind == Key::Kind::kText || kind == Key::Kind::kWhole;
+    return key != original || !(is_text || is_index);
+  }
 };
 
 // The meta.json of one directory. Appends to a text that keeps its memory from one directory to the
@@ -47,8 +50,9 @@ class DirectoryMeta {
   // A directory that is no group of the checkpoint, but made by the dots of its keys.
   void AddLevel(const EntryName& name);
 
-  // Ends the text, with `summary` as the last member if it is not empty, and returns it.
-  std::string_view Finish(std::string_view summary);
+  // Ends the text and returns it. `collection` is that of the group if this is its directory, else
+  // empty; `summary` becomes the last member if it is not empty.
+  std::string_view Finish(std::string_view collection, std::string_view summary);
 
  private:
   void Begin(std::string_view key, std::string_view what);
@@ -59,11 +63,15 @@ class DirectoryMeta {
 };
 
 // Appends the shape and the type of a tensor as its entry has them: equal texts mean equal shapes
-// and types. Types that tensordict cannot load are listed as bytes, with "x_dtype" and "x_shape".
+// and types. Types that tensordict cannot load are listed as bytes, with "x_dtype" and "x_shape";
+// the shape of a nested tensor is that of its sizes, as tensordict has it.
 void AppendView(std::string& out, const Tensor& tensor);
 
 // The meta.json of the directory of a value.
 std::string ValueMeta(const Value& value);
+
+// The meta.json of a collection that says all that is in it: a closed one, or one without members.
+std::string CollectionMeta(std::string_view collection);
 
 // The object that tells about the checkpoint as a whole. Does not look at the members of its root.
 std::string SummaryText(const Checkpoint& checkpoint, std::string_view version,

@@ -25,6 +25,8 @@ namespace ckptfs {
 
 constexpr std::string_view kTensorSuffix = ".memmap";
 constexpr std::string_view kTableSuffix = ".jsonl";
+constexpr std::string_view kSizesSuffix = ".shape.memmap";
+constexpr std::string_view kInnerName = "_tensordict";
 constexpr std::string_view kMetaName = "meta.json";
 constexpr std::string_view kSummaryKey = "_ckptfs";  // In the root's meta.json: about the mount.
 

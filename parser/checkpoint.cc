@@ -26,6 +26,13 @@ void ValidateTensor(const Tensor& tensor) {
   if (const uint64_t want = ByteSize(tensor.dtype, tensor.shape); data.length != want) {
     Fail(EBADMSG, "has {} bytes, but its dtype and shape need {}", data.length, want);
   }
+  if (tensor.sizes != nullptr) {
+    const Tensor& sizes = *tensor.sizes;
+    if (sizes.shape.size() != 2 || sizes.dtype != Dtype::kInt64) {
+      Fail(EBADMSG, "the shapes of what is nested in it are no matrix of int64");
+    }
+    ValidateTensor(sizes);
+  }
   if (tensor.error.empty()) ValidateExtent(data);
 }
 

@@ -21,6 +21,7 @@ namespace ckptfs {
 struct Key {
   enum class Kind : uint8_t {
     kText,    // A string of the checkpoint; a name that is split at dots.
+    kWhole,   // A string whose dots separate nothing.
     kNumber,  // An integer of a dict or the index of a list; `text` is in decimal.
     kOther,   // Anything else; `text` is what Python prints: "(1, 'a')", "None", "b'k'".
   };
@@ -46,6 +47,27 @@ struct Tensor {
   uint64_t file_offset = 0;  // Of the first element in the file, in bytes, ...
   bool is_in_file = false;   // ... if the file has it as it is, byte by byte.
   std::vector<Note> notes;
+
+  // Not null: this is a nested tensor, several tensors of which `data` has the elements one after
+  // another, and `shape` their number. What this points to is the matrix of int64 whose rows are
+  // their shapes. It has no error.
+  std::shared_ptr<const Tensor> sizes;
+};
+
+// What tensordict calls a directory, where that is not what it calls a dict or a value as a rule.
+struct Collection {
+  // Not empty: what its own meta.json says instead, members in JSON without braces around them:
+  // "_type" above all, "shape", which is the batch size, "stack_dim", ...; of a value all but
+  // "data".
+  std::string text;
+
+  // Of a group: tensordict takes whatever else is in that meta.json for a field of the class, so
+  // the members of the group are not listed there, and found by their names.
+  bool is_closed = false;
+
+  // Of a value, if not empty: likewise of a TensorDict without members, `_tensordict`, which has
+  // the batch size of the value.
+  std::string inner;
 };
 
 // Anything that is no tensor: a number, a text, a dict without tensors, an object.
@@ -53,6 +75,7 @@ struct Value {
   std::string json;         // Strict JSON.
   std::string python_type;  // Where JSON does not tell it: "tuple", "set", "numpy.float32".
   std::vector<Note> notes;
+  Collection collection;
 };
 
 // A table or a long list: too much for a value, so its rows are a file of their own, in JSON, one a
@@ -81,6 +104,8 @@ struct Group {
 
   // Not null: this is the part of the table that has tensors in it; its rows are shown beside it.
   std::unique_ptr<Table> table;
+
+  Collection collection;
 };
 
 using Content = std::variant<std::unique_ptr<Group>, Tensor, Value, Table>;

@@ -745,5 +745,95 @@ TEST(Tables, MustLieInTheirSource) {
                                    "memory"));
 }
 
+TEST(Layout, SplitsNoWholeKeys) {
+  const Mounted mounted(CheckpointOf(WithKind(Key::Kind::kWhole, TensorMember("a.b"))));
+  EXPECT_THAT(mounted.Files(), ElementsAre("a.b.memmap"));
+  EXPECT_FALSE(mounted.Meta()["a.b"].contains("key"));
+}
+
+// A nested tensor of two rows, two bytes and none.
+Tensor Nested() {
+  Tensor tensor = Bytes();
+  tensor.sizes = std::make_shared<const Tensor>(Tensor{
+      .dtype = Dtype::kInt64,
+      .shape = {2, 1},
+      .data = {
+          std::make_shared<MemorySource>(std::string("\2\0\0\0\0\0\0\0", 8) + std::string(8, '\0')),
+          0, 16}});
+  return tensor;
+}
+
+TEST(Collections, ANestedTensorHasItsShapesInAFileOfTheirOwn) {
+  const Mounted mounted(CheckpointOf(TensorMember("a/b", Nested())));
+  EXPECT_EQ(mounted.Meta()["a/b"],
+            Json::parse(R"({"device": "cpu", "shape": [2, 1], "dtype": "torch.uint8",
+                            "is_nested": true})"));
+  EXPECT_THAT(mounted.Files(), ElementsAre("a%2Fb.memmap", "a%2Fb.shape.memmap"));
+  EXPECT_EQ(mounted.Length("a%2Fb.memmap"), 2U);
+  EXPECT_EQ(mounted.Text("a%2Fb.shape.memmap"),
+            std::string("\2\0\0\0\0\0\0\0", 8) + std::string(8, '\0'));
+}
+
+TEST(Collections, ANestedTensorOfAnotherTypeIsListedAsBytes) {
+  Tensor tensor = Nested();
+  tensor.dtype = Dtype::kFloat8E5m2;
+  const Json entry = Mounted(CheckpointOf(TensorMember("a", std::move(tensor)))).Meta()["a"];
+  EXPECT_EQ(entry["is_nested"], false);
+  EXPECT_EQ(entry["shape"], Json::parse("[2]"));
+}
+
+TEST(Collections, ATensorKeepsItsFileBesideANestedOne) {
+  const Mounted mounted(CheckpointOf(TensorMember("a", Nested()), TensorMember("a.shape")));
+  EXPECT_THAT(mounted.Files(), ElementsAre("a.memmap", "a.shape.memmap"));
+  EXPECT_EQ(mounted.Length("a.shape.memmap"), 2U);
+}
+
+TEST(Collections, AGroupMayHaveAClassAndABatchSize) {
+  Member member = GroupMember("g", TensorMember("t"));
+  std::get<std::unique_ptr<Group>>(member.content)->collection.text =
+      R"("stack_dim":0,"_type":"<class 'Stack'>")";
+  EXPECT_EQ(Mounted(CheckpointOf(std::move(member))).Meta("g"),
+            Json::parse(R"({"t": {"device": "cpu", "shape": [2], "dtype": "torch.uint8",
+                                  "is_nested": false},
+                            "stack_dim": 0, "_type": "<class 'Stack'>"})"));
+}
+
+TEST(Collections, DirectoriesThatDotsMakeHaveNoClass) {
+  Member member = GroupMember("g", TensorMember("a.b"));
+  std::get<std::unique_ptr<Group>>(member.content)->collection.text = R"("_type":"<class 'G'>")";
+  EXPECT_EQ(Mounted(CheckpointOf(std::move(member))).Meta("g/a")["_type"],
+            "<class 'tensordict._td.TensorDict'>");
+}
+
+TEST(Collections, AClosedOneListsNothing) {
+  Member member = GroupMember("g", GroupMember("_tensordict", TensorMember("t")));
+  std::get<std::unique_ptr<Group>>(member.content)->collection = {
+      .text = R"("_type":"<class 'G'>","field":1)", .is_closed = true, .inner = ""};
+  const Mounted mounted(CheckpointOf(std::move(member)));
+  EXPECT_EQ(mounted.Meta("g"), Json::parse(R"({"_type": "<class 'G'>", "field": 1})"));
+  EXPECT_THAT(mounted.Files(), ElementsAre("g/_tensordict/t.memmap"));
+}
+
+TEST(Collections, WhatIsInAClosedRootTellsAboutTheCheckpoint) {
+  Checkpoint checkpoint = CheckpointOf(GroupMember("_tensordict", TensorMember("t")));
+  checkpoint.root.collection = {.text = R"("_type":"<class 'G'>")", .is_closed = true, .inner = ""};
+  const Mounted mounted(std::move(checkpoint));
+  EXPECT_EQ(mounted.Meta(), Json::parse(R"({"_type": "<class 'G'>"})"));
+  EXPECT_EQ(mounted.Meta("_tensordict")["_ckptfs"]["format"], "test");
+}
+
+TEST(Collections, AValueMayHaveAClassAndABatchSize) {
+  Value value{.json = "[1]"};
+  value.collection = {.text = R"("_type":"<class 'V'>","stack_dim":0)",
+                      .is_closed = false,
+                      .inner = R"("shape":[3],"_type":"<class 'T'>")"};
+  const Mounted mounted(CheckpointOf(ValueMember("v", std::move(value))));
+  EXPECT_EQ(mounted.Meta()["v"], Json::parse(R"({"type": "NonTensorData"})"));
+  EXPECT_EQ(mounted.Meta("v"),
+            Json::parse(R"({"_type": "<class 'V'>", "stack_dim": 0, "data": [1]})"));
+  EXPECT_EQ(mounted.Meta("v/_tensordict"),
+            Json::parse(R"({"shape": [3], "_type": "<class 'T'>"})"));
+}
+
 }  // namespace
 }  // namespace ckptfs

@@ -292,6 +292,14 @@ TEST(Validate, RejectsATensorThatBeginsAfterItsSource) {
           "tensor 'w': its 1 bytes at byte 18446744073709551615 end after the 10 of memory"));
 }
 
+TEST(Validate, RejectsANestedTensorWhoseShapesAreNoMatrix) {
+  Tensor tensor = TensorAt(0, 2);
+  tensor.sizes = std::make_shared<const Tensor>(TensorAt(0, 8));
+  EXPECT_THAT([&] { Validate(With(std::move(tensor))); },
+              ThrowsMessage<Error>(
+                  "tensor 'w': the shapes of what is nested in it are no matrix of int64"));
+}
+
 TEST(Validate, RejectsATensorThatHasOtherBytesThanItNeeds) {
   Tensor tensor = TensorAt(0, 8);
   tensor.shape = {3};
