@@ -14,8 +14,7 @@
 namespace ckptfs {
 
 // A directory whose files make up one checkpoint: local, or the keys under one prefix of a bucket.
-// Knows its files only, not what is in its subdirectories. All methods may be called by several
-// threads at once.
+// All methods may be called by several threads at once.
 class Folder {
  public:
   virtual ~Folder() = default;
@@ -30,6 +29,14 @@ class Folder {
   // Opens the file `name`. Throws Error, whose message need not name it: ENOENT if there is none,
   // EBADMSG if IsPlainName does not hold.
   virtual ByteSourcePtr Open(const std::string& name) const = 0;
+
+  // The names of the directories in it, links to such not included, in the order of their bytes.
+  // Throws Error; EFBIG if there are more than kMostFiles.
+  virtual std::vector<std::string> ListFolders() const = 0;
+
+  // Opens the directory `name`; null if there is none. A link to one is none: it could lead
+  // anywhere, and in circles. Throws Error; EBADMSG if IsPlainName does not hold.
+  virtual std::shared_ptr<const Folder> OpenFolder(const std::string& name) const = 0;
 
   // When files were last added or removed; the epoch if that is not known.
   virtual timespec modified() const { return {}; }

@@ -106,7 +106,33 @@ class LocalFolder final : public Folder {
   std::string name() const override { return path_; }
   timespec modified() const override { return StatOf(fd_).st_mtim; }
 
-  std::vector<std::string> List() const override {
+  std::vector<std::string> List() const override { return ListIf(&LocalFolder::IsFile); }
+  std::vector<std::string> ListFolders() const override { return ListIf(&LocalFolder::IsFolder); }
+
+  ByteSourcePtr Open(const std::string& name) const override {
+    RequirePlain(name);
+    return std::make_shared<FileSource>((std::filesystem::path(path_) / name).string(),
+                                        OpenForReading(fd_.number(), name));
+  }
+
+  FolderPtr OpenFolder(const std::string& name) const override {
+    RequirePlain(name);
+    Fd fd(::openat(fd_.number(), name.c_str(), O_PATH | O_CLOEXEC | O_DIRECTORY | O_NOFOLLOW));
+    if (fd.number() >= 0) {
+      return std::make_shared<LocalFolder>((std::filesystem::path(path_) / name).string(),
+                                           std::move(fd));
+    }
+    // O_PATH opens links, too, but these are no directories.
+    if (errno == ENOENT || errno == ENOTDIR || errno == ENAMETOOLONG) return nullptr;
+    FailErrno("cannot open");
+  }
+
+ private:
+  static void RequirePlain(const std::string& name) {
+    if (!IsPlainName(name)) Fail(EBADMSG, "is not the name of a file in the directory");
+  }
+
+  std::vector<std::string> ListIf(bool (LocalFolder::*is_wanted)(const dirent&) const) const {
     const int again = ::openat(fd_.number(), ".", O_RDONLY | O_CLOEXEC | O_DIRECTORY);
     const std::unique_ptr<DIR, int (*)(DIR*)> directory(again < 0 ? nullptr : ::fdopendir(again),
                                                         ::closedir);
@@ -116,7 +142,7 @@ class LocalFolder final : public Folder {
       errno = 0;
       const dirent* entry = ::readdir(directory.get());
       if (entry == nullptr) break;
-      if (!IsFile(*entry)) continue;
+      if (!(this->*is_wanted)(*entry)) continue;
       if (files.size() == kMostFiles) Fail(EFBIG, "has more than {} files", kMostFiles);
       files.emplace_back(entry->d_name);
     }
@@ -125,18 +151,20 @@ class LocalFolder final : public Folder {
     return files;
   }
 
-  ByteSourcePtr Open(const std::string& name) const override {
-    if (!IsPlainName(name)) Fail(EBADMSG, "is not the name of a file in the directory");
-    return std::make_shared<FileSource>((std::filesystem::path(path_) / name).string(),
-                                        OpenForReading(fd_.number(), name));
-  }
-
- private:
   bool IsFile(const dirent& entry) const {
     if (entry.d_type == DT_REG) return true;
     if (entry.d_type != DT_LNK && entry.d_type != DT_UNKNOWN) return false;
     struct stat st = {};
     return ::fstatat(fd_.number(), entry.d_name, &st, 0) == 0 && S_ISREG(st.st_mode);
+  }
+
+  bool IsFolder(const dirent& entry) const {
+    const std::string_view name = entry.d_name;
+    if (name == "." || name == "..") return false;
+    if (entry.d_type != DT_UNKNOWN) return entry.d_type == DT_DIR;
+    struct stat st = {};
+    return ::fstatat(fd_.number(), entry.d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+           S_ISDIR(st.st_mode);
   }
 
   const std::string path_;

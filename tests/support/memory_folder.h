@@ -1,4 +1,4 @@
-// A folder that is in memory.
+// A folder that is in memory. Files of its folders have paths: "layer/meta.json".
 
 #pragma once
 
@@ -23,8 +23,28 @@ class MemoryFolder final : public Folder {
 
   std::vector<std::string> List() const override {
     std::vector<std::string> names;
-    for (const auto& [name, bytes] : files_) names.push_back(name);
+    for (const auto& [name, bytes] : files_) {
+      if (name.find('/') == std::string::npos) names.push_back(name);
+    }
     return names;
+  }
+
+  std::vector<std::string> ListFolders() const override {
+    std::vector<std::string> names;
+    for (const auto& [path, bytes] : files_) {
+      const std::string name = path.substr(0, path.find('/'));
+      if (name != path && (names.empty() || names.back() != name)) names.push_back(name);
+    }
+    return names;
+  }
+
+  std::shared_ptr<const Folder> OpenFolder(const std::string& name) const override {
+    if (!IsPlainName(name)) Fail(EBADMSG, "is not the name of a file in the directory");
+    std::map<std::string, std::string> files;
+    for (const auto& [path, bytes] : files_) {
+      if (path.starts_with(name + "/")) files.emplace(path.substr(name.size() + 1), bytes);
+    }
+    return files.empty() ? nullptr : std::make_shared<MemoryFolder>(std::move(files));
   }
 
   ByteSourcePtr Open(const std::string& name) const override {

@@ -223,6 +223,41 @@ TEST_F(FolderTest, ListsRegularFilesAndLinksToThemInTheOrderOfTheirBytes) {
   EXPECT_EQ(OpenFolder()->List(), (std::vector<std::string>{".hidden", "B", "b", "link"}));
 }
 
+TEST_F(FolderTest, ListsDirectoriesButNoLinksToThem) {
+  Write(path_, "");
+  std::filesystem::create_directory(folder_ / "b");
+  std::filesystem::create_directory(folder_ / "B");
+  std::filesystem::create_symlink("b", folder_ / "link");
+  EXPECT_EQ(OpenFolder()->ListFolders(), (std::vector<std::string>{"B", "b"}));
+}
+
+TEST_F(FolderTest, OpensDirectoriesInIt) {
+  std::filesystem::create_directories(folder_ / "a" / "b");
+  Write(folder_ / "a" / "b" / "file", "inside");
+  const FolderPtr inner = OpenFolder()->OpenFolder("a")->OpenFolder("b");
+  EXPECT_EQ(ReadString(*inner->Open("file"), 0, 6), "inside");
+  EXPECT_EQ(inner->Open("file")->name(), folder_ / "a" / "b" / "file");
+}
+
+TEST_F(FolderTest, HasNoDirectoryWhereThereIsAFileOrALinkOrNothing) {
+  Write(path_, "");
+  std::filesystem::create_directory(folder_ / "inner");
+  std::filesystem::create_symlink("inner", folder_ / "link");
+  std::filesystem::create_symlink("..", folder_ / "parent");
+  EXPECT_EQ(OpenFolder()->OpenFolder("file"), nullptr);
+  EXPECT_EQ(OpenFolder()->OpenFolder("link"), nullptr);
+  EXPECT_EQ(OpenFolder()->OpenFolder("parent"), nullptr);
+  EXPECT_EQ(OpenFolder()->OpenFolder("nothing"), nullptr);
+  EXPECT_EQ(OpenFolder()->OpenFolder(std::string(300, 'n')), nullptr);
+}
+
+TEST_F(FolderTest, OpensNoDirectoryOutside) {
+  const auto refused = Fails(EBADMSG, "is not the name of a file in the directory");
+  EXPECT_THAT([&] { OpenFolder()->OpenFolder(".."); }, refused);
+  EXPECT_THAT([&] { OpenFolder()->OpenFolder("/"); }, refused);
+  EXPECT_THAT([&] { OpenFolder()->OpenFolder(""); }, refused);
+}
+
 TEST_F(FolderTest, OfNoFilesHasAnEmptyList) { EXPECT_TRUE(OpenFolder()->List().empty()); }
 
 TEST_F(FolderTest, MayBeListedTwice) {
