@@ -8,13 +8,25 @@
 
 namespace ckptfs {
 
+namespace {
+
+constexpr uint64_t kMost = uint64_t{16} << 30;
+
 // A one-byte opcode of a pickle can make a value of 16 bytes, on the stack and once more in a
 // container; a deflated pickle is larger still, and its file is given no more for that.
+constexpr uint64_t kPerByte = 16;
+
+}  // namespace
+
 Budget Budget::ForFile(uint64_t size) {
-  constexpr uint64_t kBase = uint64_t{32} << 20;
-  constexpr uint64_t kPerByte = 16;
-  constexpr uint64_t kMost = uint64_t{16} << 30;
-  return Budget(size > (kMost - kBase) / kPerByte ? kMost : kBase + size * kPerByte);
+  Budget budget(uint64_t{32} << 20);
+  budget.Grow(size);
+  return budget;
+}
+
+void Budget::Grow(uint64_t size) {
+  const uint64_t room = kMost - std::min(limit_, kMost);
+  limit_ += size > room / kPerByte ? room : size * kPerByte;
 }
 
 void Budget::Charge(uint64_t bytes) {

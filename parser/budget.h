@@ -25,6 +25,9 @@ class Budget final : public std::pmr::memory_resource {
   // Counts `bytes` more.
   void Charge(uint64_t bytes);
 
+  // Allows what a file of `size` bytes more may take: for checkpoints in many files.
+  void Grow(uint64_t size);
+
   // Counts `steps` of going through what objects consist of. Objects may share their parts, and
   // then the parts are gone through for each of them: a few bytes can ask for very many steps.
   // Throws Error(EFBIG) if they are more than honest files need, which is in proportion to the
