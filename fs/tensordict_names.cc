@@ -24,29 +24,8 @@ constexpr size_t kShortName = 255;
 constexpr size_t kHashLength = 17;   // "~" and 16 digits.
 constexpr size_t kMaxAddition = 24;  // Bytes of the longest Addition, and some.
 
-// Whether tensordict encodes the character.
-constexpr bool IsOdd(char c) {
-  constexpr std::string_view kOdd = "/<>:\"|?*\\ %\x7f";
-  return static_cast<unsigned char>(c) < 0x20 || kOdd.find(c) != std::string_view::npos;
-}
-
-// Indexed by the byte: this is asked for each character of each key.
-constexpr auto kIsOdd = [] {
-  std::array<bool, 256> table = {};
-  for (size_t i = 0; i < table.size(); ++i) table[i] = IsOdd(static_cast<char>(i));
-  return table;
-}();
-
-bool IsOddByte(char c) { return kIsOdd[static_cast<unsigned char>(c)]; }
-
-void AppendEncoded(std::string& out, char c) {
-  constexpr std::string_view kHex = "0123456789ABCDEF";
-  const auto byte = static_cast<unsigned char>(c);
-  out += {'%', kHex[byte / 16], kHex[byte % 16]};
-}
-
 size_t NameSize(std::string_view key) {
-  const auto odd = static_cast<size_t>(std::ranges::count_if(key, IsOddByte));
+  const auto odd = static_cast<size_t>(std::ranges::count_if(key, IsOddInKey));
   return key.size() + 2 * odd + kTensorSuffix.size();
 }
 
@@ -93,7 +72,7 @@ std::string_view Beginning(std::string_view key, size_t size) {
   size_t length = 0;
   while (length < key.size()) {
     const auto next = key.substr(length, utf8::Decode(key.substr(length)).length);
-    const size_t need = next.size() + (IsOddByte(next[0]) ? 2 : 0);
+    const size_t need = next.size() + (IsOddInKey(next[0]) ? 2 : 0);
     if (need > size) break;
     size -= need;
     length += next.size();
@@ -163,22 +142,6 @@ class Keys {
 }  // namespace
 
 bool IsReserved(std::string_view key) { return std::ranges::count(kReserved, key) != 0; }
-
-std::string EncodeKey(std::string_view key) {
-  if (key.empty()) return "%";
-  if (key == ".") return "%2E";
-  if (key == "..") return "%2E%2E";
-  std::string encoded;
-  encoded.reserve(key.size());
-  for (const char c : key) {
-    if (IsOddByte(c)) {
-      AppendEncoded(encoded, c);
-    } else {
-      encoded += c;
-    }
-  }
-  return encoded;
-}
 
 std::string DirectoryName(std::string_view key) {
   constexpr std::string_view kUnsafe("/\\%\0", 4);

@@ -21,6 +21,8 @@
 #include <string_view>
 #include <vector>
 
+#include "parser/file_key.h"  // IWYU pragma: export
+
 namespace ckptfs {
 
 constexpr std::string_view kTensorSuffix = ".memmap";
@@ -32,9 +34,6 @@ constexpr std::string_view kSummaryKey = "_ckptfs";  // In the root's meta.json:
 
 // Whether `key` is a member of meta.json that is no key of tensordict.
 bool IsReserved(std::string_view key);
-
-// Returns the file name that tensordict >= 0.13 gives to a key, without its suffix.
-std::string EncodeKey(std::string_view key);
 
 // The name of the directory of a key: the key as it is where tensordict 0.14 looks for that,
 // because older versions look for nothing else; else encoded. Encoded names have a '%', the others

@@ -10,6 +10,9 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <unordered_map>
+
+#include "parser/secret_hash.h"
 
 namespace ckptfs::json {
 namespace {
@@ -121,6 +124,21 @@ std::optional<Members::Member> Members::Next() {
   const Member member = {key, next_};
   next_.begin_ = member.value.end();
   return member;
+}
+
+std::pmr::vector<Members::Member> UniqueMembers(Node object, Budget& budget) {
+  std::pmr::vector<Members::Member> found(&budget);
+  std::pmr::unordered_map<std::string_view, size_t, SecretHash> places(&budget);
+  Members members(object);
+  while (const auto member = members.Next()) {
+    const auto [place, is_new] = places.emplace(member->key, found.size());
+    if (is_new) {
+      found.push_back(*member);
+    } else {
+      found[place->second].value = member->value;
+    }
+  }
+  return found;
 }
 
 Document Document::Of(const Extent& extent, Budget& budget) {

@@ -99,6 +99,10 @@ class Members {
   size_t end_;
 };
 
+// The members of `object` as Python's dict has them, each key once: in the place of the first one,
+// with the value of the last one. Throws Error(EFBIG).
+std::pmr::vector<Members::Member> UniqueMembers(Node object, Budget& budget);
+
 // Keeps what it is told of. Its memory is the budget's.
 class Document final : public Visitor {
  public:
