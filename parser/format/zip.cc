@@ -13,6 +13,7 @@
 #include "parser/format.h"
 #include "parser/format/archive/members.h"
 #include "parser/format/numpy/npz.h"
+#include "parser/format/tensordict/zip.h"
 #include "parser/format/torch/zip.h"
 #include "parser/format/zanj/zip.h"
 
@@ -29,6 +30,7 @@ struct Kind {
 constexpr Kind kKinds[] = {
     {"zanj", zanj::IsZip, zanj::ReadZip},
     {"torch", torch::IsZip, torch::ReadZip},
+    {"tensordict", tensordict::IsZip, tensordict::ReadZip},
     {"npz", numpy::IsZip, numpy::ReadZip},
 };
 

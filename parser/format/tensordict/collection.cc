@@ -1,0 +1,118 @@
+#include "parser/format/tensordict/collection.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <iterator>
+#include <limits>
+
+#include "parser/dtype.h"
+#include "parser/error.h"
+#include "parser/json.h"
+
+namespace ckptfs::tensordict {
+namespace {
+
+constexpr std::string_view kBefore = "<class '";
+constexpr std::string_view kBehind = "'>";
+
+struct Row {
+  std::string_view type;
+  CollectionKind kind;
+};
+
+constexpr Row kRows[] = {
+    {kTensorDictType, CollectionKind::kTensorDict},
+    {kLazyStackType, CollectionKind::kStack},
+    {kNonTensorDataType, CollectionKind::kValue},
+    {"<class 'tensordict.tensorclass.MetaData'>", CollectionKind::kValue},
+    {kNonTensorStackType, CollectionKind::kValueStack},
+    {"<class 'tensordict._td._SubTensorDict'>", CollectionKind::kView},
+    {"<class 'tensordict._lazy._UnsqueezedTensorDict'>", CollectionKind::kView},
+    {"<class 'tensordict._lazy._SqueezedTensorDict'>", CollectionKind::kView},
+    {"<class 'tensordict._lazy._ViewedTensorDict'>", CollectionKind::kView},
+    {"<class 'tensordict._lazy._TransposedTensorDict'>", CollectionKind::kView},
+    {"<class 'tensordict._lazy._PermutedTensorDict'>", CollectionKind::kView},
+};
+
+// The classes of tensordict that are loaded as a TensorDict, some of them only if their module has
+// been imported.
+bool IsLoadedAsTensorDict(std::string_view type) {
+  return type == "<class 'tensordict.nn.params.TensorDictParams'>" ||
+         type == "<class 'tensordict.persistent.PersistentTensorDict'>" ||
+         (type.starts_with("<class 'tensordict.store.") && type.ends_with("TensorDictStore'>"));
+}
+
+}  // namespace
+
+CollectionKind KindOf(std::string_view type) {
+  const auto* row = std::ranges::find(kRows, type, &Row::type);
+  if (row != std::end(kRows)) return row->kind;
+  return IsLoadedAsTensorDict(type) ? CollectionKind::kTensorDict : CollectionKind::kTensorClass;
+}
+
+std::string_view ClassOf(std::string_view type) {
+  if (!type.starts_with(kBefore) || !type.ends_with(kBehind)) return {};
+  if (type.size() <= kBefore.size() + kBehind.size()) return {};
+  return type.substr(kBefore.size(), type.size() - kBefore.size() - kBehind.size());
+}
+
+std::vector<uint64_t> SizesOf(json::Node list, std::string_view what) {
+  if (!list.is_list()) Fail(EBADMSG, "its {} is no list", what);
+  if (list.count() > kMaxDimensions) {
+    Fail(EBADMSG, "its {} has {} dimensions, but {} is the most", what, list.count(),
+         kMaxDimensions);
+  }
+  std::vector<uint64_t> sizes;
+  json::Items items(list);
+  while (const auto item = items.Next()) {
+    constexpr uint64_t kMost = std::numeric_limits<int64_t>::max();
+    if (item->kind() != json::Node::Kind::kWhole || item->whole() > kMost) {
+      Fail(EBADMSG, "its {} has something in it that is no number from 0 to 2^63", what);
+    }
+    sizes.push_back(item->whole());
+  }
+  return sizes;
+}
+
+std::string NamesOf(json::Node list, size_t count) {
+  if (!list.is_list() || list.count() != count || count > kMaxDimensions) return {};
+  std::vector<std::string> names;
+  json::Items items(list);
+  while (const auto item = items.Next()) {
+    const bool is_null = item->kind() == json::Node::Kind::kNull;
+    if (!is_null && !item->is_text()) return {};
+    names.push_back(is_null ? "null" : json::String(item->text()));
+    if (!is_null && std::ranges::count(names, names.back()) > 1) return {};
+  }
+  const bool has_any = std::ranges::any_of(names, [](const auto& name) { return name != "null"; });
+  return has_any ? fmt::format("[{}]", fmt::join(names, ",")) : "";
+}
+
+std::string TextOf(const Head& head, std::string_view type) {
+  if (IsLoadedAsTensorDict(type)) type = kTensorDictType;
+  if (head.batch_size.empty() && head.has_device && head.names.empty() && type == kTensorDictType) {
+    return {};
+  }
+  std::string text = fmt::format(R"("shape":[{}],"device":"{}")", fmt::join(head.batch_size, ","),
+                                 head.has_device ? "cpu" : "None");
+  if (!head.names.empty()) text.append(",\"_names\":").append(head.names);
+  text.append(",\"_type\":").append(json::String(type));
+  return text;
+}
+
+std::string StackText(uint64_t dimension, std::optional<json::Node> name, std::string_view type) {
+  std::string text = fmt::format("\"stack_dim\":{}", dimension);
+  if (name && name->is_text()) text += ",\"stack_dim_name\":" + json::String(name->text());
+  return text + ",\"_type\":" + json::String(type);
+}
+
+void AppendName(std::string& members, std::string_view name) {
+  if (!members.empty()) members += ',';
+  json::AppendString(members, name);
+  members += ':';
+}
+
+}  // namespace ckptfs::tensordict

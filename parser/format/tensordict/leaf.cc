@@ -1,0 +1,158 @@
+#include "parser/format/tensordict/leaf.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "parser/error.h"
+#include "parser/file_key.h"
+#include "parser/json.h"
+#include "parser/layer/memory.h"
+
+namespace ckptfs::tensordict {
+namespace {
+
+constexpr std::string_view kSuffix = ".memmap";
+constexpr std::string_view kSizesSuffix = ".shape.memmap";
+
+// Opens `key` + `suffix`, encoded or not; `open` opens a name in a directory.
+template <typename Open>
+auto OpenKey(std::string_view key, std::string_view suffix, const Directory& directory,
+             const Open& open) {
+  const std::string encoded = EncodeKey(key);
+  auto found = open(directory, encoded + std::string(suffix));
+  if (found || encoded == key) return found;
+
+  const Directory* parent = &directory;
+  std::unique_ptr<Directory> below;
+  for (size_t slash = key.find('/'); slash != std::string_view::npos; slash = key.find('/')) {
+    below = parent->Below(std::string(key.substr(0, slash)));
+    if (below == nullptr) return found;
+    parent = below.get();
+    key.remove_prefix(slash + 1);
+  }
+  return open(*parent, std::string(key) + std::string(suffix));
+}
+
+std::optional<Record> OpenFile(std::string_view key, std::string_view suffix,
+                               const Directory& directory) {
+  return OpenKey(key, suffix, directory,
+                 [](const Directory& d, const std::string& name) { return d.Open(name); });
+}
+
+// Makes `tensor` what the first bytes of `record` are; its type and its shape are set.
+void SetBytes(const std::optional<Record>& record, std::string_view name, Tensor& tensor) {
+  const uint64_t need = ByteSize(tensor.dtype, tensor.shape);
+  tensor.data = {.source = nullptr, .offset = 0, .length = need};
+  if (!record) {
+    if (need > 0) Fail(EBADMSG, "there is no file {}", Quoted(name));
+    tensor.data.source = std::make_shared<MemorySource>("");
+    return;
+  }
+  tensor.member = record->member;
+  if (!record->error.empty()) throw Error(record->error_code, record->error);
+  const uint64_t length = record->data.length;
+  if (length < need) {
+    Fail(EBADMSG, "its file has {} bytes, but its dtype and shape need {}", length, need);
+  }
+  if (length > need) tensor.notes.emplace_back("file_bytes", std::to_string(length));
+  tensor.data.source = record->data.source;
+  tensor.data.offset = tensor.file_offset = record->data.offset;
+  tensor.is_in_file = record->is_in_file;
+}
+
+// The number of elements of all tensors whose shapes are the rows of `sizes`.
+uint64_t CountElements(const Tensor& sizes, Budget& budget) {
+  const uint64_t columns = sizes.shape[1];
+  if (columns == 0) return sizes.shape[0];
+  if (columns > kMaxDimensions) {
+    Fail(EBADMSG, "the tensors in it have {} dimensions, but {} is the most", columns,
+         kMaxDimensions);
+  }
+  budget.Work(sizes.data.length / sizeof(int64_t));
+  std::array<int64_t, 8192> block = {};
+  const uint64_t row_bytes = columns * sizeof(int64_t);
+  const uint64_t block_bytes = sizeof block / row_bytes * row_bytes;
+  uint64_t total = 0;
+  for (uint64_t done = 0; done < sizes.data.length; done += block_bytes) {
+    const auto length = static_cast<size_t>(std::min(block_bytes, sizes.data.length - done));
+    sizes.data.source->ReadAt(sizes.data.offset + done,
+                              std::as_writable_bytes(std::span(block)).first(length));
+    for (size_t row = 0; row < length / sizeof(int64_t); row += columns) {
+      uint64_t product = 1;
+      for (const int64_t size : std::span(block).subspan(row, columns)) {
+        if (size < 0 || __builtin_mul_overflow(product, static_cast<uint64_t>(size), &product)) {
+          Fail(EBADMSG, "the shapes of the tensors in it have {}, which cannot be", size);
+        }
+      }
+      if (__builtin_add_overflow(total, product, &total)) {
+        Fail(EOVERFLOW, "the tensors in it have more than 2^64 elements");
+      }
+    }
+  }
+  return total;
+}
+
+void ReadSizes(std::string_view key, const Entry& entry, const Directory& directory, Budget& budget,
+               Tensor& tensor) {
+  if (entry.shape.size() != 2) {
+    Fail(EBADMSG, "is nested, but its shape has {} dimensions, not 2", entry.shape.size());
+  }
+  auto sizes = std::make_shared<Tensor>();
+  sizes->dtype = Dtype::kInt64;
+  sizes->shape = entry.shape;
+  const std::string name = EncodeKey(key) + std::string(kSizesSuffix);
+  try {
+    SetBytes(OpenFile(key, kSizesSuffix, directory), name, *sizes);
+  } catch (const Error& e) {
+    throw WithContext("its shapes", e);
+  }
+  tensor.shape = {CountElements(*sizes, budget)};
+  tensor.sizes = std::move(sizes);
+}
+
+}  // namespace
+
+std::unique_ptr<Directory> DirectoryOf(std::string_view key, const Directory& directory) {
+  return OpenKey(key, "", directory,
+                 [](const Directory& d, const std::string& name) { return d.Below(name); });
+}
+
+void SetType(std::string_view name, const std::vector<uint64_t>& shape, uint64_t length,
+             Tensor& tensor) {
+  constexpr std::string_view kModule = "torch.";
+  const auto dtype =
+      name.starts_with(kModule) ? DtypeNamed(name.substr(kModule.size())) : std::optional<Dtype>();
+  tensor.shape = shape;
+  if (dtype) {
+    tensor.dtype = *dtype;
+    return;
+  }
+  tensor.foreign_dtype = name;
+  tensor.notes.emplace_back("stored_dtype", json::String(name));
+  tensor.notes.emplace_back("stored_shape", fmt::format("[{}]", fmt::join(shape, ",")));
+  tensor.shape = {length};
+}
+
+void ReadLeaf(std::string_view key, const Entry& entry, const Directory& directory, Budget& budget,
+              Tensor& tensor) {
+  const std::optional<Record> record = OpenFile(key, kSuffix, directory);
+  SetType(entry.dtype, entry.shape, record ? record->data.length : 0, tensor);
+  if (entry.device != "cpu" && !entry.device.empty()) {
+    tensor.notes.emplace_back("saved_device", json::String(entry.device));
+  }
+  if (entry.is_nested) ReadSizes(key, entry, directory, budget, tensor);
+  if (!record && tensor.dtype == Dtype::kOpaque) {
+    Fail(EBADMSG, "there is no file {}", Quoted(EncodeKey(key) + std::string(kSuffix)));
+  }
+  SetBytes(record, EncodeKey(key) + std::string(kSuffix), tensor);
+}
+
+}  // namespace ckptfs::tensordict

@@ -1,0 +1,322 @@
+#include "parser/format/tensordict/tree.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <utility>
+#include <variant>
+
+#include "parser/codec/json_document.h"
+#include "parser/error.h"
+#include "parser/format/tensordict/collection.h"
+#include "parser/format/tensordict/fields.h"
+#include "parser/format/tensordict/leaf.h"
+#include "parser/format/tensordict/lost.h"
+#include "parser/format/tensordict/pickled.h"
+#include "parser/format/tensordict/value.h"
+#include "parser/secret_hash.h"
+
+namespace ckptfs::tensordict {
+namespace {
+
+constexpr uint64_t kMostMeta = 1 << 27;  // Bytes of a meta.json.
+constexpr uint64_t kLastVersion = 1;     // Of the layout.
+
+// Where a collection is.
+struct Place {
+  const Directory& directory;
+  std::string path;  // The keys on the way there, for messages: "layer.0.".
+  int depth = 0;
+};
+
+std::string_view TextAt(json::Node object, std::string_view key) {
+  const auto member = object.Find(key);
+  return member && member->is_text() ? member->text() : std::string_view();
+}
+
+json::Document ReadMeta(const Directory& directory, Budget& budget) {
+  const std::optional<Record> record = directory.Open(kMetaName);
+  if (!record) Fail(EBADMSG, "there is no such file");
+  if (!record->error.empty()) throw Error(record->error_code, record->error);
+  if (record->data.length > kMostMeta) {
+    Fail(EFBIG, "has {} bytes, but {} is the most", record->data.length, kMostMeta);
+  }
+  return json::Document::Of(record->data, budget);
+}
+
+// Whether an entry is one of a collection: it has a type.
+bool IsCollection(json::Node entry) {
+  const auto type = entry.Find("type");
+  return type && type->kind() != json::Node::Kind::kNull;
+}
+
+bool IsTensor(json::Node entry) { return entry.Find("dtype") && entry.Find("shape"); }
+
+// Whether version 0.3 may have written it, which listed no collections. Version 0.4 listed them,
+// 0.5 and later say more of each tensor.
+bool MayBeOfVersion3(json::Node meta) {
+  if (meta.Find("_format_version")) return false;
+  json::Members members(meta);
+  while (const auto member = members.Next()) {
+    if (member->value.is_object() &&
+        (IsCollection(member->value) || member->value.Find("is_nested")))
+      return false;
+  }
+  return true;
+}
+
+class Reader {
+ public:
+  explicit Reader(Budget& budget) : budget_(budget) {}
+
+  Checkpoint Run(const Directory& root) {
+    Content content = Read({.directory = root, .path = ""});
+    if (auto* group = std::get_if<std::unique_ptr<Group>>(&content)) {
+      checkpoint_.root = std::move(**group);
+    } else {
+      checkpoint_.root.members.push_back({{.text = "value"}, std::move(content)});
+    }
+    return std::move(checkpoint_);
+  }
+
+ private:
+  // Throws Error if the meta.json there is not what it must be.
+  Content Read(const Place& place) {
+    if (place.depth == kMostDepth) Fail(EFBIG, "lies more than {} deep", kMostDepth);
+    const json::Document document = ReadMeta(place.directory, budget_);
+    const json::Node meta = document.root();
+    if (!meta.is_object()) Fail(EBADMSG, "is no JSON object");
+    const std::string_view type = TextAt(meta, "_type");
+    if (type.empty()) Fail(EBADMSG, "has no _type, which names the class of what was saved");
+    if (ClassOf(type).empty()) Fail(EBADMSG, "its _type is {}, which is no class", Quoted(type));
+    const auto version = meta.Find("_format_version");
+    if (version && version->kind() == json::Node::Kind::kWhole && version->whole() > kLastVersion) {
+      Fail(ENOTSUP, "is of version {} of the layout, but {} is the last one that we read",
+           version->whole(), kLastVersion);
+    }
+    return ReadKind(meta, type, place);
+  }
+
+  Content ReadKind(json::Node meta, std::string_view type, const Place& place) {
+    switch (KindOf(type)) {
+      case CollectionKind::kTensorDict:
+        return ReadTensorDict(meta, type, place);
+      case CollectionKind::kStack:
+        return ReadItems(meta, type, place);
+      case CollectionKind::kValue:
+        return ReadValue(meta, type, place);
+      case CollectionKind::kValueStack:
+        return meta.Find("data") ? ReadValueStack(meta, type, place) : ReadItems(meta, type, place);
+      case CollectionKind::kView:
+        return ReadView(meta, type, place);
+      case CollectionKind::kTensorClass:
+        break;
+    }
+    const auto is_value = meta.Find("_is_non_tensor");
+    if (is_value && is_value->kind() == json::Node::Kind::kTrue) {
+      return ReadValue(meta, type, place);
+    }
+    if (auto inner = place.directory.Below("_tensordict"); inner != nullptr) {
+      return ReadTensorClass(meta, type, std::move(inner), place);
+    }
+    return ReadTensorDict(meta, type, place);
+  }
+
+  std::unique_ptr<Group> GroupOf(std::string_view type) {
+    auto group = std::make_unique<Group>();
+    if (type != kTensorDictType) group->python_type = ClassOf(type);
+    budget_.Charge(2 * (sizeof(Group) + type.size()));
+    return group;
+  }
+
+  Content ReadTensorDict(json::Node meta, std::string_view type, const Place& place) {
+    auto group = GroupOf(type);
+    Head head;
+    if (const auto shape = meta.Find("shape")) head.batch_size = SizesOf(*shape, "batch size");
+    const std::string_view device = TextAt(meta, "device");
+    head.has_device = !device.empty() && device != "None";
+    if (head.has_device && device != "cpu") {
+      group->notes.emplace_back("saved_device", ValueOf(*meta.Find("device"), budget_).json);
+    }
+    if (const auto names = meta.Find("_names")) {
+      head.names = NamesOf(*names, head.batch_size.size());
+    }
+    group->collection.text = TextOf(head, type);
+    budget_.Charge(2 * group->collection.text.size());
+    AddEntries(meta, place, *group);
+    if (MayBeOfVersion3(meta)) AddUnlisted(meta, place, *group);
+    return group;
+  }
+
+  void AddEntries(json::Node meta, const Place& place, Group& group) {
+    const auto members = json::UniqueMembers(meta, budget_);
+    std::pmr::unordered_set<std::string_view, SecretHash> tensors(&budget_);
+    for (const auto& [key, entry] : members) {
+      if (entry.is_object() && !IsCollection(entry) && IsTensor(entry)) tensors.insert(key);
+    }
+    for (const auto& [key, entry] : members) {
+      if (!entry.is_object()) continue;
+      if (tensors.contains(key)) {
+        AddTensor(key, entry, tensors.contains(std::string(key) + ".shape"), place, group);
+      } else if (IsCollection(entry)) {
+        AddCollection(key, DirectoryOf(key, place.directory), place, group);
+      }
+    }
+  }
+
+  void AddUnlisted(json::Node meta, const Place& place, Group& group) {
+    for (const std::string& name : place.directory.Unlisted()) {
+      if (meta.Find(name)) continue;
+      auto below = place.directory.Below(name);
+      if (below != nullptr && below->Open(kMetaName)) {
+        AddCollection(name, std::move(below), place, group);
+      }
+    }
+  }
+
+  void Add(std::string_view key, Content content, Group& group) {
+    // Once more for the names of its file.
+    budget_.Charge(sizeof(Member) + 4 * key.size());
+    group.members.push_back({{std::string(key), Key::Kind::kWhole}, std::move(content)});
+  }
+
+  // `has_rival`: another tensor has the file that its shapes would be in if it is nested.
+  void AddTensor(std::string_view key, json::Node node, bool has_rival, const Place& place,
+                 Group& group) {
+    Tensor tensor;
+    try {
+      const auto is_nested = node.Find("is_nested");
+      const Entry entry = {.dtype = TextAt(node, "dtype"),
+                           .shape = SizesOf(*node.Find("shape"), "shape"),
+                           .device = TextAt(node, "device"),
+                           .is_nested = is_nested && is_nested->kind() == json::Node::Kind::kTrue};
+      budget_.Charge(4 * (entry.shape.size() * sizeof(uint64_t) + entry.dtype.size()));
+      if (entry.is_nested && has_rival) {
+        Fail(EBADMSG, "is nested, but a tensor {} has the file of its shapes",
+             Quoted(std::string(key) + ".shape"));
+      }
+      ReadLeaf(key, entry, place.directory, budget_, tensor);
+      Add(key, std::move(tensor), group);
+    } catch (const Error& e) {
+      Add(key, LoseTensor(PathOf(place.path, key), std::move(tensor), e, budget_, checkpoint_),
+          group);
+    }
+  }
+
+  void AddCollection(std::string_view key, std::unique_ptr<Directory> directory, const Place& place,
+                     Group& group) {
+    Add(key, ReadBelow(std::move(directory), key, place), group);
+  }
+
+  // What is in `directory`, or why it cannot be had.
+  Content ReadBelow(std::unique_ptr<Directory> directory, std::string_view key,
+                    const Place& place) {
+    try {
+      if (directory == nullptr) Fail(EBADMSG, "there is no directory of it");
+      try {
+        return Read({.directory = *directory,
+                     .path = PathOf(place.path, key) + ".",
+                     .depth = place.depth + 1});
+      } catch (const Error& e) {
+        throw WithContext(directory->PathOf(kMetaName), e);
+      }
+    } catch (const Error& e) {
+      return LoseCollection(PathOf(place.path, key), e, budget_, checkpoint_);
+    }
+  }
+
+  // The directories of what is stacked are called 0, 1, ...
+  Content ReadItems(json::Node meta, std::string_view type, const Place& place) {
+    auto group = GroupOf(type);
+    const auto dimension = meta.Find("stack_dim");
+    if (!dimension || dimension->kind() != json::Node::Kind::kWhole) {
+      Fail(EBADMSG, "its stack_dim is no whole number");
+    }
+    group->collection.text = StackText(dimension->whole(), meta.Find("stack_dim_name"), type);
+    for (size_t i = 0;; ++i) {
+      const std::string name = std::to_string(i);
+      auto below = place.directory.Below(name);
+      if (below == nullptr) return group;
+      AddCollection(name, std::move(below), place, *group);
+    }
+  }
+
+  Content ReadView(json::Node meta, std::string_view type, const Place& place) {
+    auto group = GroupOf(type);
+    group->collection.text = TextOfMembers(meta, "", budget_);
+    AddCollection("_source", place.directory.Below("_source"), place, *group);
+    return group;
+  }
+
+  Content ReadTensorClass(json::Node meta, std::string_view type, std::unique_ptr<Directory> inner,
+                          const Place& place) {
+    auto group = GroupOf(type);
+    Fields fields = ReadFields(meta, place.directory, budget_);
+    if (fields.error) WarnOfFields(*fields.error, place);
+    group->collection = {.text = std::move(fields.text), .is_closed = true, .inner = ""};
+    if (!fields.types.empty()) group->notes.emplace_back("field_types", std::move(fields.types));
+    AddCollection("_tensordict", std::move(inner), place, *group);
+    return group;
+  }
+
+  Content ReadValue(json::Node meta, std::string_view type, const Place& place) {
+    Data data = ReadData(meta, type, place.directory, budget_);
+    if (data.error) WarnOfFields(*data.error, place);
+    Value& value = data.value;
+    if (type != kNonTensorDataType && value.python_type.empty()) value.python_type = ClassOf(type);
+    if (const auto inner = place.directory.Below("_tensordict"); inner != nullptr) {
+      value.collection.inner = InnerText(*inner);
+    }
+    return std::move(value);
+  }
+
+  // Of a value that has a batch size: as versions before 0.5 have saved it.
+  std::string InnerText(const Directory& directory) try {
+    const json::Document document = ReadMeta(directory, budget_);
+    Head head;
+    if (const auto shape = document.root().Find("shape")) {
+      head.batch_size = SizesOf(*shape, "batch size");
+    }
+    return head.batch_size.empty() ? "" : TextOf(head, kTensorDictType);
+  } catch (const Error& e) {
+    if (IsLack(e.code())) throw;
+    return "";
+  }
+
+  Content ReadValueStack(json::Node meta, std::string_view type, const Place& place) {
+    const json::Node data = *meta.Find("data");
+    if (data.is_list()) {
+      Value value = ValueOf(data, budget_);
+      value.python_type = ClassOf(type);
+      value.collection.text = TextOfMembers(meta, "data", budget_);
+      return value;
+    }
+    if (!data.is_text() || data.text() != kStackName) {
+      Fail(EBADMSG, "its data is neither a list nor {}", Quoted(kStackName));
+    }
+    const auto record = place.directory.Open(kStackName);
+    if (!record) Fail(EBADMSG, "there is no file {}", Quoted(kStackName));
+    try {
+      return ReadStack(*record, budget_);
+    } catch (const Error& e) {
+      throw WithContext(kStackName, e);
+    }
+  }
+
+  void WarnOfFields(const Error& e, const Place& place) {
+    const std::string_view path = place.path;
+    Warn(path.substr(0, path.size() - (path.empty() ? 0 : 1)), e, budget_, checkpoint_);
+  }
+
+  Budget& budget_;
+  Checkpoint checkpoint_;
+};
+
+}  // namespace
+
+Checkpoint ReadTree(const Directory& root, Budget& budget) { return Reader(budget).Run(root); }
+
+}  // namespace ckptfs::tensordict

@@ -1,0 +1,24 @@
+// The files of TensorDict.consolidate: see tensordict/single_file.h.
+//
+// They begin with the bytes of a tensor, which may be anything, so that they look like other
+// formats that have short marks. Their end looks like theirs alone: it is tried first.
+
+#include "parser/format.h"
+#include "parser/format/tensordict/single_file.h"
+
+namespace ckptfs {
+namespace tensordict {
+namespace {
+
+Checkpoint Parse(const Source& source, const ReadOptions& /*options*/) {
+  Budget budget = Budget::ForFile(source.file->size());
+  return ReadConsolidated(source.file, budget);
+}
+
+}  // namespace
+}  // namespace tensordict
+
+extern const Format tensordict_consolidated_format{
+    .name = "tensordict", .matches = tensordict::IsConsolidated, .parse = tensordict::Parse};
+
+}  // namespace ckptfs
