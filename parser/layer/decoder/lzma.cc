@@ -31,13 +31,13 @@ class LzmaDecoder final : public Decoder {
         reinterpret_cast<const uint8_t*>(head.data()) + kHead - kProperties;
     lzma_filter filter = {.id = LZMA_FILTER_LZMA1EXT, .options = nullptr};
     const lzma_ret result = ::lzma_properties_decode(&filter, nullptr, properties, kProperties);
+    const std::unique_ptr<void, decltype(&std::free)> options(filter.options, &std::free);
     if (result == LZMA_MEM_ERROR) LackMemory();
     if (result != LZMA_OK) {
       damage_ = "its properties are none that LZMA has";
       return;
     }
-    options_ = *static_cast<lzma_options_lzma*>(filter.options);
-    std::free(filter.options);  // As liblzma says.
+    options_ = *static_cast<const lzma_options_lzma*>(options.get());
     options_.dict_size = static_cast<uint32_t>(
         std::min<uint64_t>(options_.dict_size, std::max<uint64_t>(size, LZMA_DICT_SIZE_MIN)));
     if (options_.dict_size > kMostOfDictionary) {
