@@ -297,7 +297,7 @@ ROWS = {
         Goal("read", "zlib", 1.2),
         Goal("last 4 KiB, first", "zlib", 1.2, "read"),
         Goal("4 KiB at random, median", None, 0.01),
-        Goal("peak MiB", None, 32)), is_apart=True),
+        Goal("peak MiB", None, 32))),
     "gathered": Row(5, ("ckptfs", "torch"), gathered, (
         Goal("transposed matrix", "torch", 2),), is_apart=True),
     "parallel": Row(5, ("ckptfs", "null"), parallel, (
