@@ -23,12 +23,12 @@ using Kind = json::Node::Kind;
 
 // A binary floating-point type: a sign, an exponent and a fraction.
 struct FloatType {
-  unsigned exponent_bits;
-  unsigned fraction_bits;
-  int bias;
-  uint64_t nan;       // Its bits, as NumPy makes one.
-  bool has_infinity;  // All ones in the exponent are no numbers: infinities and NaN.
-  uint64_t largest;   // The bits of the largest number.
+  unsigned exponent_bits = 0;
+  unsigned fraction_bits = 0;
+  int bias = 0;
+  uint64_t nan = 0;           // Its bits, as NumPy makes one.
+  bool has_infinity = false;  // All ones in the exponent are no numbers: infinities and NaN.
+  uint64_t largest = 0;       // The bits of the largest number.
   bool has_minus_zero = true;
 };
 

@@ -76,7 +76,7 @@ json::Document Externals::ReadRows(const Record& record) {
 
 uint64_t Externals::CountRows(const Record& record) {
   TakeAllowance(record);
-  std::array<char, 65536> buffer;
+  std::array<char, 65536> buffer = {};
   uint64_t count = 0;
   for (uint64_t done = 0; done < record.data.length;) {
     const auto length = std::min<uint64_t>(buffer.size(), record.data.length - done);

@@ -87,7 +87,6 @@ Tag TagInPlace(json::Node node) {
     case Kind::kExternalTable:
       return HasText(node, kReference) ? tag : other;
     case Kind::kTable:
-      return HasList(node, "data") ? tag : other;
     case Kind::kSet:
       return HasList(node, "data") ? tag : other;
     default:
