@@ -10,6 +10,7 @@ import io
 import json
 import random
 import struct
+import warnings
 import zipfile
 
 import ckptfs
@@ -259,6 +260,63 @@ class Reading(WithNumpy):
         data = np.fromfile(mount / "data.memmap", "<f8")
         indices = np.fromfile(mount / "indices.memmap", "<i4")
         self.assertEqual((data.tolist(), indices.tolist()), ([1, 2, 3], [1, 0, 2]))
+
+
+class Theirs(WithNumpy):
+    """NumPy's own tests of the format that need more than the samples: see tests/numpy.md."""
+
+    def test_long_str(self):
+        texts = np.array(["x" * (1 << 18) + "y"])
+        np.save(self.folder / "a.npy", texts)
+        mount = self.mount(self.folder / "a.npy")
+        self.assertEqual(np.fromfile(mount / "tensor.memmap", texts.dtype)[0], texts[0])
+
+    def test_roundtrip_randsize(self):
+        array = np.asfortranarray(np.random.default_rng(1).random((64, 300)).astype(">f4"))
+        np.savez_compressed(self.folder / "a.npz", a=array)
+        mount = self.mount(self.folder / "a.npz")
+        raw = array.astype("<f4").tobytes()
+        rng = random.Random(2)
+        for _ in range(200):
+            offset = rng.randrange(len(raw))
+            length = rng.randrange(1, 5000)
+            self.assertEqual(ckptfs.read(mount / "a.memmap", offset, length),
+                             raw[offset:offset + length])
+
+    def test_huge_header(self):
+        array = np.zeros(2, [(f"{'x' * 300}{i}", "<f4") for i in range(100)])
+        np.save(self.folder / "a.npy", array)
+        np.savez(self.folder / "a.npz", tensor=array)
+        for name in ("a.npy", "a.npz"):
+            with self.subTest(name):
+                with self.assertRaises(ValueError):
+                    self.load(self.folder / name)
+                mount = self.mount(self.folder / name)
+                self.assertShows(tensors(mount.path)["tensor"], array)
+
+    def load(self, file):
+        loaded = np.load(file)
+        return loaded if isinstance(loaded, np.ndarray) else loaded["tensor"]
+
+    def test_large_file_support(self):
+        size = 5 << 30
+        head = npy(header("'|u1'", f"({size},)"))
+        with (self.folder / "a.npy").open("wb") as file:
+            file.write(head)
+            file.truncate(len(head) + size)
+            file.seek(-4, 2)
+            file.write(b"last")
+        mount = self.mount(self.folder / "a.npy")
+        self.assertEqual((mount / "tensor.memmap").stat().st_size, size)
+        self.assertEqual(bytes(np.memmap(mount / "tensor.memmap", "u1", "r")[-6:]), b"\0\0last")
+
+    def test_metadata_dtype(self):
+        array = np.ones(3, np.dtype("<i4", metadata={"unit": "m"}))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # NumPy says that it drops it.
+            np.save(self.folder / "a.npy", array)
+        mount = self.mount(self.folder / "a.npy")
+        self.assertShows(tensors(mount.path)["tensor"], array, "<i4")
 
 
 class Hostile(ckptfs.Case):

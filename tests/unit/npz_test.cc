@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -85,6 +86,14 @@ TEST(Npz, MayHaveNoMembers) {
   EXPECT_EQ(checkpoint.format, "npz");
   EXPECT_THAT(KeysOf(checkpoint), IsEmpty());
   EXPECT_THAT(checkpoint.warnings, ElementsAre("zip: there is nothing in it"));
+}
+
+TEST(Npz, MayBeLargerThan4Gib) {
+  const ByteSourcePtr archive =
+      ZipWriter().AddZeros("zeros", uint64_t{5} << 30U).Add("w.npy", Letters("abc")).Source();
+  const Checkpoint checkpoint = ReadCheckpoint(archive);
+  EXPECT_EQ(ReadString(TensorAt(checkpoint, "w").data), "abc");
+  EXPECT_GT(TensorAt(checkpoint, "w").file_offset, uint64_t{5} << 30U);
 }
 
 TEST(Npz, MustNotHaveTwoMembersOfOneKey) {
