@@ -173,7 +173,7 @@ uint64_t MostDecoded(Method method, uint64_t compressed) {
       case Method::kBzip2:
         // A block of 900,000 runs and their lengths, each five bytes for 259, in what the head of a
         // block takes.
-        return {20, 900'000 / 5 * 259};
+        return {20, uint64_t{900'000} / 5 * 259};
       case Method::kLzma:
         // A match of 273 bytes in 14 decisions, each of which takes 0.022 bits when it is as
         // probable as it can get.

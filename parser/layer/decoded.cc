@@ -11,8 +11,8 @@
 // kept where it stands: whoever wants the next panel goes on from there.
 //
 // Measured with 256 MiB of weights: to keep the decoded bytes themselves made a first pass of 1.4 s
-// take 2.8 s, and all of the disk space that the mount is to save; to stop at entrances cost nothing
-// that could be measured, and a panel is made again in 5 ms.
+// take 2.8 s, and all of the disk space that the mount is to save; to stop at entrances cost
+// nothing that could be measured, and a panel is made again in 5 ms.
 
 #include "parser/layer/decoded.h"
 
