@@ -1,6 +1,6 @@
 #include "parser/format/tensordict/fields.h"
 
-#include <algorithm>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -9,11 +9,13 @@
 #include "parser/format/tensordict/pickled.h"
 #include "parser/format/tensordict/value.h"
 #include "parser/json.h"
+#include "parser/secret_hash.h"
 
 namespace ckptfs::tensordict {
 namespace {
 
 constexpr std::string_view kData = "data";
+constexpr std::string_view kType = "_type";
 
 // Members that tell a loader about the directory, and of which a value or a tensorclass has none.
 bool IsOfTheLayout(std::string_view key) { return key == "_class" || key == "_format_version"; }
@@ -23,12 +25,19 @@ bool IsUsual(std::string_view key, json::Node value) {
   using Kind = json::Node::Kind;
   if (key == "_metadata") return value.kind() == Kind::kNull;
   if (key == "_is_non_tensor") return value.kind() == Kind::kTrue;
-  return key == "_type" || key == kData || IsOfTheLayout(key);
+  return key == kType || key == kData || IsOfTheLayout(key);
 }
 
+// What other.pickle has, each name once; as in Python, the last one of two counts.
 struct Other {
   std::vector<std::pair<std::string, Value>> fields;
+  std::unordered_map<std::string, size_t, SecretHash> places;
   std::optional<Error> error;
+
+  const Value* Find(const std::string& name) const {
+    const auto found = places.find(name);
+    return found == places.end() ? nullptr : &fields[found->second].second;
+  }
 };
 
 Other ReadOther(const Directory& directory, Budget& budget) {
@@ -36,7 +45,16 @@ Other ReadOther(const Directory& directory, Budget& budget) {
   const std::optional<Record> record = directory.Open(kFieldsName);
   if (!record) return other;
   try {
-    other.fields = ReadFields(*record, budget);
+    for (auto& [name, value] : ReadFields(*record, budget)) {
+      constexpr uint64_t kCostOfPlace = 128;  // Bytes.
+      budget.Charge(kCostOfPlace + name.size());
+      const auto [place, is_new] = other.places.emplace(name, other.fields.size());
+      if (is_new) {
+        other.fields.emplace_back(std::move(name), std::move(value));
+      } else {
+        other.fields[place->second].second = std::move(value);
+      }
+    }
   } catch (const Error& e) {
     if (IsLack(e.code())) throw;
     other.error = WithContext(record->member, e);
@@ -54,10 +72,18 @@ void AddField(std::string_view name, const Value& value, Fields& fields, Budget&
   budget.Charge(2 * (name.size() + value.python_type.size()));
 }
 
-void AddMembers(json::Node meta, std::string_view without, Fields& fields, Budget& budget) {
+// Adds the members of `meta` and the fields of `other`, which come before members of the same name,
+// all but `without`.
+void AddAll(json::Node meta, const Other& other, std::string_view without, Fields& fields,
+            Budget& budget) {
   for (const auto& [key, value] : json::UniqueMembers(meta, budget)) {
-    if (key != without && !IsOfTheLayout(key)) {
-      AddField(key, ValueOf(value, budget), fields, budget);
+    const bool is_pickled = key != kType && other.Find(std::string(key)) != nullptr;
+    if (key == without || is_pickled || IsOfTheLayout(key)) continue;
+    AddField(key, ValueOf(value, budget), fields, budget);
+  }
+  for (const auto& [name, value] : other.fields) {
+    if (name != without && name != kType && !IsOfTheLayout(name)) {
+      AddField(name, value, fields, budget);
     }
   }
 }
@@ -73,10 +99,9 @@ bool HasOnlyUsual(json::Node meta) {
 }  // namespace
 
 Fields ReadFields(json::Node meta, const Directory& directory, Budget& budget) {
-  Fields fields;
-  AddMembers(meta, "", fields, budget);
   Other other = ReadOther(directory, budget);
-  for (const auto& [name, value] : other.fields) AddField(name, value, fields, budget);
+  Fields fields;
+  AddAll(meta, other, "", fields, budget);
   if (!fields.types.empty()) fields.types = "{" + fields.types + "}";
   fields.error = std::move(other.error);
   return fields;
@@ -86,11 +111,9 @@ Data ReadData(json::Node meta, std::string_view type, const Directory& directory
   Data data;
   Other other = ReadOther(directory, budget);
   data.error = std::move(other.error);
-  const auto pickled =
-      std::ranges::find(other.fields, kData, &std::pair<std::string, Value>::first);
-  if (pickled != other.fields.end()) {
-    data.value = std::move(pickled->second);
-    other.fields.erase(pickled);
+  const Value* pickled = other.Find(std::string(kData));
+  if (pickled != nullptr) {
+    data.value = *pickled;
   } else if (const auto node = meta.Find(kData)) {
     data.value = ValueOf(*node, budget);
   } else if (data.error) {
@@ -98,17 +121,17 @@ Data ReadData(json::Node meta, std::string_view type, const Directory& directory
   } else {
     data.value.json = "null";
   }
-  if (type == kNonTensorDataType && HasOnlyUsual(meta) && other.fields.empty()) return data;
+  const bool has_other = other.fields.size() > (pickled == nullptr ? 0 : 1);
+  if (type == kNonTensorDataType && HasOnlyUsual(meta) && !has_other) return data;
   Fields fields;
-  AddMembers(meta, kData, fields, budget);
-  for (const auto& [name, value] : other.fields) AddField(name, value, fields, budget);
+  AddAll(meta, other, kData, fields, budget);
   data.value.collection.text = std::move(fields.text);
   return data;
 }
 
 std::string TextOfMembers(json::Node meta, std::string_view without, Budget& budget) {
   Fields fields;
-  AddMembers(meta, without, fields, budget);
+  AddAll(meta, {}, without, fields, budget);
   return std::move(fields.text);
 }
 

@@ -28,7 +28,6 @@ namespace {
 
 constexpr uint64_t kMostMetadata = 1 << 27;  // Bytes.
 constexpr size_t kLengthSize = sizeof(uint64_t);
-constexpr std::string_view kMetadata = "cls_metadata";
 
 std::string_view TextAt(json::Node object, std::string_view key) {
   const auto member = object.Find(key);
@@ -59,7 +58,18 @@ uint64_t WholeOf(json::Node node, std::string_view what) {
 }
 
 bool IsPartOfLevel(std::string_view key) {
-  return key == "cls" || key == "leaves" || key == "non_tensors" || key == kMetadata;
+  return key == "cls" || key == "leaves" || key == "non_tensors" || key == "cls_metadata";
+}
+
+// What is stacked has numbers for keys; any other could be taken for what is told about the stack.
+void RequireNumbers(json::Node object) {
+  json::Members members(object);
+  while (const auto member = members.Next()) {
+    const bool is_number = member->key.find_first_not_of("0123456789") == std::string_view::npos;
+    if (!is_number && !IsPartOfLevel(member->key)) {
+      Fail(EBADMSG, "is a stack, but has a member {}", Quoted(member->key));
+    }
+  }
 }
 
 class Reader {
@@ -78,18 +88,26 @@ class Reader {
     if (depth == kMostDepth) Fail(EFBIG, "lies more than {} deep", kMostDepth);
     const std::string_view name = TextAt(level, "cls");
     if (name.empty()) Fail(EBADMSG, "its metadata have no cls, which names its class");
-    const json::Node metadata = ObjectAt(level, kMetadata);
+    const json::Node metadata = ObjectAt(level, "cls_metadata");
+    const json::Node leaves = ObjectAt(level, "leaves");
+    const json::Node values = ObjectAt(level, "non_tensors");
     auto group = std::make_unique<Group>();
     budget_.Charge(2 * (sizeof(Group) + name.size()));
     if (name == "LazyStackedTensorDict" || name == "NonTensorStack") {
+      for (const json::Node members : {level, leaves, values}) RequireNumbers(members);
       SetStack(name == "NonTensorStack" ? kNonTensorStackType : kLazyStackType, metadata, *group);
     } else {
       if (name != "TensorDict") group->python_type = ClassOf(name).empty() ? name : ClassOf(name);
-      group->collection.text = TextOf(HeadOf(metadata, *group), kTensorDictType);
+      Head head = HeadOf(metadata, *group);
+      // As in tensordict, a member of that name leaves no room for the names of dimensions.
+      for (const json::Node members : {level, leaves, values}) {
+        if (members.Find("_names")) head.names.clear();
+      }
+      group->collection.text = TextOf(head, kTensorDictType);
     }
     budget_.Charge(2 * group->collection.text.size());
-    AddLeaves(ObjectAt(level, "leaves"), path, *group);
-    AddValues(ObjectAt(level, "non_tensors"), path, *group);
+    AddLeaves(leaves, path, *group);
+    AddValues(values, path, *group);
     for (const auto& [key, below] : json::UniqueMembers(level, budget_)) {
       if (below.is_object() && !IsPartOfLevel(key)) {
         Add(key, ReadBelow(below, PathOf(path, key), depth + 1), *group);

@@ -246,7 +246,7 @@ class Reader {
 
   Content ReadView(json::Node meta, std::string_view type, const Place& place) {
     auto group = GroupOf(type);
-    group->collection.text = TextOfMembers(meta, "", budget_);
+    group->collection.text = TextOfMembers(meta, "_source", budget_);
     AddCollection("_source", place.directory.Below("_source"), place, *group);
     return group;
   }
