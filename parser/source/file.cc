@@ -4,12 +4,17 @@
 // inode: a file that is replaced by a rename goes on being served as it was. A file that is written
 // in place shows in its size or time of modification, which every read compares. A file that is cut
 // while it is read gives an error: it is never mapped into memory, where that would be a SIGBUS.
+//
+// A process may have a few thousand files open, and a checkpoint may have more: of those of a
+// directory the first ones stay open, the others are opened for each read. One of these that is
+// replaced by a rename has changed.
 
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <filesystem>
 #include <memory>
@@ -41,36 +46,62 @@ Fd OpenForReading(int directory, const std::string& path) {
 
 class FileSource final : public ByteSource {
  public:
-  // `path` is what messages call it.
-  FileSource(std::string path, Fd fd)
-      : path_(std::move(path)), fd_(std::move(fd)), pinned_(StatOf(fd_)) {
-    if (S_ISDIR(pinned_.st_mode)) Fail(EISDIR, "is a directory");
-    if (!S_ISREG(pinned_.st_mode)) Fail(EINVAL, "not a regular file");
-  }
+  // Keeps `fd` open. `name` is what messages call the file.
+  FileSource(std::string name, Fd fd)
+      : name_(std::move(name)), fd_(std::move(fd)), pinned_(PinnedStatOf(fd_)) {}
 
-  std::string name() const override { return path_; }
+  // Opens the file, which `fd` is, for each read: `path` in `root`.
+  FileSource(std::string name, const Fd& fd, std::shared_ptr<const Fd> root, std::string path)
+      : name_(std::move(name)),
+        pinned_(PinnedStatOf(fd)),
+        root_(std::move(root)),
+        path_(std::move(path)) {}
+
+  std::string name() const override { return name_; }
   uint64_t size() const override { return static_cast<uint64_t>(pinned_.st_size); }
   timespec modified() const override { return pinned_.st_mtim; }
 
   void ReadAt(uint64_t offset, std::span<std::byte> buffer) const override {
-    ReadUnchecked(offset, buffer);
-    CheckUnchanged();
+    const Fd opened = Reopened();
+    const Fd& fd = root_ == nullptr ? fd_ : opened;
+    ReadUnchecked(fd, offset, buffer);
+    CheckUnchanged(fd);
   }
 
   void ReadPiecesAt(uint64_t offset, uint64_t stride, size_t length,
                     std::span<std::byte> buffer) const override {
+    const Fd opened = Reopened();
+    const Fd& fd = root_ == nullptr ? fd_ : opened;
     for (; !buffer.empty(); offset += stride, buffer = buffer.subspan(length)) {
-      ReadUnchecked(offset, buffer.first(length));
+      ReadUnchecked(fd, offset, buffer.first(length));
     }
-    CheckUnchanged();
+    CheckUnchanged(fd);
   }
 
  private:
+  static struct stat PinnedStatOf(const Fd& fd) {
+    const struct stat st = StatOf(fd);
+    if (S_ISDIR(st.st_mode)) Fail(EISDIR, "is a directory");
+    if (!S_ISREG(st.st_mode)) Fail(EINVAL, "not a regular file");
+    return st;
+  }
+
+  // The file, if it is not kept open; whether it is the same shows after the read.
+  Fd Reopened() const {
+    if (root_ == nullptr) return Fd(-1);
+    try {
+      return OpenForReading(root_->number(), path_);
+    } catch (const Error& e) {
+      if (e.code() == ENOENT || e.code() == ENOTDIR || e.code() == EINVAL) FailChanged();
+      throw;
+    }
+  }
+
   // What it reads counts only if CheckUnchanged comes after it.
-  void ReadUnchecked(uint64_t offset, std::span<std::byte> buffer) const {
+  static void ReadUnchecked(const Fd& fd, uint64_t offset, std::span<std::byte> buffer) {
     while (!buffer.empty()) {
       const ssize_t n =
-          ::pread(fd_.number(), buffer.data(), buffer.size(), static_cast<off_t>(offset));
+          ::pread(fd.number(), buffer.data(), buffer.size(), static_cast<off_t>(offset));
       if (n < 0 && errno == EINTR) continue;
       if (n < 0) FailErrno("cannot read {} bytes at byte {}", buffer.size(), offset);
       if (n == 0) FailChanged();
@@ -80,9 +111,10 @@ class FileSource final : public ByteSource {
   }
 
   // After the read, so that a write before or during it is noticed.
-  void CheckUnchanged() const {
-    const struct stat now = StatOf(fd_);
-    if (now.st_size != pinned_.st_size || now.st_mtim.tv_sec != pinned_.st_mtim.tv_sec ||
+  void CheckUnchanged(const Fd& fd) const {
+    const struct stat now = StatOf(fd);
+    if (now.st_dev != pinned_.st_dev || now.st_ino != pinned_.st_ino ||
+        now.st_size != pinned_.st_size || now.st_mtim.tv_sec != pinned_.st_mtim.tv_sec ||
         now.st_mtim.tv_nsec != pinned_.st_mtim.tv_nsec) {
       FailChanged();
     }
@@ -92,37 +124,61 @@ class FileSource final : public ByteSource {
     Fail(ESTALE, "the file has changed since it was opened");
   }
 
-  const std::string path_;
-  const Fd fd_;
+  const std::string name_;
+  const Fd fd_{-1};
   const struct stat pinned_;
+  const std::shared_ptr<const Fd> root_;  // Null if the file is kept open.
+  const std::string path_;
 };
 
-// The descriptor pins the directory: its files are found there even if it is moved. Links are
-// followed, because the caches of some libraries consist of them.
+// The directory that a URI names, and what all directories below it share.
+struct Root {
+  explicit Root(Fd directory) : fd(std::make_shared<const Fd>(std::move(directory))) {}
+
+  // Files that are kept open, all others of the process left aside.
+  static constexpr int kMostOpen = 1000;
+
+  const std::shared_ptr<const Fd> fd;
+  mutable std::atomic<int> open_files = 0;
+};
+
+// The descriptor pins the directory: its files are found there even if it is moved. Links to files
+// are followed, because the caches of some libraries consist of them.
 class LocalFolder final : public Folder {
  public:
-  LocalFolder(std::string path, Fd fd) : path_(std::move(path)), fd_(std::move(fd)) {}
+  LocalFolder(std::string name, std::shared_ptr<const Root> root)
+      : name_(std::move(name)), root_(std::move(root)), fd_(root_->fd) {}
 
-  std::string name() const override { return path_; }
-  timespec modified() const override { return StatOf(fd_).st_mtim; }
+  // A directory below `root`; `path` leads there and ends with '/'.
+  LocalFolder(std::string name, std::shared_ptr<const Root> root, std::string path, Fd fd)
+      : name_(std::move(name)),
+        root_(std::move(root)),
+        path_(std::move(path)),
+        fd_(std::make_shared<const Fd>(std::move(fd))) {}
+
+  std::string name() const override { return name_; }
+  timespec modified() const override { return StatOf(*fd_).st_mtim; }
 
   std::vector<std::string> List() const override { return ListIf(&LocalFolder::IsFile); }
   std::vector<std::string> ListFolders() const override { return ListIf(&LocalFolder::IsFolder); }
 
   ByteSourcePtr Open(const std::string& name) const override {
     RequirePlain(name);
-    return std::make_shared<FileSource>((std::filesystem::path(path_) / name).string(),
-                                        OpenForReading(fd_.number(), name));
+    Fd fd = OpenForReading(fd_->number(), name);
+    std::string called = (std::filesystem::path(name_) / name).string();
+    if (root_->open_files.fetch_add(1) < Root::kMostOpen) {
+      return std::make_shared<FileSource>(std::move(called), std::move(fd));
+    }
+    return std::make_shared<FileSource>(std::move(called), fd, root_->fd, path_ + name);
   }
 
   FolderPtr OpenFolder(const std::string& name) const override {
     RequirePlain(name);
-    Fd fd(::openat(fd_.number(), name.c_str(), O_PATH | O_CLOEXEC | O_DIRECTORY | O_NOFOLLOW));
+    Fd fd(::openat(fd_->number(), name.c_str(), O_PATH | O_CLOEXEC | O_DIRECTORY | O_NOFOLLOW));
     if (fd.number() >= 0) {
-      return std::make_shared<LocalFolder>((std::filesystem::path(path_) / name).string(),
-                                           std::move(fd));
+      return std::make_shared<LocalFolder>((std::filesystem::path(name_) / name).string(), root_,
+                                           path_ + name + "/", std::move(fd));
     }
-    // O_PATH opens links, too, but these are no directories.
     if (errno == ENOENT || errno == ENOTDIR || errno == ENAMETOOLONG) return nullptr;
     FailErrno("cannot open");
   }
@@ -133,7 +189,7 @@ class LocalFolder final : public Folder {
   }
 
   std::vector<std::string> ListIf(bool (LocalFolder::*is_wanted)(const dirent&) const) const {
-    const int again = ::openat(fd_.number(), ".", O_RDONLY | O_CLOEXEC | O_DIRECTORY);
+    const int again = ::openat(fd_->number(), ".", O_RDONLY | O_CLOEXEC | O_DIRECTORY);
     const std::unique_ptr<DIR, int (*)(DIR*)> directory(again < 0 ? nullptr : ::fdopendir(again),
                                                         ::closedir);
     if (!directory) FailErrno("cannot list the directory");
@@ -155,7 +211,7 @@ class LocalFolder final : public Folder {
     if (entry.d_type == DT_REG) return true;
     if (entry.d_type != DT_LNK && entry.d_type != DT_UNKNOWN) return false;
     struct stat st = {};
-    return ::fstatat(fd_.number(), entry.d_name, &st, 0) == 0 && S_ISREG(st.st_mode);
+    return ::fstatat(fd_->number(), entry.d_name, &st, 0) == 0 && S_ISREG(st.st_mode);
   }
 
   bool IsFolder(const dirent& entry) const {
@@ -163,18 +219,21 @@ class LocalFolder final : public Folder {
     if (name == "." || name == "..") return false;
     if (entry.d_type != DT_UNKNOWN) return entry.d_type == DT_DIR;
     struct stat st = {};
-    return ::fstatat(fd_.number(), entry.d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+    return ::fstatat(fd_->number(), entry.d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
            S_ISDIR(st.st_mode);
   }
 
-  const std::string path_;
-  const Fd fd_;
+  const std::string name_;
+  const std::shared_ptr<const Root> root_;
+  const std::string path_;  // From the root; ends with '/' if it is not empty.
+  const std::shared_ptr<const Fd> fd_;
 };
 
 // Returns null if the directory cannot be opened.
 FolderPtr FolderAt(const std::string& path) {
   Fd fd(::open(path.c_str(), O_PATH | O_CLOEXEC | O_DIRECTORY));
-  return fd.number() < 0 ? nullptr : std::make_shared<LocalFolder>(path, std::move(fd));
+  if (fd.number() < 0) return nullptr;
+  return std::make_shared<LocalFolder>(path, std::make_shared<const Root>(std::move(fd)));
 }
 
 Source Open(const std::string& uri) {

@@ -264,3 +264,162 @@ class Written(Case):
                 original = Maker(seed).tensordict(is_json=True)
                 original.consolidate(path)
                 self.assertMounts(path, original)
+
+
+class Hostile(ckptfs.Case):
+    """Damage of one member costs that member; nothing costs more than a second and 64 MiB."""
+
+    TYPE = "<class 'tensordict._td.TensorDict'>"
+
+    def setUp(self):
+        self.folder = self.scratch() / "td"
+
+    def write(self, entries, directory=None, **files):
+        """A meta.json with these entries, and files beside it."""
+        directory = directory or self.folder
+        directory.mkdir(parents=True, exist_ok=True)
+        meta = entries | {"shape": [], "device": "cpu", "_type": self.TYPE}
+        (directory / "meta.json").write_text(json.dumps(meta))
+        for name, data in files.items():
+            (directory / f"{name}.memmap").write_bytes(data)
+
+    def bytes_entry(self, count):
+        return {"shape": [count], "dtype": "torch.uint8", "is_nested": False}
+
+    def assertMountsWith(self, source, warning):
+        """`source` mounts within bounds, with one warning; returns the mount point."""
+        code, said, mountpoint = self.assertBounded(source)
+        self.assertEqual((code, said), (0, f"ckptfs: warning: {source}: {warning}\n"))
+        return mountpoint
+
+    def test_a_pipe_or_a_directory_in_place_of_a_file_costs_its_tensor(self):
+        for what, make in {"not a regular file": os.mkfifo, "is a directory": os.mkdir}.items():
+            with self.subTest(what):
+                self.folder = self.scratch() / "td"
+                self.write({"t": self.bytes_entry(2), "u": self.bytes_entry(2)}, u=b"01")
+                make(self.folder / "t.memmap")
+                mount = self.assertMountsWith(
+                    self.folder, f"tensor 't': {what}: reading it will fail")
+                self.assertErrno(5, ckptfs.read, mount / "t.memmap")
+                self.assertEqual(ckptfs.read(mount / "u.memmap"), b"01")
+
+    def test_links_to_directories_are_not_followed(self):
+        self.write({"up": {"type": "TensorDict"}, "t": self.bytes_entry(2)}, t=b"01")
+        (self.folder / "up").symlink_to(".")
+        mount = self.assertMountsWith(self.folder, "collection 'up': there is no directory of it")
+        self.assertEqual(ckptfs.read(mount / "t.memmap"), b"01")
+
+    def test_links_to_files_are_followed(self):
+        self.write({"t": self.bytes_entry(2)})
+        blob = self.scratch() / "blob"
+        blob.write_bytes(b"01")
+        (self.folder / "t.memmap").symlink_to(blob)
+        self.assertEqual(ckptfs.read(self.mount(self.folder) / "t.memmap"), b"01")
+
+    def test_keys_lead_nowhere_else(self):
+        secret = self.folder.parent / "secret.memmap"
+        secret.write_bytes(b"secret")
+        self.write({"../secret": self.bytes_entry(6), str(secret)[:-7]: self.bytes_entry(6)})
+        code, said, mountpoint = self.assertBounded(self.folder)
+        self.assertEqual((code, said.count("there is no file")), (0, 2))
+        for file in mountpoint.glob("*.memmap"):
+            self.assertErrno(5, ckptfs.read, file)
+
+    def test_a_file_that_changes_is_noticed(self):
+        self.write({"t": self.bytes_entry(2)}, t=b"01")
+        mount = self.mount(self.folder)
+        (self.folder / "t.memmap").write_bytes(b"234")
+        self.assertErrno(116, ckptfs.read, mount / "t.memmap")
+
+    def test_shapes_beyond_all_files_cost_nothing(self):
+        self.write({f"t{i}": self.bytes_entry(1 << 62) for i in range(2000)})
+        code, said, _ = self.assertBounded(self.folder)
+        self.assertEqual(code, 0)
+        self.assertIn("and 1990 more of them", said)
+
+    def test_many_entries_without_files_are_bounded(self):
+        self.write({f"t{i}": self.bytes_entry(1) for i in range(30_000)})
+        self.assertIn(self.assertBounded(self.folder)[0], (0, 6))
+
+    def test_a_deep_meta_json_is_refused(self):
+        self.folder.mkdir()
+        text = '{"_type":"<class \'x\'>","a":' + "[" * 5000
+        (self.folder / "meta.json").write_text(text)
+        code, said, _ = self.assertBounded(self.folder)
+        self.assertEqual(code, 6)
+        self.assertRegex(said, r"\Ackptfs: .*: meta.json: is nested more than \d+ deep\n\Z")
+
+    def test_directories_in_one_another_are_bounded(self):
+        directory = self.folder
+        for _ in range(300):
+            self.write({"a": {"type": "TensorDict"}}, directory)
+            directory /= "a"
+        code, said, _ = self.assertBounded(self.folder)
+        self.assertEqual((code, "lies more than 128 deep" in said), (0, True))
+
+    def test_a_bomb_in_an_archive_costs_nothing(self):
+        path = self.scratch() / "bomb.tdz"
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("meta.json", '{"_type": "<class \'tensordict._td.TensorDict\'>", "a": "' +
+                             "x" * (200 << 20) + '"}')
+        code, said, _ = self.assertBounded(path)
+        self.assertEqual((code, said.count("\n")), (6, 1), said)
+
+    def test_a_damaged_member_of_an_archive_costs_that_one(self):
+        path = self.scratch() / "td.tdz"
+        self.write({"t": self.bytes_entry(5), "u": self.bytes_entry(5)}, t=b"01234", u=b"56789")
+        with zipfile.ZipFile(path, "w") as archive:
+            for name in ("meta.json", "t.memmap", "u.memmap"):
+                archive.write(self.folder / name, name)
+        data = bytearray(path.read_bytes())
+        data[data.index(b"t.memmap") - 30] ^= 1  # Of the signature of its local header.
+        path.write_bytes(data)
+        code, _, mount = self.assertBounded(path)
+        self.assertEqual(code, 0)
+        self.assertErrno(5, ckptfs.read, mount / "t.memmap")
+        self.assertEqual(ckptfs.read(mount / "u.memmap"), b"56789")
+
+    def test_an_archive_that_is_cut_is_refused(self):
+        path = self.scratch() / "cut.tdz"
+        path.write_bytes((FOLDER / "tensordict_0.15.3.tdz").read_bytes()[:-30])
+        code, said, _ = self.assertBounded(path)
+        self.assertEqual((code, said.count("\n")), (DAMAGED, 1))
+
+    def test_an_encrypted_archive_is_refused(self):
+        path = self.scratch() / "encrypted.tdz"
+        data = bytearray((FOLDER / "tensordict_0.15.3.tdz").read_bytes())
+        for signature, flags in ((b"PK\1\2", 8), (b"PK\3\4", 6)):
+            at = data.find(signature)
+            while at >= 0:
+                data[at + flags] |= 1
+                at = data.find(signature, at + 1)
+        path.write_bytes(data)
+        done = self.ckptfs(path, self.mountpoint())
+        self.assertRefusedLike(done, DAMAGED, ".*: meta.json: meta.json: .*encrypted.*")
+
+    def consolidated(self, level, data=b""):
+        text = json.dumps(level).encode()
+        path = self.scratch() / "td.bin"
+        path.write_bytes(data + text + struct.pack("<q", len(text)))
+        return path
+
+    def test_consolidated_tensors_may_overlap_but_not_leave_the_data(self):
+        path = self.consolidated(
+            {"cls": "TensorDict", "non_tensors": {}, "cls_metadata": {"batch_size": []},
+             "leaves": {"a": ["torch.uint8", [4], 0, 4, 0], "b": ["torch.uint8", [4], 0, 4, 0],
+                        "c": ["torch.uint8", [4], 2, 6, 0], "d": ["torch.uint8", [40], 0, 40, 0]}},
+            b"012345")
+        mount = self.assertMountsWith(
+            path, "tensor 'd': is said to be at bytes 0 to 40, 0 of them padding, but tensors end at "
+                  "6: reading it will fail")
+        self.assertEqual(ckptfs.read(mount / "c.memmap"), b"2345")
+        self.assertEqual(os.stat(mount / "a.memmap").st_nlink, 2)
+
+    def test_what_tensordict_before_0_3_has_saved_is_refused(self):
+        self.folder.mkdir()
+        for name in ("meta.pt", "a.meta.pt", "a.memmap"):
+            (self.folder / name).write_bytes(b"")
+        done = self.ckptfs(self.folder, self.mountpoint())
+        self.assertRefused(done, FORMAT, f"{self.folder}: is a TensorDict of tensordict before 0.3, "
+                           "which is not supported: load it with that version, and save its "
+                           "to_dict() with torch.save")

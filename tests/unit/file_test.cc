@@ -251,6 +251,40 @@ TEST_F(FolderTest, HasNoDirectoryWhereThereIsAFileOrALinkOrNothing) {
   EXPECT_EQ(OpenFolder()->OpenFolder(std::string(300, 'n')), nullptr);
 }
 
+// A source for each of so many files, which are their own numbers; more than are kept open.
+constexpr int kMany = 1100;
+
+TEST_F(FolderTest, OpensMoreFilesThanAreKeptOpen) {
+  std::filesystem::create_directory(folder_ / "inner");
+  for (int i = 0; i < kMany; ++i) Write(folder_ / "inner" / std::to_string(i), std::to_string(i));
+  const FolderPtr inner = OpenFolder()->OpenFolder("inner");
+  std::vector<ByteSourcePtr> sources;
+  for (int i = 0; i < kMany; ++i) sources.push_back(inner->Open(std::to_string(i)));
+  EXPECT_EQ(ReadString(*sources.front(), 0, 1), "0");
+  EXPECT_EQ(ReadString(*sources.back(), 0, 4), "1099");
+  std::string pieces(2, '?');
+  sources.back()->ReadPiecesAt(0, 2, 1, std::as_writable_bytes(std::span(pieces)));
+  EXPECT_EQ(pieces, "19");
+}
+
+TEST_F(FolderTest, KnowsThatAFileWhichIsNotKeptOpenWasReplacedOrRemovedOrWritten) {
+  std::vector<ByteSourcePtr> sources;
+  const FolderPtr folder = OpenFolder();
+  for (int i = 0; i < kMany; ++i) {
+    Write(folder_ / std::to_string(i), "old");
+    sources.push_back(folder->Open(std::to_string(i)));
+  }
+  Write(folder_ / "new", "new");
+  std::filesystem::rename(folder_ / "new", folder_ / "1099");
+  std::filesystem::remove(folder_ / "1098");
+  Write(folder_ / "1097", "longer");
+  const auto refused = Fails(ESTALE, "the file has changed since it was opened");
+  EXPECT_THAT([&] { ReadString(*sources[1099], 0, 3); }, refused);
+  EXPECT_THAT([&] { ReadString(*sources[1098], 0, 3); }, refused);
+  EXPECT_THAT([&] { ReadString(*sources[1097], 0, 3); }, refused);
+  EXPECT_EQ(ReadString(*sources[1096], 0, 3), "old");
+}
+
 TEST_F(FolderTest, OpensNoDirectoryOutside) {
   const auto refused = Fails(EBADMSG, "is not the name of a file in the directory");
   EXPECT_THAT([&] { OpenFolder()->OpenFolder(".."); }, refused);
