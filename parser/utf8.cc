@@ -35,6 +35,16 @@ Character Decode(std::string_view text) {
   return {.code = code, .length = length, .is_valid = true};
 }
 
+std::string Encode(char32_t code) {
+  const auto tail = [code](unsigned shift) {
+    return static_cast<char>(0x80U | ((code >> shift) & 0x3FU));
+  };
+  if (code < 0x80) return {static_cast<char>(code)};
+  if (code < 0x800) return {static_cast<char>(0xC0U | (code >> 6U)), tail(0)};
+  if (code < 0x10000) return {static_cast<char>(0xE0U | (code >> 12U)), tail(6), tail(0)};
+  return {static_cast<char>(0xF0U | (code >> 18U)), tail(12), tail(6), tail(0)};
+}
+
 bool IsValid(std::string_view text) {
   while (!text.empty()) {
     const Character next = Decode(text);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <string_view>
 
 namespace ckptfs::utf8 {
@@ -17,6 +18,10 @@ struct Character {
 // Decodes the first character of `text`, which must not be empty. Surrogates (U+D800 to U+DFFF),
 // overlong forms and numbers above U+10FFFF are not valid.
 Character Decode(std::string_view text);
+
+// A character in UTF-8, or what that would be of a surrogate. Precondition: `code` is at most
+// U+10FFFF.
+std::string Encode(char32_t code);
 
 // Whether all of `text` is valid.
 bool IsValid(std::string_view text);

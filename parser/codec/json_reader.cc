@@ -136,17 +136,6 @@ bool IsPlain(char c) { return c >= 0x20 && c < 0x7f && c != '"' && c != '\\'; }
 bool IsHighSurrogate(char32_t unit) { return unit >= 0xD800 && unit < 0xDC00; }
 bool IsLowSurrogate(char32_t unit) { return unit >= 0xDC00 && unit < 0xE000; }
 
-// As UTF-8, or what that would be of a surrogate.
-std::string Encoded(char32_t code) {
-  const auto tail = [code](unsigned shift) {
-    return static_cast<char>(0x80U | ((code >> shift) & 0x3FU));
-  };
-  if (code < 0x80) return {static_cast<char>(code)};
-  if (code < 0x800) return {static_cast<char>(0xC0U | (code >> 6U)), tail(0)};
-  if (code < 0x10000) return {static_cast<char>(0xE0U | (code >> 12U)), tail(6), tail(0)};
-  return {static_cast<char>(0xF0U | (code >> 18U)), tail(12), tail(6), tail(0)};
-}
-
 class Reader {
  public:
   Reader(const ByteSource& source, uint64_t offset, uint64_t length, Budget& budget,
@@ -377,18 +366,18 @@ class Reader {
 
   // A character that is not plain ASCII; a block may end in it.
   void ReadCharacter() {
+    const uint64_t begin = characters_.position();
     const auto lead = static_cast<unsigned char>(Current());
     if (lead < 0x20) FailHere();
-    const size_t length = lead < 0x80 ? 1 : lead < 0xC2 ? 0 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
-    if (length == 0) FailHere();
+    const size_t length = lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
     std::string bytes;
-    while (bytes.size() + 1 < length) {
-      bytes += Current();
+    while (bytes.size() < length && (bytes.empty() || !characters_.is_at_end())) {
+      bytes += characters_.current();
       characters_.Advance();
     }
-    bytes += Current();
-    if (!utf8::IsValid(bytes)) FailHere();
-    characters_.Advance();
+    if (!utf8::IsValid(bytes)) {
+      Fail(EBADMSG, "no JSON at byte {}: the text is no UTF-8", begin);
+    }
     token_.Append(bytes);
   }
 
@@ -417,7 +406,7 @@ class Reader {
         characters_.Advance();
         unit = ReadUnit();
         if (IsLowSurrogate(unit)) {
-          token_.Append(Encoded(0x10000 + ((high - 0xD800) << 10U) + (unit - 0xDC00)));
+          token_.Append(utf8::Encode(0x10000 + ((high - 0xD800) << 10U) + (unit - 0xDC00)));
           return;
         }
         TakeLone(high);
@@ -428,7 +417,7 @@ class Reader {
       return;
     }
     if (IsLowSurrogate(unit)) return TakeLone(unit);
-    token_.Append(Encoded(unit));
+    token_.Append(utf8::Encode(unit));
   }
 
   void TakeLone(char32_t surrogate) {
@@ -436,7 +425,7 @@ class Reader {
       Fail(EBADMSG, "no JSON before byte {}: \\u{:04x} is half of a surrogate pair",
            characters_.position(), static_cast<unsigned>(surrogate));
     }
-    token_.Append(Encoded(surrogate));
+    token_.Append(utf8::Encode(surrogate));
   }
 
   char32_t ReadUnit() {

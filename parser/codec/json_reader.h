@@ -4,7 +4,9 @@
 // values they would take several times that, so they are told to a visitor piece by piece. The
 // grammar is that of RFC 8259 to the letter: no byte order mark, no comments, UTF-8 throughout, and
 // no key twice in one object, for programs differ in which of the two they take. What Python writes
-// is nearly that, and has a dialect of its own here.
+// is nearly that, and has a dialect of its own here. nlohmann_json, which read the strict one
+// before, knows neither NaN nor halves of surrogate pairs nor numbers of any size; it is what the
+// tests compare this with.
 
 #pragma once
 

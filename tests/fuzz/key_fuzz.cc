@@ -41,15 +41,21 @@ bool IsFileNameOnDisk(std::string_view name) {
          name.find('/') == std::string_view::npos && name.find('\0') == std::string_view::npos;
 }
 
-// Splits the input at line feeds into keys; those of directories begin with a slash.
+// Splits the input at line feeds into keys; the first character of a line says what it is of: a
+// directory, a table, both, or a tensor.
 std::vector<Wanted> MembersIn(std::string_view input) {
   std::vector<Wanted> members;
   while (!input.empty()) {
     std::string_view line = input.substr(0, input.find('\n'));
     input.remove_prefix(std::min(line.size() + 1, input.size()));
-    const bool is_directory = line.starts_with('/');
-    if (is_directory) line.remove_prefix(1);
-    members.push_back({line, is_directory});
+    const char kind = line.empty() ? '\0' : line.front();
+    const bool is_told = kind == '/' || kind == ':' || kind == '*';
+    if (is_told) line.remove_prefix(1);
+    members.push_back({.key = line,
+                       .is_directory = kind == '/' || kind == '*',
+                       .suffix = kind == '/' ? std::string_view()
+                                 : is_told   ? kTableSuffix
+                                             : kTensorSuffix});
   }
   return members;
 }
@@ -70,10 +76,12 @@ void Check(std::string_view input) {
   for (size_t i = 0; i < keys.size(); ++i) {
     Require(utf8::IsValid(keys[i]) && !IsReserved(keys[i]));
     Require(different.insert(keys[i]).second);
-    const std::string name =
-        members[i].is_directory ? DirectoryName(keys[i]) : EncodeKey(keys[i]).append(kTensorSuffix);
-    Require(IsFileNameOnDisk(name));
-    Require(names.insert(name).second);
+    const auto require_name = [&names](const std::string& name) {
+      Require(IsFileNameOnDisk(name));
+      Require(names.insert(name).second);
+    };
+    if (members[i].is_directory) require_name(DirectoryName(keys[i]));
+    if (!members[i].suffix.empty()) require_name(EncodeKey(keys[i]).append(members[i].suffix));
   }
 }
 

@@ -9,6 +9,7 @@
 
 #include "parser/dtype.h"
 #include "parser/error.h"
+#include "parser/utf8.h"
 
 namespace ckptfs::npy {
 namespace {
@@ -31,26 +32,6 @@ struct Numbered {
 constexpr Numbered kNumbered[] = {{'x', 2}, {'u', 4}, {'U', 8}};
 
 }  // namespace
-
-void AppendUtf8(std::string& out, char32_t code) {
-  const auto byte = [&out](char32_t bits) { out += static_cast<char>(bits); };
-  const auto tail = [&](unsigned shift) { byte(0x80U | ((code >> shift) & 0x3FU)); };
-  if (code < 0x80) {
-    byte(code);
-  } else if (code < 0x800) {
-    byte(0xC0U | code >> 6U);
-    tail(0);
-  } else if (code < 0x10000) {
-    byte(0xE0U | code >> 12U);
-    tail(6);
-    tail(0);
-  } else {
-    byte(0xF0U | code >> 18U);
-    tail(12);
-    tail(6);
-    tail(0);
-  }
-}
 
 void Literal::FailAt(std::string_view what) {
   SkipSpace();
@@ -136,11 +117,11 @@ std::string Literal::Text() {
     if (c == quote) return text;
     if (c == '\0' || c == '\n' || c == '\r') break;  // Python has these as escapes only.
     if (c == '\\') {
-      AppendUtf8(text, Escape());
+      text += utf8::Encode(Escape());
     } else if (dialect_.is_utf8) {
       text += c;
     } else {
-      AppendUtf8(text, static_cast<unsigned char>(c));
+      text += utf8::Encode(static_cast<unsigned char>(c));
     }
   }
   fail("a text that ends in a quote");

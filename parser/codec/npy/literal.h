@@ -11,9 +11,6 @@
 
 namespace ckptfs::npy {
 
-// Appends a character in UTF-8.
-void AppendUtf8(std::string& out, char32_t code);
-
 // A cursor over a literal that nobody has checked. Whatever it is asked to take must come next,
 // after white space, or it throws Error(EBADMSG), which says at which byte it is.
 //

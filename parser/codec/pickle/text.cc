@@ -28,25 +28,6 @@ uint32_t TakeDigits(std::string_view& text, size_t count, int base) {
   return number;
 }
 
-// Surrogates are encoded like the rest. Precondition: `code` <= 0x10ffff.
-void AppendUtf8(uint32_t code, std::pmr::string& out) {
-  const auto append = [&out](uint32_t byte) { out.push_back(static_cast<char>(byte)); };
-  const auto append_rest = [&](unsigned shift) { append(0x80U | ((code >> shift) & 0x3fU)); };
-  if (code < 0x80) return append(code);
-  if (code < 0x800) {
-    append(0xc0U | (code >> 6U));
-    return append_rest(0);
-  }
-  if (code < 0x10000) {
-    append(0xe0U | (code >> 12U));
-  } else {
-    append(0xf0U | (code >> 18U));
-    append_rest(12);
-  }
-  append_rest(6);
-  append_rest(0);
-}
-
 // Consumes one escape from the front of `text`, which is what follows a backslash. One that
 // Python does not know stands for itself.
 void TakeStringEscape(std::string_view& text, std::pmr::string& out) {
@@ -138,18 +119,18 @@ std::string_view ParseUnicode(std::string_view line, std::pmr::string& scratch) 
   while (!text.empty()) {
     const char c = text.front();
     text.remove_prefix(1);
-    AppendUtf8(static_cast<unsigned char>(c), scratch);
+    scratch += std::string_view(utf8::Encode(static_cast<unsigned char>(c)));
     if (c != '\\' || text.empty()) continue;
     const char letter = text.front();
     text.remove_prefix(1);
     if (letter != 'u' && letter != 'U') {  // No escape: a backslash and what follows it.
-      AppendUtf8(static_cast<unsigned char>(letter), scratch);
+      scratch += std::string_view(utf8::Encode(static_cast<unsigned char>(letter)));
       continue;
     }
     scratch.pop_back();
     const uint32_t code = TakeDigits(text, letter == 'u' ? 4 : 8, 16);
     if (code > 0x10ffff) Fail(EBADMSG, "U+{:X} is no character", code);
-    AppendUtf8(code, scratch);
+    scratch += std::string_view(utf8::Encode(code));
   }
   return scratch;
 }

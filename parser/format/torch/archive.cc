@@ -73,12 +73,13 @@ bool Archive::FindPickle() {
 
 // An archive without data.pkl: others than torch.save have written it.
 void Archive::FindKind() {
-  for (const auto& [record, kind] : kMarks) {
+  for (const auto& mark : kMarks) {
+    const std::string_view record = mark.first;
     const auto found = std::ranges::find_if(
         members(), [&](const zip::Member& member) { return IsRecord(member, record); });
     if (found == members().end()) continue;
     prefix_ = found->name.substr(0, found->name.size() - record.size() + 1);
-    kind_ = kind;
+    kind_ = mark.second;
     return;
   }
   if (Find(kOldExport) != nullptr) {

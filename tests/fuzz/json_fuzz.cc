@@ -1,0 +1,55 @@
+#include <cstdint>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+#include "parser/budget.h"
+#include "parser/codec/json_copy.h"
+#include "parser/codec/json_reader.h"
+#include "parser/error.h"
+#include "parser/layer/memory.h"
+
+namespace {
+
+using nlohmann::json;
+
+// Whether we refuse what is right otherwise.
+bool IsOurRule(std::string_view message) {
+  for (const std::string_view rule :
+       {"occurs twice", "is nested more than", "byte order mark", "memory"}) {
+    if (message.find(rule) != std::string_view::npos) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+// What we take for JSON, nlohmann_json takes for the same JSON, and the other way round, but for
+// what we refuse by rules of ours; anything else is a bug. What Python writes is no less than that.
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string text(reinterpret_cast<const char*>(data), size);
+  const ckptfs::MemorySource source(text);
+  const auto read = [&](ckptfs::json::Dialect dialect, ckptfs::json::Copy& copy) {
+    auto budget = ckptfs::Budget::ForFile(size);
+    ckptfs::json::Read(source, 0, size, budget, copy, dialect);
+  };
+  const json theirs = json::parse(text, nullptr, false);
+  ckptfs::json::Copy copy;
+  try {
+    read(ckptfs::json::Dialect::kStrict, copy);
+    if (theirs.is_discarded() || json::parse(copy.json()) != theirs) std::abort();
+    ckptfs::json::Copy copy_of_python;
+    read(ckptfs::json::Dialect::kPython, copy_of_python);
+    if (copy_of_python.json() != copy.json()) std::abort();
+  } catch (const ckptfs::Error& e) {
+    if (!theirs.is_discarded() && !IsOurRule(e.what())) std::abort();
+    try {
+      ckptfs::json::Copy other;
+      read(ckptfs::json::Dialect::kPython, other);
+    } catch (const ckptfs::Error&) {
+      return 0;
+    }
+  }
+  return 0;
+}
