@@ -137,3 +137,7 @@ class Golden(ckptfs.Case):
 
     def test_trees_of_distributed_checkpoints(self):
         self.compare_directories(ckptfs.SAMPLES / "dcp")
+
+    def test_trees_of_tensordict(self):
+        folder = ckptfs.SAMPLES / "tensordict"
+        self.compare(folder, {p.name for p in folder.iterdir()})

@@ -55,6 +55,11 @@ bool IsCollection(json::Node entry) {
 
 bool IsTensor(json::Node entry) { return entry.Find("dtype") && entry.Find("shape"); }
 
+bool IsNested(json::Node entry) {
+  const auto is_nested = entry.Find("is_nested");
+  return is_nested && is_nested->kind() == json::Node::Kind::kTrue;
+}
+
 // Whether version 0.3 may have written it, which listed no collections. Version 0.4 listed them,
 // 0.5 and later say more of each tensor.
 bool MayBeOfVersion3(json::Node meta) {
@@ -160,7 +165,8 @@ class Reader {
     for (const auto& [key, entry] : members) {
       if (!entry.is_object()) continue;
       if (tensors.contains(key)) {
-        AddTensor(key, entry, tensors.contains(std::string(key) + ".shape"), place, group);
+        const bool has_rival = IsNested(entry) && tensors.contains(std::string(key) + ".shape");
+        AddTensor(key, entry, has_rival, place, group);
       } else if (IsCollection(entry)) {
         AddCollection(key, DirectoryOf(key, place.directory), place, group);
       }
