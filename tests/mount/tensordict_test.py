@@ -75,7 +75,7 @@ class Case(ckptfs.Case):
     def assertSameTensor(self, mine, wanted):
         self.assertEqual((mine.dtype, mine.is_nested), (wanted.dtype, wanted.is_nested))
         if wanted.is_nested:
-            for one, other in zip(mine.unbind(), wanted.unbind(), strict=True):
+            for one, other in zip(mine.unbind(0), wanted.unbind(0), strict=True):
                 self.assertSameTensor(one, other)
             return
         self.assertEqual(mine.shape, wanted.shape)
@@ -264,6 +264,127 @@ class Written(Case):
                 original = Maker(seed).tensordict(is_json=True)
                 original.consolidate(path)
                 self.assertMounts(path, original)
+
+
+class Theirs(Case):
+    """What tensordict itself tests of what it saves: see tests/tensordict.md."""
+
+    def saved(self, td, **options):
+        path = self.scratch() / "td"
+        td.memmap(path, **options)
+        return path
+
+    def test_nested_tensors(self):
+        td = TensorDict({"n": torch.nested.nested_tensor([torch.rand(2, 3), torch.rand(1, 5)]),
+                         "empty": torch.nested.nested_tensor([torch.rand(0, 3), torch.rand(4, 3)])})
+        path = self.saved(td)
+        self.assertMounts(path, TensorDict.load_memmap(path))
+
+    def test_jagged_tensors_are_put_together_by_their_recipe(self):
+        values, offsets = torch.rand(9, 2), torch.tensor([0, 2, 2, 9])
+        td = TensorDict({"j": torch.nested.nested_tensor_from_jagged(values, offsets),
+                         "holes": torch.nested.nested_tensor_from_jagged(
+                             values, offsets, lengths=torch.tensor([1, 0, 4]))})
+        path = self.scratch() / "td.bin"
+        td.consolidate(path)
+        mount = self.mount(path)
+        loaded = TensorDict.load_memmap(mount.path)
+        for key in ("j", "holes"):
+            recipe = ckptfs.meta(mount / key)["_ckptfs"]["recipe"]
+            parts = {name: tensor.as_subclass(torch.Tensor)
+                     for name, tensor in loaded[key].items()}
+            mine = eval(recipe, {"torch": torch}, parts)  # noqa: S307 - it is ours.
+            for one, other in zip(mine.unbind(0), td[key].unbind(0), strict=True):
+                self.assertTrue(torch.equal(one, other))
+
+    def test_float8_which_tensordict_cannot_load(self):
+        tensor = torch.arange(6, dtype=torch.float32).view(2, 3).to(torch.float8_e4m3fn)
+        mount = self.mount(self.saved(TensorDict({"w": tensor})))
+        loaded = TensorDict.load_memmap(mount.path)["w"].view(torch.float8_e4m3fn)
+        self.assertEqual(loaded.shape, tensor.shape)
+        self.assertTrue(torch.equal(loaded.view(torch.uint8), tensor.view(torch.uint8)))
+
+    def test_robust_keys(self):
+        keys = ["a", "a/b", "../outside", "a%2Fb", "a\\b", "a b", "a:b", "<a>", "a\0", "\n", "%"]
+        td = TensorDict({key: torch.full((3,), i) for i, key in enumerate(keys)})
+        td["sub"] = td.clone()
+        path = self.saved(td)
+        self.assertMounts(path, TensorDict.load_memmap(path))
+
+    def test_legacy_keys(self):
+        td = TensorDict({"a b": torch.rand(2), "a.b": torch.rand(2), "%41": torch.rand(3)})
+        path = self.saved(td, robust_key=False)
+        self.assertTrue((path / "a b.memmap").exists())
+        self.assertMounts(path, TensorDict.load_memmap(path))
+
+    def test_classes_at_the_root(self):
+        episode = Episode(steps=torch.rand(2, 3), name="n", info=(1, "x"), batch_size=[2])
+        stack = lazy_stack([TensorDict({"a": torch.rand(3)}), TensorDict({"a": torch.rand(4)})])
+        for td in (episode, stack):
+            with self.subTest(type(td).__name__):
+                path = self.saved(td)
+                self.assertMounts(path, TensorDict.load_memmap(path))
+
+    def test_lazy_views(self):
+        with tensordict.set_lazy_legacy(True):
+            td = TensorDict({"a": torch.rand(2, 3, 4)}, [2, 3])
+            for view in (td.permute(1, 0), td.unsqueeze(0), td.view(6)):
+                with self.subTest(type(view).__name__):
+                    path = self.saved(view)
+                    mine = TensorDict.load_memmap(self.mount(path).path)
+                    self.assertIs(type(mine), type(view))
+                    self.assertEqual(mine.batch_size, view.batch_size)
+                    self.assertTrue(torch.equal(mine["a"], view["a"]))
+
+    def test_stacks_of_what_json_cannot_hold(self):
+        td = TensorDict({"s": NonTensorStack(NonTensorData((1, b"x")), NonTensorData((3, b"y")))})
+        mine = TensorDict.load_memmap(self.mount(self.saved(td)).path)
+        stack = mine._get_str("s", None)
+        self.assertEqual(stack.batch_size, torch.Size([2]))
+        self.assertEqual([item.data for item in stack.tensordicts], [[1, "78"], [3, "79"]])
+
+    def test_no_pickle_is_left_on_a_mount(self):
+        td = TensorDict({"v": NonTensorData((1, {2: b"x"}))})
+        path = self.saved(td)
+        with self.assertRaises(RuntimeError):
+            TensorDict.load_memmap(path, allow_pickle=False)
+        mount = self.mount(path)
+        mine = TensorDict.load_memmap(mount.path, allow_pickle=False)
+        self.assertEqual(mine._get_str("v", None).data, [1, {"2": "78"}])
+        self.assertEqual(ckptfs.meta(mount.path)["v"]["python_types"],
+                         {"/1": "dict[int]", "/1/2": "bytes"})
+
+    def test_a_cuda_device_is_the_cpu_on_a_mount(self):
+        path = self.saved(TensorDict({"a": torch.rand(2)}))
+        meta = json.loads((path / "meta.json").read_text())
+        meta["device"] = "cuda:0"
+        (path / "meta.json").write_text(json.dumps(meta))
+        mount = self.mount(path)
+        self.assertEqual(TensorDict.load_memmap(mount.path).device, torch.device("cpu"))
+        self.assertEqual(ckptfs.meta(mount.path)["_ckptfs"]["saved_device"], "cuda:0")
+
+    def test_a_part_is_loaded_by_its_path(self):
+        td = TensorDict({"a": {"b": {"c": torch.rand(2)}}})
+        mount = self.mount(self.saved(td))
+        self.assertTrue(torch.equal(TensorDict.load_memmap(mount / "a" / "b")["c"],
+                                    td["a", "b", "c"]))
+
+    def test_more_tensors_than_a_process_may_have_files(self):
+        path = self.scratch() / "td"
+        path.mkdir()
+        entry = {"device": "cpu", "shape": [], "dtype": "torch.int64", "is_nested": False}
+        for i in range(3000):
+            (path / f"t{i}.memmap").write_bytes(struct.pack("<q", i))
+        (path / "meta.json").write_text(json.dumps(
+            {f"t{i}": entry for i in range(3000)} |
+            {"shape": [], "device": "cpu", "_type": Hostile.TYPE}))
+        mountpoint = self.mountpoint()
+        done = ckptfs.run("sh", "-c", 'ulimit -n 2000; exec "$@"', "sh", ckptfs.CKPTFS, path,
+                          mountpoint)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.addCleanup(ckptfs.Mount(mountpoint, self.daemon_of(mountpoint), "").release)
+        loaded = TensorDict.load_memmap(mountpoint)
+        self.assertEqual([int(loaded[f"t{i}"]) for i in range(3000)], list(range(3000)))
 
 
 class Hostile(ckptfs.Case):
