@@ -59,9 +59,10 @@ const Group& GroupAt(const Group& group, std::string_view key) {
 
 std::string Text(const Tensor& tensor) { return ReadString(tensor.data); }
 
-// A tensor `t` that is `entry`, with these files beside meta.json.
+// A tensor `t` that is `entry`, with these files beside meta.json, and a sound tensor `sound`.
 Checkpoint OneTensor(const std::string& entry, Files files = {{"t.memmap", "01"}}) {
-  files["meta.json"] = Meta("\"t\":" + entry);
+  files["meta.json"] = Meta("\"t\":" + entry + ",\"sound\":" + kBytes);
+  files["sound.memmap"] = "01";
   return Read(std::move(files));
 }
 
@@ -117,10 +118,10 @@ TEST(TensorDict, FindsKeysWithSlashesInDirectoriesAsOldVersionsLeftThem) {
 }
 
 TEST(TensorDict, LooksForNothingOutside) {
-  const Checkpoint checkpoint =
-      Read({{"meta.json", Meta(R"("../t":)" + kBytes + R"(,"a/../../t":)" + kBytes)},
-            {"a/x", ""},
-            {"t.memmap", "01"}});
+  const Checkpoint checkpoint = Read({{"meta.json", Meta("\"t\":" + kBytes + R"(,"../t":)" +
+                                                         kBytes + R"(,"a/../../t":)" + kBytes)},
+                                      {"a/x", ""},
+                                      {"t.memmap", "01"}});
   EXPECT_EQ(At<Tensor>(checkpoint.root, "../t").error, "there is no file '..%2Ft.memmap'");
   EXPECT_EQ(At<Tensor>(checkpoint.root, "a/../../t").error,
             "there is no file 'a%2F..%2F..%2Ft.memmap'");
@@ -137,6 +138,11 @@ TEST(TensorDict, TellsATensorWithoutAFile) {
   EXPECT_THAT(checkpoint.warnings,
               ElementsAre("tensor 't': there is no file 't.memmap': reading it will fail"));
   EXPECT_EQ(At<Tensor>(checkpoint.root, "t").data.length, 2U);
+}
+
+TEST(TensorDict, OfWhichNoTensorCanBeReadIsRefused) {
+  EXPECT_EQ(ErrorOf({{"meta.json", Meta("\"t\":" + kBytes)}}),
+            "folder: meta.json: tensor 't': there is no file 't.memmap'");
 }
 
 TEST(TensorDict, TellsAFileThatIsTooShort) {
@@ -415,6 +421,14 @@ TEST(TensorClass, HasItsTensorsAndItsFields) {
   EXPECT_EQ(Text(At<Tensor>(GroupAt(checkpoint.root, "_tensordict"), "t")), "01");
 }
 
+TEST(TensorClass, TellsThatItsFieldsAreLost) {
+  const Checkpoint checkpoint = Read({{"meta.json", R"({"_type":"<class '__main__.Foo'>"})"},
+                                      {"other.pickle", "x"},
+                                      {"_tensordict/meta.json", Meta("")}});
+  EXPECT_THAT(checkpoint.warnings, ElementsAre(HasSubstr("other.pickle: ")));
+  EXPECT_THAT(At<ckptfs::Value>(checkpoint.root, "lost_fields").json, HasSubstr("other.pickle: "));
+}
+
 // Little-endian int64 numbers.
 std::string Numbers(const std::vector<int64_t>& numbers) {
   return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(int64_t)};
@@ -600,7 +614,8 @@ TEST(Consolidated, HasJaggedTensorsAsTheirParts) {
 
 TEST(Consolidated, TellsATensorThatIsNotWhereItShouldBe) {
   const auto warning = [](const std::string& leaf) {
-    return ReadBytes(Consolidated("0123", Level("\"t\":" + leaf))).warnings.at(0);
+    return ReadBytes(Consolidated("0123", Level(R"("sound":["torch.int8",[1],0,1,0],"t":)" + leaf)))
+        .warnings.at(0);
   };
   EXPECT_EQ(warning(R"(["torch.int8",[4],0,5,0])"),
             "tensor 't': is said to be at bytes 0 to 5, 0 of them padding, but tensors end at 4: "
@@ -617,6 +632,12 @@ TEST(Consolidated, TellsATensorThatIsNotWhereItShouldBe) {
             "tensor 't': its metadata are no list of 5 to 6 items: reading it will fail");
   EXPECT_EQ(warning(R"(["torch.int8",[4],-1,4,0])"),
             "tensor 't': its begin is no whole number: reading it will fail");
+}
+
+TEST(Consolidated, OfWhichNoTensorCanBeReadIsRefused) {
+  EXPECT_EQ(ErrorOfBytes(Consolidated("", Level(R"("t":["torch.int8",[1],0,1,0])"))),
+            "memory: metadata at byte 0: tensor 't': is said to be at bytes 0 to 1, 0 of them padding, but tensors end "
+            "at 0");
 }
 
 TEST(Consolidated, TellsALevelThatIsNone) {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "parser/format/tensordict/collection.h"
-#include "parser/format/tensordict/lost.h"
+#include "parser/format/tensordict/losses.h"
 #include "parser/format/tensordict/pickled.h"
 #include "parser/format/tensordict/value.h"
 #include "parser/json.h"

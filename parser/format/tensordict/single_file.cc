@@ -18,7 +18,7 @@
 #include "parser/format/tensordict/collection.h"
 #include "parser/format/tensordict/jagged.h"
 #include "parser/format/tensordict/leaf.h"
-#include "parser/format/tensordict/lost.h"
+#include "parser/format/tensordict/losses.h"
 #include "parser/format/tensordict/value.h"
 #include "parser/json.h"
 #include "parser/secret_hash.h"
@@ -80,6 +80,7 @@ class Reader {
 
   Checkpoint Run(json::Node root) {
     checkpoint_.root = std::move(*ReadLevel(root, "", 0));
+    losses_.Finish();
     return std::move(checkpoint_);
   }
 
@@ -119,7 +120,7 @@ class Reader {
   Content ReadBelow(json::Node level, const std::string& path, int depth) try {
     return ReadLevel(level, path + ".", depth);
   } catch (const Error& e) {
-    return LoseCollection(path, e, budget_, checkpoint_);
+    return losses_.LoseCollection(path, e);
   }
 
   void SetStack(std::string_view type, json::Node metadata, Group& group) {
@@ -199,9 +200,9 @@ class Reader {
       }
       tensor.file_offset = begin;
       tensor.is_in_file = true;
-      return tensor;
+      return losses_.Keep(std::move(tensor));
     } catch (const Error& e) {
-      return LoseTensor(path, std::move(tensor), e, budget_, checkpoint_);
+      return losses_.LoseTensor(path, std::move(tensor), e);
     }
   }
 
@@ -223,7 +224,7 @@ class Reader {
     budget_.Charge(2 * value.collection.inner.size());
     return value;
   } catch (const Error& e) {
-    return LoseCollection(path, e, budget_, checkpoint_);
+    return losses_.LoseCollection(path, e);
   }
 
   void Add(std::string_view key, Content content, Group& group) {
@@ -236,6 +237,7 @@ class Reader {
   const uint64_t length_;
   Budget& budget_;
   Checkpoint checkpoint_;
+  Losses losses_{budget_, checkpoint_};
 };
 
 std::string_view TextOf(std::span<const std::byte> bytes) {

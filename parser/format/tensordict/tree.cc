@@ -14,7 +14,7 @@
 #include "parser/format/tensordict/collection.h"
 #include "parser/format/tensordict/fields.h"
 #include "parser/format/tensordict/leaf.h"
-#include "parser/format/tensordict/lost.h"
+#include "parser/format/tensordict/losses.h"
 #include "parser/format/tensordict/pickled.h"
 #include "parser/format/tensordict/value.h"
 #include "parser/secret_hash.h"
@@ -84,6 +84,7 @@ class Reader {
     } else {
       checkpoint_.root.members.push_back({{.text = "value"}, std::move(content)});
     }
+    losses_.Finish();
     return std::move(checkpoint_);
   }
 
@@ -205,10 +206,9 @@ class Reader {
              Quoted(std::string(key) + ".shape"));
       }
       ReadLeaf(key, entry, place.directory, budget_, tensor);
-      Add(key, std::move(tensor), group);
+      Add(key, losses_.Keep(std::move(tensor)), group);
     } catch (const Error& e) {
-      Add(key, LoseTensor(PathOf(place.path, key), std::move(tensor), e, budget_, checkpoint_),
-          group);
+      Add(key, losses_.LoseTensor(PathOf(place.path, key), std::move(tensor), e), group);
     }
   }
 
@@ -230,7 +230,7 @@ class Reader {
         throw WithContext(directory->PathOf(kMetaName), e);
       }
     } catch (const Error& e) {
-      return LoseCollection(PathOf(place.path, key), e, budget_, checkpoint_);
+      return losses_.LoseCollection(PathOf(place.path, key), e);
     }
   }
 
@@ -261,7 +261,7 @@ class Reader {
                           const Place& place) {
     auto group = GroupOf(type);
     Fields fields = ReadFields(meta, place.directory, budget_);
-    if (fields.error) WarnOfFields(*fields.error, place);
+    if (fields.error) Add("lost_fields", LoseFields(*fields.error, place), *group);
     group->collection = {.text = std::move(fields.text), .is_closed = true, .inner = ""};
     if (!fields.types.empty()) group->notes.emplace_back("field_types", std::move(fields.types));
     AddCollection("_tensordict", std::move(inner), place, *group);
@@ -270,7 +270,7 @@ class Reader {
 
   Content ReadValue(json::Node meta, std::string_view type, const Place& place) {
     Data data = ReadData(meta, type, place.directory, budget_);
-    if (data.error) WarnOfFields(*data.error, place);
+    if (data.error) LoseFields(*data.error, place);
     Value& value = data.value;
     if (type != kNonTensorDataType && value.python_type.empty()) value.python_type = ClassOf(type);
     if (const auto inner = place.directory.Below("_tensordict"); inner != nullptr) {
@@ -312,13 +312,15 @@ class Reader {
     }
   }
 
-  void WarnOfFields(const Error& e, const Place& place) {
+  // What stands for the fields of the collection at `place`.
+  Content LoseFields(const Error& e, const Place& place) {
     const std::string_view path = place.path;
-    Warn(path.substr(0, path.size() - (path.empty() ? 0 : 1)), e, budget_, checkpoint_);
+    return losses_.LoseCollection(path.substr(0, path.size() - (path.empty() ? 0 : 1)), e);
   }
 
   Budget& budget_;
   Checkpoint checkpoint_;
+  Losses losses_{budget_, checkpoint_};
 };
 
 }  // namespace
