@@ -55,7 +55,8 @@ RESERVED = {"shape", "device", "_type", "_ckptfs"}
 
 def entries(directory):
     """The members of a directory's meta.json, without those about the directory itself."""
-    return {k: v for k, v in ckptfs.meta(directory).items() if k not in RESERVED}
+    return {k: v for k, v in ckptfs.meta(directory).items()
+            if k not in RESERVED and isinstance(v, dict)}
 
 
 def original(name, entry):
