@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "parser/error.h"
-#include "parser/format/zanj/members.h"
 #include "parser/format/zanj/tag.h"
 #include "parser/json.h"
 
@@ -111,7 +110,7 @@ class Writer {
     }
     out_ += '{';
     bool is_first = true;
-    for (const auto& [key, value] : MembersOf(node, budget_)) {
+    for (const auto& [key, value] : json::UniqueMembers(node, budget_)) {
       if (!tag.text.empty() && IsTagKey(key)) continue;
       if (!std::exchange(is_first, false)) out_ += ',';
       json::AppendString(out_, key);

@@ -13,7 +13,6 @@
 #include "parser/error.h"
 #include "parser/format/zanj/array.h"
 #include "parser/format/zanj/leaves.h"
-#include "parser/format/zanj/members.h"
 #include "parser/format/zanj/table.h"
 #include "parser/format/zanj/tag.h"
 #include "parser/format/zanj/text.h"
@@ -83,7 +82,7 @@ class Builder {
   void FillObject(json::Node node, const Tag& tag, const Leaves& leaves, Group& group) {
     group.python_type = tag.text;
     budget_.Charge(2 * tag.text.size());
-    for (const auto& [key, value] : MembersOf(node, budget_)) {
+    for (const auto& [key, value] : json::UniqueMembers(node, budget_)) {
       if (!tag.text.empty() && IsTagKey(key)) continue;
       AddMember({std::string(key)}, value, leaves, group);
     }

@@ -20,7 +20,6 @@
 
 #include "parser/error.h"
 #include "parser/format/zanj/externals.h"
-#include "parser/format/zanj/members.h"
 #include "parser/format/zanj/text.h"
 #include "parser/format/zanj/tree.h"
 #include "parser/json.h"
@@ -41,7 +40,7 @@ bool IsCode(std::string_view key) {
 // What the writer was told, without its code.
 std::string ConfigurationOf(json::Node configuration, Externals& externals) {
   std::string text = "{";
-  for (const auto& [key, value] : MembersOf(configuration, externals.budget())) {
+  for (const auto& [key, value] : json::UniqueMembers(configuration, externals.budget())) {
     if (IsCode(key)) continue;
     if (text.size() > 1) text += ',';
     json::AppendString(text, key);
