@@ -636,7 +636,8 @@ TEST(Consolidated, TellsATensorThatIsNotWhereItShouldBe) {
 
 TEST(Consolidated, OfWhichNoTensorCanBeReadIsRefused) {
   EXPECT_EQ(ErrorOfBytes(Consolidated("", Level(R"("t":["torch.int8",[1],0,1,0])"))),
-            "memory: metadata at byte 0: tensor 't': is said to be at bytes 0 to 1, 0 of them padding, but tensors end "
+            "memory: metadata at byte 0: tensor 't': is said to be at bytes 0 to 1, 0 of them "
+            "padding, but tensors end "
             "at 0");
 }
 
