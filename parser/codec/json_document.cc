@@ -12,6 +12,7 @@
 #include <limits>
 #include <unordered_map>
 
+#include "parser/json.h"
 #include "parser/secret_hash.h"
 
 namespace ckptfs::json {
@@ -139,6 +140,41 @@ std::pmr::vector<Members::Member> UniqueMembers(Node object, Budget& budget) {
     }
   }
   return found;
+}
+
+std::string_view AppendLeaf(std::string& out, Node leaf) {
+  using Kind = Node::Kind;
+  switch (leaf.kind()) {
+    case Kind::kNull:
+      out += "null";
+      return {};
+    case Kind::kFalse:
+      out += "false";
+      return {};
+    case Kind::kTrue:
+      out += "true";
+      return {};
+    case Kind::kWhole:
+      out += std::to_string(leaf.whole());
+      return {};
+    case Kind::kNegative:
+      out += std::to_string(leaf.negative());
+      return {};
+    case Kind::kBig:
+      AppendString(out, leaf.text());
+      return "int";
+    case Kind::kDouble:
+      AppendDouble(out, leaf.number());
+      return std::isfinite(leaf.number()) ? std::string_view() : "float";
+    case Kind::kText:
+      AppendString(out, leaf.text());
+      return {};
+    case Kind::kList:
+    case Kind::kObject:
+      break;
+  }
+  assert(false);
+  return {};
 }
 
 Document Document::Of(const Extent& extent, Budget& budget) {

@@ -103,6 +103,11 @@ class Members {
 // with the value of the last one. Throws Error(EFBIG).
 std::pmr::vector<Members::Member> UniqueMembers(Node object, Budget& budget);
 
+// Appends a value that has no others in it as strict JSON: NaN, infinities and integers beyond 64
+// bits as texts. Returns the type in Python of what is a text for that reason, "int" or "float";
+// else nothing.
+std::string_view AppendLeaf(std::string& out, Node leaf);
+
 // Keeps what it is told of. Its memory is the budget's.
 class Document final : public Visitor {
  public:

@@ -25,8 +25,8 @@ struct Member {
   uint32_t crc = 0;              // Of the decoded bytes; 0 if the writer recorded none.
   Method method = Method::kStored;
 
-  // Damage that concerns this member alone (encrypted, unknown method, impossible size, broken local header): its
-  // bytes must not be read, for the reason this says. Empty if all is well.
+  // Damage that concerns this member alone (encrypted, unknown method, impossible size, broken
+  // local header): its bytes must not be read, for the reason this says. Empty if all is well.
   std::string_view error;
 };
 

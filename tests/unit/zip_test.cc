@@ -117,8 +117,9 @@ TEST(Zip, GoesOnWorkingWhenMoved) {
   const Directory moved = std::move(directory);
   ASSERT_NE(moved.Find("m/a"), nullptr);
   EXPECT_EQ(moved.Find("m/a")->name, "m/a");
-  EXPECT_EQ(moved.Find("m/a")->error,
-            "is compressed by method 93, but we read 0 (stored), 8 (deflated), 12 (bzip2) and 14 (LZMA)");
+  EXPECT_EQ(
+      moved.Find("m/a")->error,
+      "is compressed by method 93, but we read 0 (stored), 8 (deflated), 12 (bzip2) and 14 (LZMA)");
 }
 
 TEST(Zip, ReadsMembersInAnyOrderAndKeepsThatOfTheDirectory) {
@@ -299,8 +300,9 @@ TEST(Zip, LosesOneMemberIfThatIsAPatch) {
 }
 
 TEST(Zip, LosesOneMemberIfItsMethodIsUnknown) {
-  EXPECT_EQ(ErrorOfMember({.method = 95}),
-            "is compressed by method 95, but we read 0 (stored), 8 (deflated), 12 (bzip2) and 14 (LZMA)");
+  EXPECT_EQ(
+      ErrorOfMember({.method = 95}),
+      "is compressed by method 95, but we read 0 (stored), 8 (deflated), 12 (bzip2) and 14 (LZMA)");
 }
 
 TEST(Zip, LosesOneMemberIfItsLocalHeaderIsBroken) {

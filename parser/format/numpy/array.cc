@@ -12,16 +12,6 @@
 namespace ckptfs::numpy {
 namespace {
 
-uint64_t CountOf(const std::vector<uint64_t>& shape) {
-  uint64_t product = 1;
-  for (const uint64_t size : shape) {
-    if (__builtin_mul_overflow(product, size, &product)) {
-      Fail(EOVERFLOW, "its shape has more than 2^64 elements");
-    }
-  }
-  return product;
-}
-
 // The steps between neighbours, in elements.
 std::vector<uint64_t> StridesOf(const std::vector<uint64_t>& shape, bool is_fortran) {
   std::vector<uint64_t> stride(shape.size(), 1);
@@ -58,6 +48,16 @@ View ViewOf(const Layout& layout) {
 }
 
 }  // namespace
+
+uint64_t CountOf(const std::vector<uint64_t>& shape) {
+  uint64_t product = 1;
+  for (const uint64_t size : shape) {
+    if (__builtin_mul_overflow(product, size, &product)) {
+      Fail(EOVERFLOW, "its shape has more than 2^64 elements");
+    }
+  }
+  return product;
+}
 
 void SetType(const Layout& layout, Tensor& tensor) {
   const npy::Type& type = layout.type;

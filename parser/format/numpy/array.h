@@ -23,6 +23,9 @@ struct Layout {
   bool is_fortran = false;
 };
 
+// How many elements an array has. Throws Error(EOVERFLOW).
+uint64_t CountOf(const std::vector<uint64_t>& shape);
+
 // Fills in what the tensor is, and the length of its data. Throws Error: ENOTSUP if the elements
 // have no bytes or if they and the shape together have more dimensions than a tensor can,
 // EOVERFLOW.

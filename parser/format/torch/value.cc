@@ -20,6 +20,7 @@
 #include "parser/format/torch/tensor.h"
 #include "parser/format/torch/vocabulary.h"
 #include "parser/json.h"
+#include "parser/python_types.h"
 
 namespace ckptfs::torch {
 namespace {
@@ -33,14 +34,14 @@ using Values = std::span<const pickle::Value>;
 // JSON tells it.
 class Writer {
  public:
-  explicit Writer(Budget& budget) : budget_(budget) {}
+  explicit Writer(Budget& budget) : budget_(budget), types_(budget) {}
 
   std::string Write(const pickle::Value& wrapped);
 
   std::string TakeText() { return std::move(out_); }
 
-  // The types of what is inside, as an object in JSON; empty if there are none.
-  std::string TypesInside() const { return types_.empty() ? "" : fmt::format("{{{}}}", types_); }
+  // The types of what is inside.
+  PythonTypes& types() { return types_; }
 
  private:
   std::string WriteContainer(const pickle::Value& value);
@@ -53,8 +54,7 @@ class Writer {
 
   Budget& budget_;
   std::string out_;
-  std::string types_;    // "pointer":"type", ...
-  std::string pointer_;  // To what is being written.
+  PythonTypes types_;
   std::vector<const pickle::Node*> ancestors_;
   std::unordered_set<const pickle::Node*> is_ancestor_;
 };
@@ -127,26 +127,8 @@ std::string Writer::WriteContainer(const pickle::Value& value) {
 }
 
 void Writer::WriteChild(std::string_view step, const pickle::Value& value) {
-  const size_t length = pointer_.size();
-  pointer_ += '/';
-  for (const char c : step) {
-    if (c == '~') {
-      pointer_ += "~0";
-    } else if (c == '/') {
-      pointer_ += "~1";
-    } else {
-      pointer_ += c;
-    }
-  }
-  const std::string type = Write(value);
-  if (!type.empty()) {
-    budget_.Charge(2 * (pointer_.size() + type.size()));
-    if (!types_.empty()) types_ += ',';
-    json::AppendString(types_, pointer_);
-    types_ += ':';
-    json::AppendString(types_, type);
-  }
-  pointer_.resize(length);
+  const auto inside = types_.Enter(step);
+  types_.Tell(Write(value));
 }
 
 void Writer::WriteItems(const Meaning& meaning, Child::Role role) {
@@ -165,14 +147,12 @@ void Writer::WritePairs(const Meaning& meaning) {
   size_t index = 0;
   for (const Child& child : meaning.children) {
     if (child.role == Child::Role::kAttribute) continue;
-    const size_t length = pointer_.size();
-    pointer_ += fmt::format("/{}", index);
+    const auto inside = types_.Enter(std::to_string(index));
     out_ += index++ > 0 ? ",[" : "[";
     WriteChild("0", child.key);
     out_ += ',';
     WriteChild("1", child.value);
     out_ += ']';
-    pointer_.resize(length);
   }
   out_ += ']';
 }
@@ -200,24 +180,20 @@ std::string Writer::WriteObject(const Meaning& meaning) {
   budget_.Charge(2 * (kCostOfNames + meaning.type.size()));
   out_ += "{\"class\":";
   json::AppendString(out_, meaning.type);
-  const size_t length = pointer_.size();
   if (has(Child::Role::kItem)) {
     out_ += ",\"items\":";
-    pointer_ += "/items";
+    const auto inside = types_.Enter("items");
     WriteItems(meaning, Child::Role::kItem);
-    pointer_.resize(length);
   }
   if (has(Child::Role::kPair)) {
     out_ += ",\"pairs\":";
-    pointer_ += "/pairs";
+    const auto inside = types_.Enter("pairs");
     WritePairs(meaning);
-    pointer_.resize(length);
   }
   if (has(Child::Role::kAttribute)) {
     out_ += ",\"state\":";
-    pointer_ += "/state";
+    const auto inside = types_.Enter("state");
     WriteAttributes(meaning, Child::Role::kAttribute);
-    pointer_.resize(length);
   }
   out_ += '}';
   return "object";
@@ -260,9 +236,7 @@ ckptfs::Value ValueOf(const pickle::Value& value, Budget& budget) {
   ckptfs::Value result;
   result.python_type = writer.Write(value);
   budget.Charge(2 * result.python_type.size());
-  if (std::string types = writer.TypesInside(); !types.empty()) {
-    result.notes.emplace_back("python_types", std::move(types));
-  }
+  writer.types().AddTo(result);
   result.json = writer.TakeText();
   return result;
 }

@@ -100,19 +100,9 @@ Record RecordOf(std::string bytes) {
           .error = ""};
 }
 
-uint64_t CountOf(const std::vector<uint64_t>& shape) {
-  uint64_t product = 1;
-  for (const uint64_t size : shape) {
-    if (__builtin_mul_overflow(product, size, &product)) {
-      Fail(EOVERFLOW, "its shape has more than 2^64 elements");
-    }
-  }
-  return product;
-}
-
 // Bytes whose type we do not know: as large as they have room for.
 npy::Type UnknownType(std::string_view name, size_t size, const std::vector<uint64_t>& shape) {
-  const uint64_t count = std::max<uint64_t>(CountOf(shape), 1);
+  const uint64_t count = std::max<uint64_t>(numpy::CountOf(shape), 1);
   if (size % count != 0) {
     Fail(EBADMSG, "has {} bytes, which are no whole number for its {} elements", size, count);
   }

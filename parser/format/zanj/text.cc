@@ -1,7 +1,5 @@
 #include "parser/format/zanj/text.h"
 
-#include <fmt/format.h>
-
 #include <cerrno>
 #include <cmath>
 #include <string_view>
@@ -10,6 +8,7 @@
 #include "parser/error.h"
 #include "parser/format/zanj/tag.h"
 #include "parser/json.h"
+#include "parser/python_types.h"
 
 namespace ckptfs::zanj {
 namespace {
@@ -36,7 +35,8 @@ std::string_view ClassOf(json::Node description) {
 // Each Write appends a value and returns its type, which is empty if JSON tells it.
 class Writer {
  public:
-  explicit Writer(Externals& externals) : externals_(externals), budget_(externals.budget()) {}
+  explicit Writer(Externals& externals)
+      : externals_(externals), budget_(externals.budget()), types_(externals.budget()) {}
 
   std::string Write(json::Node node) {
     const size_t begin = out_.size();
@@ -48,46 +48,14 @@ class Writer {
 
   std::string TakeText() { return std::move(out_); }
 
-  // The types of what is inside, as an object in JSON; empty if there are none.
-  std::string TypesInside() const { return types_.empty() ? "" : fmt::format("{{{}}}", types_); }
+  // The types of what is inside.
+  PythonTypes& types() { return types_; }
 
  private:
   std::string WriteAny(json::Node node) {
-    switch (node.kind()) {
-      case Kind::kNull:
-        out_ += "null";
-        return "";
-      case Kind::kFalse:
-        out_ += "false";
-        return "";
-      case Kind::kTrue:
-        out_ += "true";
-        return "";
-      case Kind::kWhole:
-        return WriteWhole(node.whole());
-      case Kind::kNegative:
-        out_ += std::to_string(node.negative());
-        return "";
-      case Kind::kBig:
-        json::AppendString(out_, node.text());
-        return "int";
-      case Kind::kDouble:
-        json::AppendDouble(out_, node.number());
-        return std::isfinite(node.number()) ? "" : "float";
-      case Kind::kText:
-        json::AppendString(out_, node.text());
-        return "";
-      case Kind::kList:
-        WriteList(node);
-        return "";
-      case Kind::kObject:
-        return WriteObject(node);
-    }
-    return "";
-  }
-
-  std::string WriteWhole(uint64_t number) {
-    out_ += std::to_string(number);
+    if (node.is_object()) return WriteObject(node);
+    if (!node.is_list()) return std::string(json::AppendLeaf(out_, node));
+    WriteList(node);
     return "";
   }
 
@@ -133,25 +101,8 @@ class Writer {
   }
 
   void WriteChild(std::string_view step, json::Node value) {
-    const size_t length = pointer_.size();
-    pointer_ += '/';
-    for (const char c : step) {
-      if (c == '~') {
-        pointer_ += "~0";
-      } else if (c == '/') {
-        pointer_ += "~1";
-      } else {
-        pointer_ += c;
-      }
-    }
-    if (const std::string type = Write(value); !type.empty()) {
-      budget_.Charge(kCopies * (pointer_.size() + type.size()));
-      if (!types_.empty()) types_ += ',';
-      json::AppendString(types_, pointer_);
-      types_ += ':';
-      json::AppendString(types_, type);
-    }
-    pointer_.resize(length);
+    const auto inside = types_.Enter(step);
+    types_.Tell(Write(value));
   }
 
   // Lists outside may lie in one another.
@@ -165,8 +116,7 @@ class Writer {
   Budget& budget_;
   size_t depth_ = 0;
   std::string out_;
-  std::string types_;    // "pointer":"type", ...
-  std::string pointer_;  // To what is being written.
+  PythonTypes types_;
 };
 
 void AppendPythonDouble(std::string& out, double number) {
@@ -186,38 +136,18 @@ Value ValueOf(json::Node node, Externals& externals) {
   Value value;
   value.python_type = writer.Write(node);
   externals.budget().Charge(kCopies * value.python_type.size());
-  if (std::string types = writer.TypesInside(); !types.empty()) {
-    value.notes.emplace_back("python_types", std::move(types));
-  }
+  writer.types().AddTo(value);
   value.json = writer.TakeText();
   return value;
 }
 
 void AppendRow(std::string& out, json::Node node) {
   switch (node.kind()) {
-    case Kind::kNull:
-      out += "null";
-      return;
-    case Kind::kFalse:
-      out += "false";
-      return;
-    case Kind::kTrue:
-      out += "true";
-      return;
-    case Kind::kWhole:
-      out += std::to_string(node.whole());
-      return;
-    case Kind::kNegative:
-      out += std::to_string(node.negative());
-      return;
     case Kind::kBig:
       out += node.text();
       return;
     case Kind::kDouble:
       AppendPythonDouble(out, node.number());
-      return;
-    case Kind::kText:
-      json::AppendString(out, node.text());
       return;
     case Kind::kList: {
       out += '[';
@@ -241,6 +171,8 @@ void AppendRow(std::string& out, json::Node node) {
       out += '}';
       return;
     }
+    default:
+      json::AppendLeaf(out, node);
   }
 }
 
