@@ -70,7 +70,7 @@ TEST(TensorDict, HasTensorsInFilesOfTheirNames) {
   const Checkpoint checkpoint = OneTensor(kBytes);
   EXPECT_EQ(checkpoint.format, "tensordict");
   EXPECT_THAT(checkpoint.warnings, IsEmpty());
-  const Tensor& tensor = At<Tensor>(checkpoint.root, "t");
+  const auto& tensor = At<Tensor>(checkpoint.root, "t");
   EXPECT_EQ(Text(tensor), "01");
   EXPECT_EQ(tensor.member, "t.memmap");
   EXPECT_EQ(checkpoint.root.collection.text, "");
@@ -153,7 +153,7 @@ TEST(TensorDict, TellsAFileThatIsTooShort) {
 
 TEST(TensorDict, TakesTheFirstBytesOfAFileThatIsTooLong) {
   const Checkpoint checkpoint = OneTensor(kBytes, {{"t.memmap", "0123"}});
-  const Tensor& tensor = At<Tensor>(checkpoint.root, "t");
+  const auto& tensor = At<Tensor>(checkpoint.root, "t");
   EXPECT_EQ(Text(tensor), "01");
   EXPECT_THAT(tensor.notes, ElementsAre(Pair("file_bytes", "4")));
 }
@@ -169,7 +169,7 @@ TEST(TensorDict, TellsAShapeThatNoTensorHas) {
 
 TEST(TensorDict, ShowsATypeThatNobodyKnowsAsBytes) {
   const Checkpoint checkpoint = OneTensor(R"({"shape":[2],"dtype":"torch.int4"})");
-  const Tensor& tensor = At<Tensor>(checkpoint.root, "t");
+  const auto& tensor = At<Tensor>(checkpoint.root, "t");
   EXPECT_EQ(tensor.foreign_dtype, "torch.int4");
   EXPECT_EQ(Text(tensor), "01");
   EXPECT_THAT(tensor.notes,
@@ -238,7 +238,7 @@ TEST(TensorDict, LiesInAnother) {
   const Checkpoint checkpoint = Read({{"meta.json", Meta(R"("a":{"type":"TensorDict"})")},
                                       {"a/meta.json", Meta("\"t\":" + kBytes)},
                                       {"a/t.memmap", "01"}});
-  const Tensor& tensor = At<Tensor>(GroupAt(checkpoint.root, "a"), "t");
+  const auto& tensor = At<Tensor>(GroupAt(checkpoint.root, "a"), "t");
   EXPECT_EQ(Text(tensor), "01");
   EXPECT_EQ(tensor.member, "a/t.memmap");
 }
@@ -294,9 +294,9 @@ TEST(TensorDict, IsReadWithTheJsonOfPython) {
 }
 
 // A value `v` with this meta.json, and files beside it.
-const ckptfs::Value ValueOf(const std::string& meta, Files files = {}) {
+ckptfs::Value ValueOf(const std::string& meta, const Files& files = {}) {
   Files all = {{"meta.json", Meta(R"("v":{"type":"NonTensorData"})")}, {"v/meta.json", meta}};
-  for (auto& [name, bytes] : files) all["v/" + name] = std::move(bytes);
+  for (const auto& [name, bytes] : files) all["v/" + name] = bytes;
   return At<ckptfs::Value>(Read(std::move(all)).root, "v");
 }
 
@@ -439,7 +439,7 @@ const std::string kNested = R"({"shape":[2,2],"dtype":"torch.uint8","is_nested":
 TEST(Nested, HasTheElementsOfAllTensorsInIt) {
   const Checkpoint checkpoint =
       OneTensor(kNested, {{"t.memmap", "0123456"}, {"t.shape.memmap", Numbers({1, 3, 2, 2})}});
-  const Tensor& tensor = At<Tensor>(checkpoint.root, "t");
+  const auto& tensor = At<Tensor>(checkpoint.root, "t");
   EXPECT_EQ(Text(tensor), "0123456");
   ASSERT_NE(tensor.sizes, nullptr);
   EXPECT_EQ(tensor.sizes->shape, (std::vector<uint64_t>{2, 2}));
