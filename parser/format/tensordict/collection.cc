@@ -53,6 +53,11 @@ CollectionKind KindOf(std::string_view type) {
   return IsLoadedAsTensorDict(type) ? CollectionKind::kTensorDict : CollectionKind::kTensorClass;
 }
 
+std::string_view TextAt(json::Node object, std::string_view key) {
+  const auto member = object.Find(key);
+  return member && member->is_text() ? member->text() : std::string_view();
+}
+
 std::string_view ClassOf(std::string_view type) {
   if (!type.starts_with(kBefore) || !type.ends_with(kBehind)) return {};
   if (type.size() <= kBefore.size() + kBehind.size()) return {};

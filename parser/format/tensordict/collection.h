@@ -43,6 +43,9 @@ struct Head {
   std::string names;       // Of the dimensions, a list in JSON; empty if they have none.
 };
 
+// The member `key` of an object if that is a text, else an empty one.
+std::string_view TextAt(json::Node object, std::string_view key);
+
 // Returns the sizes that a shape has. Throws Error(EBADMSG) that calls it `what`.
 std::vector<uint64_t> SizesOf(json::Node list, std::string_view what);
 

@@ -29,11 +29,6 @@ namespace {
 constexpr uint64_t kMostMetadata = 1 << 27;  // Bytes.
 constexpr size_t kLengthSize = sizeof(uint64_t);
 
-std::string_view TextAt(json::Node object, std::string_view key) {
-  const auto member = object.Find(key);
-  return member && member->is_text() ? member->text() : std::string_view();
-}
-
 // The member `key` of a level, which must be an object.
 json::Node ObjectAt(json::Node level, std::string_view key) {
   const auto member = level.Find(key);

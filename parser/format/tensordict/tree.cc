@@ -32,11 +32,6 @@ struct Place {
   int depth = 0;
 };
 
-std::string_view TextAt(json::Node object, std::string_view key) {
-  const auto member = object.Find(key);
-  return member && member->is_text() ? member->text() : std::string_view();
-}
-
 json::Document ReadMeta(const Directory& directory, Budget& budget) {
   const std::optional<Record> record = directory.Open(kMetaName);
   if (!record) Fail(EBADMSG, "there is no such file");
