@@ -13,6 +13,12 @@
 
 namespace ckptfs {
 
+// Bytes of a source.
+struct ByteRange {
+  uint64_t offset = 0;
+  uint64_t length = 0;
+};
+
 // A fixed-length sequence of bytes that can be read at any offset: a local file, an object in S3,
 // the decompressed contents of a zip member, the elements of a transposed tensor. Sources stack: a
 // cache or a decoder is a source that reads from another one.
@@ -51,6 +57,18 @@ class ByteSource {
 
   // Whether the bytes are zeros that take no room anywhere.
   virtual bool is_hole() const { return false; }
+
+  // Whether a read may cost a round trip over a network, however few bytes it is for.
+  virtual bool is_remote() const { return false; }
+
+  // Says that `range`, which lies within the source, is one file of the mount: who reads its
+  // beginning in order is likely to read it to its end. To be called once for each, before the
+  // mount. Costs nothing where reading ahead is not ours to do.
+  virtual void ExpectFile(ByteRange /*range*/) const {}
+
+  // Says that all of `ranges`, which lie within the source, will be read soon, so that they can be
+  // fetched side by side. Returns at once; failures show when they are read.
+  virtual void ReadSoon(std::span<const ByteRange> /*ranges*/) const {}
 };
 
 // Sources are immutable, so they are shared freely.

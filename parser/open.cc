@@ -25,8 +25,10 @@ const Scheme& SchemeOf(std::string_view uri) {
   const std::string_view name = given.empty() ? "file" : given;
   std::string known;
   for (const Scheme* scheme : Schemes()) {
-    if (scheme->name == name) return *scheme;
-    known += fmt::format("{}{}", known.empty() ? "" : ", ", scheme->name);
+    if (std::ranges::count(scheme->names, name) != 0) return *scheme;
+    for (const std::string_view other : scheme->names) {
+      known += fmt::format("{}{}", known.empty() ? "" : ", ", other);
+    }
   }
   Fail(ENOTSUP, "we do not know the scheme {}, but {} (a file of that name is ./{})", Quoted(name),
        known, Redacted(uri));
@@ -62,8 +64,8 @@ std::string Redacted(std::string_view uri) {
   return fmt::format("{}{}{}", scheme, kAfterScheme, rest);
 }
 
-Source OpenSource(const std::string& uri) try {
-  return SchemeOf(uri).open(uri);
+Source OpenSource(const std::string& uri, const SourceOptions& options) try {
+  return SchemeOf(uri).open(uri, options);
 } catch (const Error& e) {
   throw WithContext(Redacted(uri), e);
 }

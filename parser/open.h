@@ -7,12 +7,13 @@
 
 #include "parser/detect.h"  // IWYU pragma: export
 #include "parser/folder.h"
+#include "parser/source_options.h"
 
 namespace ckptfs {
 
 // Opens what `uri` names; without a scheme and "://" at its beginning it is a local path.
 // Throws Error; the message starts with the URI, redacted.
-Source OpenSource(const std::string& uri);
+Source OpenSource(const std::string& uri, const SourceOptions& options = {});
 
 // Returns the scheme of `uri`, or nothing if it is a path.
 std::string_view SchemeNameOf(std::string_view uri);

@@ -236,7 +236,7 @@ FolderPtr FolderAt(const std::string& path) {
   return std::make_shared<LocalFolder>(path, std::make_shared<const Root>(std::move(fd)));
 }
 
-Source Open(const std::string& uri) {
+Source Open(const std::string& uri, const SourceOptions& /*options*/) {
   constexpr std::string_view kPrefix = "file://";
   const std::string path = uri.starts_with(kPrefix) ? uri.substr(kPrefix.size()) : uri;
   Fd fd = OpenForReading(AT_FDCWD, path);
@@ -250,8 +250,10 @@ Source Open(const std::string& uri) {
           .file_name = parts.filename().string()};
 }
 
+constexpr std::string_view kNames[] = {"file"};
+
 }  // namespace
 
-extern const Scheme file_scheme{.name = "file", .open = Open};
+extern const Scheme file_scheme{.names = kNames, .open = Open};
 
 }  // namespace ckptfs
