@@ -32,6 +32,9 @@ class Access {
   // What besides the ETag pins the version, from the first answer: of S3 the id of a version, which
   // Prepare asks for from then on. Empty if there is no such thing.
   virtual std::string Pin(const Response& /*response*/) { return {}; }
+
+  // Says that a request has brought what it was for: what Recover is asked next begins a new row.
+  virtual void Succeeded() {}
 };
 
 // Opens the object that `access` leads to; `name` is what messages call it. One request, which

@@ -1,0 +1,177 @@
+#include "parser/source/http/object.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cassert>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "parser/error.h"
+#include "parser/source/http/attempts.h"
+#include "parser/source/http/fields.h"
+#include "parser/source/http/opening.h"
+#include "parser/source/http/version.h"
+
+namespace ckptfs::http {
+namespace {
+
+void Deliver(std::span<const std::byte> bytes, Delivery& delivery) {
+  while (!bytes.empty()) {
+    const std::span<std::byte> room = delivery.room();
+    assert(!room.empty());
+    const size_t count = std::min(room.size(), bytes.size());
+    std::memcpy(room.data(), bytes.data(), count);
+    delivery.Arrived(count);
+    bytes = bytes.subspan(count);
+  }
+}
+
+// Passes on the bytes of a part of one version, after a look at the headers.
+class PartReceiver final : public Receiver {
+ public:
+  // All of these must outlive this; `done` counts the bytes that have arrived.
+  PartReceiver(const Version& version, ByteRange part, Delivery& delivery, Attempts& attempts,
+               uint64_t& done)
+      : version_(version), part_(part), delivery_(delivery), attempts_(attempts), done_(done) {}
+
+  // Answers that bring no bytes of the object, and may ask for something, are not looked at here.
+  bool Begin(const Response& response) override {
+    if (response.status != 200 && response.status != 206) return false;
+    RequirePart(response, part_, version_);
+    return true;
+  }
+
+  void Take(std::span<const std::byte> bytes) override {
+    if (bytes.size() > part_.length - received_) {
+      throw Fault(EIO, fmt::format("the server sends more than {} bytes", part_.length));
+    }
+    Deliver(bytes, delivery_);
+    received_ += bytes.size();
+    done_ += bytes.size();
+    attempts_.Received(done_);
+  }
+
+  // Throws Fault if something is missing.
+  void End() const {
+    if (received_ == part_.length) return;
+    throw Fault(EIO,
+                fmt::format("the server sends {} bytes instead of {}", received_, part_.length));
+  }
+
+ private:
+  const Version& version_;
+  const ByteRange part_;
+  Delivery& delivery_;
+  Attempts& attempts_;
+  uint64_t& done_;
+  uint64_t received_ = 0;
+};
+
+// Returns "https://host:port", all that a message may show of any URL.
+std::string OriginOf(std::string_view url) {
+  const size_t host = url.find("://");
+  return std::string(host == std::string_view::npos ? url.substr(0, 0)
+                                                    : url.substr(0, url.find('/', host + 3)));
+}
+
+class Object final : public RemoteObject {
+ public:
+  Object(std::string name, std::shared_ptr<Client> client, std::shared_ptr<Access> access,
+         const SourceOptions& options)
+      : name_(std::move(name)),
+        client_(std::move(client)),
+        access_(std::move(access)),
+        options_(options),
+        opened_(Open(name_, *client_, *access_, options_)) {}
+
+  std::string name() const override { return name_; }
+  uint64_t size() const override { return opened_.version.size; }
+  std::string identity() const override { return opened_.identity; }
+  std::span<const std::byte> head() const override { return opened_.head; }
+
+  timespec modified() const override {
+    return {.tv_sec = ParseDate(opened_.version.last_modified).value_or(0), .tv_nsec = 0};
+  }
+
+  void Fetch(uint64_t offset, uint64_t length, Delivery& delivery,
+             const std::stop_token& stop) const override {
+    assert(offset <= size() && length <= size() - offset);
+    const std::span<const std::byte> head = opened_.head;
+    if (length == 0) return;
+    if (opened_.all) return opened_.all->Deliver(offset, length, delivery);
+    if (offset < head.size() && length <= head.size() - offset) {
+      return Deliver(head.subspan(offset, length), delivery);
+    }
+    try {
+      FetchPart({.offset = offset, .length = length}, delivery, stop);
+    } catch (const Error& e) {
+      if (e.code() == ESTALE) has_changed_ = true;
+      throw;
+    }
+  }
+
+ private:
+  void FetchPart(ByteRange range, Delivery& delivery, const std::stop_token& stop) const {
+    Attempts attempts(options_, Attempts::Phase::kReading, name_, NameOf(range));
+    uint64_t done = 0;
+    const auto attempt = [&] {
+      if (has_changed_) FailChanged();
+      const ByteRange rest{.offset = range.offset + done, .length = range.length - done};
+      std::vector headers = {RangeHeader(rest)};
+      if (std::string condition = opened_.version.Condition(); !condition.empty()) {
+        headers.push_back(std::move(condition));
+      }
+      Request request = access_->Prepare(headers);
+      attempts.Limit(request, rest.length);
+      PartReceiver receiver(opened_.version, rest, delivery, attempts, done);
+      const Response response = client_->Perform(request, &receiver, stop);
+      if (response.status == 200 || response.status == 206) {
+        receiver.End();
+        access_->Succeeded();
+        return true;
+      }
+      RequireNoFault(response);
+      if (response.status == 412 || response.status == 416) FailChanged();
+      if (access_->Recover(request, response)) return false;
+      Fail(EIO, "the server answers with status {}", response.status);
+    };
+    attempts.Run(attempt, stop);
+  }
+
+  const std::string name_;
+  const std::shared_ptr<Client> client_;
+  const std::shared_ptr<Access> access_;
+  const SourceOptions options_;
+  const Opened opened_;
+  mutable std::atomic<bool> has_changed_ = false;
+};
+
+}  // namespace
+
+RemoteObjectPtr OpenObject(std::string name, std::shared_ptr<Client> client,
+                           std::shared_ptr<Access> access, const SourceOptions& options) {
+  return std::make_shared<Object>(std::move(name), std::move(client), std::move(access), options);
+}
+
+Response Call(Client& client, const std::function<Request()>& prepare,
+              const SourceOptions& options) {
+  Request request = prepare();
+  Response response;
+  bool is_first = true;
+  Attempts attempts(options, Attempts::Phase::kOpening, OriginOf(request.url), "");
+  const std::stop_token never;
+  const auto attempt = [&] {
+    if (!std::exchange(is_first, false)) request = prepare();
+    attempts.Limit(request, 1 << 20);
+    response = client.Perform(request, nullptr, never);
+    RequireNoFault(response);
+    return true;
+  };
+  attempts.Run(attempt, never);
+  return response;
+}
+
+}  // namespace ckptfs::http

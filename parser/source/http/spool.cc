@@ -1,0 +1,52 @@
+#include "parser/source/http/spool.h"
+
+#include <sys/statvfs.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+
+#include "parser/error.h"
+#include "parser/temporary_file.h"
+
+namespace ckptfs::http {
+
+Spool::Spool(std::optional<uint64_t> expected) : file_(MakeTemporaryFile()) {
+  if (file_.number() < 0) FailErrno("cannot make a temporary file in $TMPDIR or /var/tmp");
+  struct statvfs disk = {};
+  if (!expected || ::fstatvfs(file_.number(), &disk) != 0) return;
+  const uint64_t free = uint64_t{disk.f_bavail} * disk.f_frsize;
+  if (*expected > free) {
+    Fail(ENOSPC, "the download needs {} bytes in $TMPDIR or /var/tmp, but only {} are free there",
+         *expected, free);
+  }
+}
+
+void Spool::Append(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n =
+        ::pwrite(file_.number(), bytes.data(), bytes.size(), static_cast<off_t>(size_));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) FailErrno("cannot write byte {} of the download in $TMPDIR or /var/tmp", size_);
+    bytes = bytes.subspan(static_cast<size_t>(n));
+    size_ += static_cast<uint64_t>(n);
+  }
+}
+
+void Spool::Deliver(uint64_t offset, uint64_t length, Delivery& delivery) const {
+  while (length > 0) {
+    const std::span<std::byte> all = delivery.room();
+    const std::span<std::byte> room = all.first(std::min<uint64_t>(all.size(), length));
+    const ssize_t n = ::pread(file_.number(), room.data(), room.size(), static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) FailErrno("cannot read the download at byte {}", offset);
+    if (n == 0) Fail(EIO, "the download ends at byte {}", offset);
+    delivery.Arrived(static_cast<size_t>(n));
+    offset += static_cast<uint64_t>(n);
+    length -= static_cast<uint64_t>(n);
+  }
+}
+
+}  // namespace ckptfs::http

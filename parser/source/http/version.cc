@@ -1,0 +1,71 @@
+#include "parser/source/http/version.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <string_view>
+
+#include "parser/error.h"
+#include "parser/source/http/attempts.h"
+#include "parser/source/http/fields.h"
+
+namespace ckptfs::http {
+namespace {
+
+// An answer without a tag cannot be told from one of another version.
+bool IsOf(const Version& version, const Response& response) {
+  if (response.Find("etag") != version.tag) return false;
+  return IsStrongTag(version.tag) || response.Find("last-modified") == version.last_modified;
+}
+
+}  // namespace
+
+std::string Version::Condition() const {
+  // Weak tags never match there: those are compared when the answer comes.
+  if (IsStrongTag(tag)) return "If-Match: " + tag;
+  if (!last_modified.empty()) return "If-Unmodified-Since: " + last_modified;
+  return {};
+}
+
+Version VersionOf(const Response& response, uint64_t size) {
+  return {.size = size,
+          .tag = std::string(response.Find("etag")),
+          .last_modified = std::string(response.Find("last-modified"))};
+}
+
+void RequireUncoded(const Response& response) {
+  const std::string_view coding = response.Find("content-encoding");
+  if (coding.empty() || coding == "identity") return;
+  throw Fault(EIO, fmt::format("the server sends bytes in the coding {}", Quoted(coding)));
+}
+
+void RequirePart(const Response& response, ByteRange range, const Version& version) {
+  if (!IsOf(version, response)) FailChanged();
+  RequireUncoded(response);
+  if (response.status == 200) throw Fault(EIO, "the server sends all bytes instead of a part");
+
+  const std::string_view told = response.Find("content-range");
+  const auto part = ParseContentRange(told);
+  if (part && part->total != version.size) FailChanged();
+  if (!part || part->offset != range.offset || part->length != range.length) {
+    throw Fault(
+        EIO, fmt::format("the server sends {} instead", told.empty() ? "no range" : Quoted(told)));
+  }
+  const std::string_view length = response.Find("content-length");
+  if (!length.empty() && ParseLength(length) != range.length) {
+    throw Fault(EIO, fmt::format("the server announces {} bytes instead of {}", Quoted(length),
+                                 range.length));
+  }
+}
+
+std::string NameOf(ByteRange range) {
+  return fmt::format("bytes {} to {}", range.offset, range.offset + range.length - 1);
+}
+
+std::string RangeHeader(ByteRange range) {
+  return fmt::format("Range: bytes={}-{}", range.offset, range.offset + range.length - 1);
+}
+
+void FailChanged() { Fail(ESTALE, "the object has changed since it was opened"); }
+
+}  // namespace ckptfs::http
