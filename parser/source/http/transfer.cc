@@ -247,7 +247,8 @@ void Transfer::FailFor(CURLcode code, CURL* handle, const char* details) const {
     case CURLE_SSL_CACERT_BADFILE:
       Fail(EPROTO, "the file with certificates cannot be used: {}", said);
     case CURLE_PEER_FAILED_VERIFICATION:
-      Fail(EPROTO, "the server's certificate is not to be trusted: {}", said);
+      Fail(EPROTO, "the server's certificate is not trusted: {}; -o cacert= names those that are",
+           said);
     case CURLE_SSL_CONNECT_ERROR:
       if (is_reset) Fail(ECONNRESET, "connection reset");
       Fail(EPROTO, "there is no secure connection: {}", said);

@@ -1,0 +1,94 @@
+// Files on web servers.
+
+#include <cerrno>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "parser/error.h"
+#include "parser/scheme.h"
+#include "parser/source/http/authorization.h"
+#include "parser/source/http/client.h"
+#include "parser/source/http/object.h"
+#include "parser/source/http/url.h"
+#include "parser/source/http/web_access.h"
+
+namespace ckptfs {
+namespace {
+
+// What the files of one checkpoint have in common.
+struct Server {
+  SourceOptions options;
+  std::shared_ptr<http::Client> client;
+  std::shared_ptr<http::Authorization> authorization;
+
+  ByteSourcePtr Open(const http::Url& url) const {
+    auto access = std::make_shared<http::WebAccess>(url, authorization);
+    return options.cached(http::OpenObject(Shown(url), client, std::move(access), options));
+  }
+};
+
+// The files beside one on a web server. There is no way to list them.
+class WebFolder final : public Folder {
+ public:
+  // `url` ends with '/' and has no query.
+  WebFolder(std::string url, std::shared_ptr<const Server> server)
+      : url_(std::move(url)), server_(std::move(server)) {}
+
+  std::string name() const override { return url_; }
+
+  std::vector<std::string> List() const override { FailUnlisted(); }
+  std::vector<std::string> ListFolders() const override { FailUnlisted(); }
+
+  ByteSourcePtr Open(const std::string& name) const override {
+    return server_->Open(http::ParseUrl(url_ + Required(name)));
+  }
+
+  FolderPtr OpenFolder(const std::string& name) const override {
+    return std::make_shared<WebFolder>(url_ + Required(name) + "/", server_);
+  }
+
+ private:
+  [[noreturn]] static void FailUnlisted() {
+    Fail(ENOTSUP, "a web server does not list its files: name the index of the checkpoint");
+  }
+
+  // Returns the name as it is in a URL.
+  static std::string Required(const std::string& name) {
+    if (!IsPlainName(name)) Fail(EBADMSG, "is not the name of a file in the directory");
+    return http::PercentEncoded(name);
+  }
+
+  const std::string url_;
+  const std::shared_ptr<const Server> server_;
+};
+
+Source Open(const std::string& uri, const SourceOptions& options) {
+  const http::Url url = http::ParseUrl(uri);
+  if (url.path.ends_with('/')) {
+    Fail(ENOTSUP,
+         "names a directory, and a web server does not list its files: name the checkpoint or the "
+         "index of it");
+  }
+  auto server = std::make_shared<const Server>(
+      Server{.options = options,
+             .client = std::make_shared<http::Client>(
+                 http::Client::Options{.ca_file = options.ca_file, .user_agent = "ckptfs"}),
+             .authorization = std::make_shared<http::Authorization>(url, options)});
+  ByteSourcePtr file = server->Open(url);
+  const std::string shown = Shown(url);
+  const size_t last = shown.rfind('/') + 1;
+  return {.file = std::move(file),
+          .folder = std::make_shared<WebFolder>(shown.substr(0, last), server),
+          .file_name = http::PercentDecoded(std::string_view(shown).substr(last))};
+}
+
+constexpr std::string_view kNames[] = {"http", "https"};
+
+}  // namespace
+
+extern const Scheme http_scheme{.names = kNames, .open = Open};
+
+}  // namespace ckptfs
