@@ -21,6 +21,7 @@
 #include "fs/log.h"
 #include "fs/mountpoint.h"
 #include "fs/options.h"
+#include "fs/remote.h"
 #include "fs/secrets.h"
 #include "fs/session.h"
 #include "fs/strict.h"
@@ -93,6 +94,14 @@ int Guard(Log& log, const Step& step, const std::function<int()>& body) {
   return static_cast<int>(code);
 }
 
+// Who asks for the status too early, before there is a mount, gets it when there is one.
+void BlockStatusSignal() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGUSR1);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+}
+
 // A checkpoint in many files keeps a descriptor for each, and the usual limit is 1024.
 void RaiseFileLimit() {
   rlimit limit = {};
@@ -122,8 +131,8 @@ std::shared_ptr<const Verification> VerificationFor(Verify verify, Log& log) {
       Verification{.is_enforced = verify == Verify::kEnforce, .report = report});
 }
 
-ByteSourcePtr OpenSidecar(const std::string& uri) {
-  Source source = OpenSource(uri);
+ByteSourcePtr OpenSidecar(const std::string& uri, const SourceOptions& options) {
+  Source source = OpenSource(uri, options);
   if (!source.file) Fail(EISDIR, "{}: is a directory, but a sidecar is a file", Redacted(uri));
   return std::move(source.file);
 }
@@ -145,6 +154,14 @@ Tree ReadTree(const Source& source, const ByteSourcePtr& sidecar, const Options&
                                         .version = CKPTFS_VERSION});
 }
 
+// Tells the sources where the files of the mount begin and end.
+void ExpectFiles(const Tree& tree) {
+  for (uint64_t number = Tree::kRoot; number < Tree::kRoot + tree.inode_count(); ++number) {
+    const Inode& inode = *tree.Find(number);
+    if (!inode.is_directory()) inode.source->ExpectFile({inode.offset, inode.length});
+  }
+}
+
 // What the table of mounts shows: a relative path would mean nothing there.
 std::string NameInMountTable(const std::string& source) {
   return SchemeNameOf(source).empty() ? std::filesystem::absolute(source).string()
@@ -157,11 +174,12 @@ int Serve(const Options& options, Log& log, const std::function<void()>& mounted
     // Here, and not in the caller: locked memory is not inherited.
     Secrets secrets(options);
     step = Step::kOpen;
+    Remote remote(options, log);
     Source source;
     ByteSourcePtr sidecar;
     try {
-      source = OpenSource(options.source);
-      if (!options.sidecar.empty()) sidecar = OpenSidecar(options.sidecar);
+      source = OpenSource(options.source, remote.options());
+      if (!options.sidecar.empty()) sidecar = OpenSidecar(options.sidecar, remote.options());
     } catch (const Error& e) {
       if (!options.no_fail || e.code() != ENOENT) throw;
       log.Warning("{}; nothing is mounted, as nofail wants", e.what());
@@ -169,17 +187,22 @@ int Serve(const Options& options, Log& log, const std::function<void()>& mounted
     }
     step = Step::kParse;
     const Tree tree = ReadTree(source, sidecar, options, std::move(secrets), log);
+    if (remote.is_used()) ExpectFiles(tree);
     step = Step::kMount;
     CheckFuse();
     if (options.is_fake) return 0;
     ::malloc_trim(0);  // Reading has left holes that serving will not need.
-    Session session(tree, source.modified(), NameInMountTable(options.source), options, log);
+    Session session(tree, source.modified(), NameInMountTable(options.source), options,
+                    {.is_remote = remote.is_used(),
+                     .stop = [&remote] { remote.Stop(); },
+                     .status = [&remote] { return remote.Status(); }},
+                    log);
     source = {};
     step = Step::kServe;
     log.Info("mounted on {}", options.mountpoint);
     mounted();
     // Not before: that the parts which are read for the mount are right is no news.
-    if (options.verify != Verify::kOff && !options.debug) log.SetLeast(Log::Level::kNotice);
+    if (!options.debug) log.SetLeast(Log::Level::kNotice);
     session.Run();
     log.Info("unmounted from {}", options.mountpoint);
     return 0;
@@ -201,6 +224,7 @@ int Main(const std::string& program, std::span<const char* const> arguments) {
     // an error code and no death.
     std::signal(SIGPIPE, SIG_IGN);
     std::signal(SIGXFSZ, SIG_IGN);
+    BlockStatusSignal();
     RaiseFileLimit();
     step = Step::kCommandLine;
     Options options = ParseOptions(program, arguments);

@@ -11,11 +11,14 @@
 #include <cerrno>
 #include <memory>
 #include <new>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 
+#include "fs/patience.h"
 #include "parser/error.h"
+#include "parser/interruption.h"
 
 namespace ckptfs {
 namespace {
@@ -82,14 +85,15 @@ std::span<char> Scratch(size_t size) {
 
 // What a reader of a file is told: it knows what to make of these and not of EBADMSG.
 int ErrnoForReader(int code) {
-  constexpr int kKnown[] = {EACCES, ENOENT, ENOKEY, ENOMEM, ESTALE, ETIMEDOUT};
+  constexpr int kKnown[] = {EACCES, EINTR, ENOENT, ENOKEY, ENOMEM, ESTALE, ETIMEDOUT};
   return std::ranges::count(kKnown, code) != 0 ? code : EIO;
 }
 
 void ReplyFailure(fuse_req_t req, const char* what, fuse_ino_t number, int code,
                   std::string_view why) noexcept {
   try {
-    MountOf(req).log.Error("cannot {} inode {}: {}", what, number, why);
+    // The user knows that.
+    if (code != EINTR) MountOf(req).log.Error("cannot {} inode {}: {}", what, number, why);
   } catch (const std::exception&) {
     // There is no memory for the sentence, but there is for the errno.
     fuse_reply_err(req, code);
@@ -117,7 +121,7 @@ bool Answer(fuse_req_t req, const char* what, fuse_ino_t number, Body body) noex
 
 void InitOp(void* userdata, fuse_conn_info* connection) {
   static_cast<Mount*>(userdata)->capabilities = connection->capable;
-  connection->max_readahead = kReadAhead;
+  connection->max_readahead = ReadAheadOf(*static_cast<Mount*>(userdata));
 }
 
 void LookupOp(fuse_req_t req, fuse_ino_t parent, const char* name) {
@@ -177,7 +181,12 @@ void TellOfWrong(const Mount& mount, fuse_ino_t number) noexcept {
 // but neither can report that the file was changed or truncated under the mount.
 void ReadOp(fuse_req_t req, fuse_ino_t number, size_t size, off_t off, fuse_file_info* /*file*/) {
   const Mount& mount = MountOf(req);  // After the reply there is no request any more.
+  const Interruption::IsGivenUp is_given_up = [req] {
+    return fuse_req_interrupted(req) != 0 && HasGivenUp(fuse_req_ctx(req)->pid);
+  };
   const bool is_read = Answer(req, "read", number, [&] {
+    std::optional<Interruption> interruption;
+    if (mount.is_remote) interruption.emplace(is_given_up);
     const Inode& inode = InodeOf(req, number);
     if (inode.is_directory()) Fail(EISDIR, "it is a directory");
     const uint64_t begin = std::min(static_cast<uint64_t>(off), inode.length);

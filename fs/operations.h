@@ -25,6 +25,8 @@ struct Mount {
   mode_t umask = 0;                        // Taken away from their permissions.
   std::atomic<unsigned> capabilities = 0;  // Of the kernel: FUSE_CAP_*, set by its first request.
 
+  bool is_remote = false;  // Reads may take long, so that their readers may give up.
+
   // Is told of files that have turned out wrong when they were read; null if nobody wants to know.
   Invalidator* invalidator = nullptr;
 };
@@ -33,8 +35,10 @@ struct Mount {
 // the kernel learns that there are no extended attributes, and asks no more.
 fuse_lowlevel_ops Operations(bool has_attributes);
 
-// The most that the kernel reads ahead, in bytes. The kernel's default of 128 KiB makes reading
-// almost twice as slow; above 1 MiB it gets slower again.
-constexpr unsigned kReadAhead = 1U << 20;
+// The most that the kernel shall read ahead, in bytes. For local files its default of 128 KiB makes
+// reading almost twice as slow, and above 1 MiB it gets slower again. Of remote files it shall
+// leave that to us: whoever maps a file and reads a byte here and there would have so much fetched
+// each time.
+inline unsigned ReadAheadOf(const Mount& mount) { return mount.is_remote ? 1U << 18 : 1U << 20; }
 
 }  // namespace ckptfs

@@ -60,6 +60,10 @@ constexpr MountFlag kMountFlags[] = {
     {"auto_unmount", "unmount even if ckptfs is killed", &Options::auto_unmount},
     {"nonempty", "mount over files or over another mount", &Options::nonempty},
     {"nofail", "a missing checkpoint is no failure", &Options::no_fail},
+    {"download", "fetch all of it first if a server has no ranges", &Options::download},
+    {"no_sign", "S3: ask as nobody in particular", &Options::s3_anonymous},
+    {"requester_pays", "S3: pay for what is fetched", &Options::s3_requester_pays},
+    {"path_style", "S3: the bucket is in the path", &Options::s3_path_style},
 };
 
 struct MountValue {
@@ -70,6 +74,8 @@ struct MountValue {
   void (*set)(Options& options, uint32_t number);
 };
 
+constexpr uint32_t kMostTimeout = 7 * 24 * 3600;
+
 constexpr uint32_t kMostId = std::numeric_limits<uint32_t>::max() - 1;  // -1 is nobody's.
 
 constexpr MountValue kMountValues[] = {
@@ -77,6 +83,8 @@ constexpr MountValue kMountValues[] = {
     {"gid", "group of all files", 10, kMostId, [](Options& o, uint32_t n) { o.gid = n; }},
     {"umask", "permissions that nobody has, in octal", 8, 0777,
      [](Options& o, uint32_t n) { o.umask = n; }},
+    {"timeout", "seconds for which a remote read is tried again", 10, kMostTimeout,
+     [](Options& o, uint32_t n) { o.timeout = n; }},
 };
 
 struct MountText {
@@ -96,20 +104,67 @@ void SetVerify(Options& options, std::string_view text) {
   options.verify = found->second;
 }
 
-void SetFile(std::string& file, std::string_view option, std::string_view text) {
-  if (text.empty()) Fail(EINVAL, "option {}: needs the name of a file", option);
-  file = text;
+void SetText(std::string& value, std::string_view option, std::string_view text) {
+  if (text.empty()) Fail(EINVAL, "option {}: needs a value", option);
+  value = text;
 }
+
+// Bytes: a number with k, m, g or t behind it, or nothing.
+uint64_t SizeOf(std::string_view option, uint64_t least, std::string_view text) {
+  constexpr std::string_view kUnits = "kmgt";
+  uint64_t number = 0;
+  const char* const end = text.data() + text.size();
+  auto [stop, error] = std::from_chars(text.data(), end, number);
+  unsigned shift = 0;
+  if (error == std::errc() && stop != end) {
+    const auto letter = static_cast<char>(*stop >= 'A' && *stop <= 'Z' ? *stop - 'A' + 'a' : *stop);
+    const size_t unit = kUnits.find(letter);
+    if (unit != std::string_view::npos) {
+      shift = 10 * (static_cast<unsigned>(unit) + 1);
+      ++stop;
+    }
+  }
+  constexpr uint64_t kMost = uint64_t{1} << 50U;
+  if (error != std::errc() || stop != end || number > (kMost >> shift) ||
+      (number << shift) < least) {
+    Fail(EINVAL, "option {}: needs a size of at least {}m, such as 512m or 2g, got {}", option,
+         least >> 20U, Quoted(text));
+  }
+  return number << shift;
+}
+
+constexpr uint64_t kLeastMemory = uint64_t{8} << 20U;
+constexpr uint64_t kLeastCache = uint64_t{64} << 20U;
 
 constexpr MountText kMountTexts[] = {
     {"key_file", "FILE", "the key of an encrypted checkpoint: 32 bytes",
-     [](Options& o, std::string_view text) { SetFile(o.key_file, "key_file", text); }},
+     [](Options& o, std::string_view text) { SetText(o.key_file, "key_file", text); }},
     {"passphrase_file", "FILE", "the passphrase of an encrypted checkpoint",
      [](Options& o, std::string_view text) {
-       SetFile(o.passphrase_file, "passphrase_file", text);
+       SetText(o.passphrase_file, "passphrase_file", text);
      }},
     {"sidecar", "FILE", "where tensorizer.torch_compat has put the tensors",
-     [](Options& o, std::string_view text) { SetFile(o.sidecar, "sidecar", text); }},
+     [](Options& o, std::string_view text) { SetText(o.sidecar, "sidecar", text); }},
+    {"memory", "SIZE", "for remote bytes, 256m if nothing is said",
+     [](Options& o, std::string_view text) { o.memory = SizeOf("memory", kLeastMemory, text); }},
+    {"cache_dir", "DIR", "keep remote bytes there, for the next mount",
+     [](Options& o, std::string_view text) { SetText(o.cache_directory, "cache_dir", text); }},
+    {"cache_size", "SIZE", "of that directory at most, 10g if nothing is said",
+     [](Options& o, std::string_view text) {
+       o.cache_size = SizeOf("cache_size", kLeastCache, text);
+     }},
+    {"cacert", "FILE", "certificates of servers that are trusted",
+     [](Options& o, std::string_view text) { SetText(o.ca_file, "cacert", text); }},
+    {"token_file", "FILE", "HTTP: a bearer token",
+     [](Options& o, std::string_view text) { SetText(o.token_file, "token_file", text); }},
+    {"netrc", "FILE", "HTTP: users and passwords, instead of ~/.netrc",
+     [](Options& o, std::string_view text) { SetText(o.netrc_file, "netrc", text); }},
+    {"endpoint", "URL", "S3: a server that is not Amazon's",
+     [](Options& o, std::string_view text) { SetText(o.s3_endpoint, "endpoint", text); }},
+    {"region", "NAME", "S3: where the bucket is",
+     [](Options& o, std::string_view text) { SetText(o.s3_region, "region", text); }},
+    {"profile", "NAME", "S3: of the files of the AWS tools",
+     [](Options& o, std::string_view text) { SetText(o.s3_profile, "profile", text); }},
     {"verify", "HOW", "check what is read by its hashes: off, warn or enforce", SetVerify},
 };
 

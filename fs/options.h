@@ -41,6 +41,22 @@ struct Options {
   std::string key_file;         // With the key of an encrypted checkpoint, ...
   std::string passphrase_file;  // ... or with its passphrase; empty: there is none.
   std::string sidecar;          // The file with its tensors; empty: it lies beside it.
+
+  // Of what is not on this machine; see parser/source_options.h.
+  uint64_t memory = uint64_t{256} << 20U;     // For its bytes, in bytes.
+  std::string cache_directory;                // For its bytes, on a disk; empty: nowhere.
+  uint64_t cache_size = uint64_t{10} << 30U;  // Of that, in bytes.
+  uint32_t timeout = 300;                     // Seconds.
+  bool download = false;
+  std::string ca_file;
+  std::string token_file;
+  std::string netrc_file;
+  std::string s3_endpoint;
+  std::string s3_region;
+  std::string s3_profile;
+  bool s3_anonymous = false;
+  bool s3_requester_pays = false;
+  bool s3_path_style = false;
 };
 
 // What the program ends with, so that a script knows which kind of mistake was made.

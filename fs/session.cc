@@ -24,6 +24,7 @@
 #include <cstdlib>
 #include <future>
 #include <thread>
+#include <utility>
 
 #include "parser/error.h"
 #include "parser/fd.h"
@@ -34,23 +35,26 @@ namespace {
 // The kernel sends large reads two at a time for each reader.
 constexpr unsigned kThreads = 4;
 
+// One that waits for a server holds a thread.
+constexpr unsigned kRemoteThreads = 32;
+
 constexpr std::chrono::seconds kPatience{3};
 
-sigset_t EndingSignals() {
+sigset_t AwaitedSignals() {
   sigset_t signals;
   sigemptyset(&signals);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, signal);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) sigaddset(&signals, signal);
   return signals;
 }
 
 // Asks for longer read-ahead than the kernel's default, which it allows to root only. Must happen
 // before the kernel gets the answer to its first request. Fails silently: it is only slower then.
-void RaiseReadAhead(const std::string& mountpoint) {
+void RaiseReadAhead(const std::string& mountpoint, unsigned bytes) {
   struct statx st = {};
   if (::statx(AT_FDCWD, mountpoint.c_str(), AT_STATX_DONT_SYNC, STATX_INO, &st) < 0) return;
   const auto path =
       fmt::format("/sys/class/bdi/{}:{}/read_ahead_kb", st.stx_dev_major, st.stx_dev_minor);
-  const auto kilobytes = fmt::format("{}", kReadAhead / 1024);
+  const auto kilobytes = fmt::format("{}", bytes / 1024);
   const Fd file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
   if (file.number() < 0) return;
   [[maybe_unused]] const ssize_t n = ::write(file.number(), kilobytes.data(), kilobytes.size());
@@ -99,14 +103,16 @@ class CapturedOutput {
 }  // namespace
 
 Session::Session(const Tree& tree, timespec modified, const std::string& source,
-                 const Options& options, Log& log)
-    : invalidator_(tree),
+                 const Options& options, Backend backend, Log& log)
+    : backend_(std::move(backend)),
+      invalidator_(tree),
       shared_{.tree = tree,
               .log = log,
               .modified = modified,
               .uid = options.uid.value_or(::getuid()),
               .gid = options.gid.value_or(::getgid()),
               .umask = options.umask,
+              .is_remote = backend_.is_remote,
               .invalidator = &invalidator_} {
   std::string program = "ckptfs";
   std::string flag = "-o";
@@ -124,7 +130,7 @@ Session::Session(const Tree& tree, timespec modified, const std::string& source,
                                                                                 fuse_opt_free_args);
 
   // Before the mount, or a signal could end the process and leave a dead mount.
-  const sigset_t signals = EndingSignals();
+  const sigset_t signals = AwaitedSignals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   {
     const CapturedOutput output;
@@ -136,7 +142,7 @@ Session::Session(const Tree& tree, timespec modified, const std::string& source,
     mount_.reset(session_.get());
   }
   log.ListenToFuse();
-  RaiseReadAhead(options.mountpoint);
+  RaiseReadAhead(options.mountpoint, ReadAheadOf(shared_));
 }
 
 void Session::GiveUp() {
@@ -145,11 +151,19 @@ void Session::GiveUp() {
   std::_Exit(EXIT_SUCCESS);
 }
 
+void Session::AwaitEnd() {
+  const sigset_t signals = AwaitedSignals();
+  int signal = 0;
+  while (sigwait(&signals, &signal) == 0 && signal == SIGUSR1) {
+    shared_.log.Say(Log::Level::kNotice, backend_.status());
+  }
+}
+
 void Session::Run() {
   // Wakes the thread of the loop when it waits; a handler is needed, but nothing for it to do.
   struct sigaction wake = {};
   wake.sa_handler = [](int) {};
-  ::sigaction(SIGUSR1, &wake, nullptr);
+  ::sigaction(SIGUSR2, &wake, nullptr);
 
   const pthread_t main_thread = pthread_self();
   std::promise<int> promise;
@@ -157,7 +171,7 @@ void Session::Run() {
   std::jthread loop([&] {
     const std::unique_ptr<fuse_loop_config, decltype(&fuse_loop_cfg_destroy)> config(
         fuse_loop_cfg_create(), fuse_loop_cfg_destroy);
-    fuse_loop_cfg_set_max_threads(config.get(), kThreads);
+    fuse_loop_cfg_set_max_threads(config.get(), backend_.is_remote ? kRemoteThreads : kThreads);
     promise.set_value(fuse_session_loop_mt(session_.get(), config.get()));
     pthread_kill(main_thread, SIGINT);
   });
@@ -168,9 +182,8 @@ void Session::Run() {
     idle_promise.set_value();
   });
 
-  const sigset_t signals = EndingSignals();
-  int signal = 0;
-  sigwait(&signals, &signal);
+  AwaitEnd();
+  backend_.stop();
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
   invalidation.request_stop();
   if (idle.wait_until(deadline) != std::future_status::ready) GiveUp();
@@ -178,7 +191,7 @@ void Session::Run() {
   // More than once: the first may come just before the loop begins to wait.
   while (result.wait_for(std::chrono::milliseconds(10)) != std::future_status::ready) {
     if (std::chrono::steady_clock::now() > deadline) GiveUp();
-    pthread_kill(loop.native_handle(), SIGUSR1);
+    pthread_kill(loop.native_handle(), SIGUSR2);
   }
   // 0 after an unmount, the number of a signal, or a negated errno.
   if (const int code = result.get(); code < 0) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ctime>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -14,19 +15,32 @@
 
 namespace ckptfs {
 
+// Who is behind a tree.
+struct Backend {
+  // Whether reads may take long: then more of them are answered at the same time.
+  bool is_remote = false;
+
+  // Makes reads fail that are waited for, because the session ends.
+  std::function<void()> stop;
+
+  // A sentence about what it is doing, for SIGUSR1.
+  std::function<std::string()> status;
+};
+
 // Mounted as long as it lives. Belongs to one thread, which must be the only one when a session is
-// made: threads that are started later leave SIGINT, SIGTERM and SIGHUP to it.
+// made, but for those that have all signals blocked: threads that are started later leave SIGINT,
+// SIGTERM, SIGHUP and SIGUSR1 to it.
 class Session {
  public:
   // Mounts `tree`, whose files were last changed at `modified`, on options.mountpoint. The table of
   // mounts will show `source`. `tree` and `log` must outlive the session. Throws Error that names
   // the mount point.
   Session(const Tree& tree, timespec modified, const std::string& source, const Options& options,
-          Log& log);
+          Backend backend, Log& log);
 
-  // Answers the kernel with several threads. Returns when the mount is undone from outside or the
-  // process gets SIGINT, SIGTERM or SIGHUP. If then a request is not answered within a few seconds,
-  // unmounts and ends the process. Throws Error if libfuse gives up.
+  // Answers the kernel with several threads; logs the status at SIGUSR1. Returns when the mount is
+  // undone from outside or the process gets SIGINT, SIGTERM or SIGHUP. If then a request is not
+  // answered within a few seconds, unmounts and ends the process. Throws Error if libfuse gives up.
   void Run();
 
  private:
@@ -38,6 +52,10 @@ class Session {
     void operator()(fuse_session* session) const { function(session); }
   };
 
+  // Waits for a signal to end.
+  void AwaitEnd();
+
+  const Backend backend_;
   Invalidator invalidator_;
   Mount shared_;
 

@@ -1,0 +1,80 @@
+#include "fs/remote.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+namespace ckptfs {
+namespace {
+
+double MiB(uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+
+// Shows on a terminal how far a download is: one line that is written again and again.
+void ShowProgress(uint64_t done, uint64_t total) {
+  if (::isatty(STDERR_FILENO) == 0) return;
+  if (total == 0) {
+    fmt::print(stderr, "\rdownloading: {:.1f} MiB", MiB(done));
+  } else {
+    const double percent = 100.0 * static_cast<double>(done) / static_cast<double>(total);
+    fmt::print(stderr, "\rdownloading: {:.1f} of {:.1f} MiB, {:.0f} %", MiB(done), MiB(total),
+               percent);
+    if (done == total) fmt::print(stderr, "\n");
+  }
+  std::fflush(stderr);
+}
+
+}  // namespace
+
+Remote::Remote(const Options& options, Log& log) : settings_(options) {
+  source_options_.cached = [this](RemoteObjectPtr object) {
+    return Cache()->Add(std::move(object));
+  };
+  source_options_.warn = [&log](std::string_view what) { log.Say(Log::Level::kWarning, what); };
+  source_options_.progress = ShowProgress;
+  source_options_.timeout = std::chrono::seconds(options.timeout);
+  source_options_.download = options.download;
+  source_options_.ca_file = options.ca_file;
+  source_options_.token_file = options.token_file;
+  source_options_.netrc_file = options.netrc_file;
+  source_options_.s3_endpoint = options.s3_endpoint;
+  source_options_.s3_region = options.s3_region;
+  source_options_.s3_profile = options.s3_profile;
+  source_options_.s3_anonymous = options.s3_anonymous;
+  source_options_.s3_requester_pays = options.s3_requester_pays;
+  source_options_.s3_path_style = options.s3_path_style;
+}
+
+std::shared_ptr<RangeCache> Remote::Cache() {
+  const std::lock_guard lock(mutex_);
+  if (cache_ == nullptr) {
+    cache_ = std::make_shared<RangeCache>(settings_.memory);
+  }
+  return cache_;
+}
+
+std::shared_ptr<RangeCache> Remote::CacheIfAny() const {
+  const std::lock_guard lock(mutex_);
+  return cache_;
+}
+
+bool Remote::is_used() const { return CacheIfAny() != nullptr; }
+
+void Remote::Stop() const {
+  if (const auto cache = CacheIfAny()) cache->Stop();
+}
+
+std::string Remote::Status() const {
+  const auto cache = CacheIfAny();
+  if (cache == nullptr) return "nothing is remote";
+  const RangeCache::Gauge gauge = cache->gauge();
+  return fmt::format(
+      "cache: {:.1f} of {:.1f} MiB in use, {:.1f} MiB being fetched by {} requests, {} readers "
+      "waiting; so far {} bytes fetched, {} from the disk, {} read",
+      MiB(gauge.used), MiB(gauge.memory), MiB(gauge.busy), gauge.fetches, gauge.waiting,
+      gauge.fetched, gauge.from_disk, gauge.read);
+}
+
+}  // namespace ckptfs

@@ -1,0 +1,297 @@
+#include "parser/layer/range_cache.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <utility>
+
+#include "parser/error.h"
+#include "parser/interruption.h"
+#include "parser/layer/block.h"
+
+namespace ckptfs {
+namespace {
+
+using Clock = Scheduler::Clock;
+
+// How often one who waits looks whether that is still wanted.
+constexpr std::chrono::milliseconds kLook{100};
+
+// Blocks that a reader copies at a time: it holds them, so they are few.
+constexpr size_t kMostPinned = 8;
+
+}  // namespace
+
+// An object as a source.
+class RangeCache::Cached final : public ByteSource {
+ public:
+  Cached(std::shared_ptr<RangeCache> cache, uint32_t number, RemoteObjectPtr object)
+      : cache_(std::move(cache)), number_(number), object_(std::move(object)) {}
+
+  std::string name() const override { return object_->name(); }
+  uint64_t size() const override { return object_->size(); }
+  timespec modified() const override { return object_->modified(); }
+  bool is_remote() const override { return true; }
+
+  void ReadAt(uint64_t offset, std::span<std::byte> buffer) const override {
+    assert(offset <= size() && buffer.size() <= size() - offset);
+    cache_->Read(number_, size(), offset, buffer);
+  }
+
+  void ExpectFile(ByteRange range) const override {
+    const std::lock_guard lock(cache_->mutex_);
+    cache_->scheduler_.ExpectFile(number_, range);
+  }
+
+  void ReadSoon(std::span<const ByteRange> ranges) const override {
+    const std::lock_guard lock(cache_->mutex_);
+    cache_->scheduler_.ReadSoon(number_, ranges);
+    cache_->Dispatch();
+  }
+
+ private:
+  const std::shared_ptr<RangeCache> cache_;
+  const uint32_t number_;
+  const RemoteObjectPtr object_;
+};
+
+// Where the frames of a fetch take what comes.
+class RangeCache::FrameDelivery final : public Delivery {
+ public:
+  FrameDelivery(RangeCache& cache, RangeFetch& fetch, size_t begin, size_t end)
+      : cache_(cache), fetch_(fetch), index_(begin), end_(end) {}
+
+  std::span<std::byte> room() override {
+    if (index_ == end_) return {};
+    const Frame& frame = *fetch_.frames[index_];
+    return {frame.bytes + filled_, frame.size - filled_};
+  }
+
+  void Arrived(size_t count) override {
+    Frame& frame = *fetch_.frames[index_];
+    filled_ += count;
+    bool is_awaited = false;
+    {
+      const std::lock_guard lock(cache_.mutex_);
+      cache_.gauge_.fetched += count;
+      is_awaited = cache_.scheduler_.Arrived(fetch_, frame, filled_, Clock::now());
+    }
+    if (is_awaited) cache_.arrived_.notify_all();
+    if (filled_ == frame.size) {
+      filled_ = 0;
+      ++index_;
+    }
+  }
+
+ private:
+  RangeCache& cache_;
+  RangeFetch& fetch_;
+  size_t index_;       // The frame that is being filled, ...
+  size_t filled_ = 0;  // ... and how far.
+  const size_t end_;
+};
+
+RangeCache::RangeCache(size_t memory, OpenOnDisk open_on_disk)
+    : open_on_disk_(std::move(open_on_disk)), scheduler_(memory, kMostFetches) {}
+
+RangeCache::~RangeCache() {
+  Stop();
+  threads_.clear();
+}
+
+ByteSourcePtr RangeCache::Add(RemoteObjectPtr object) {
+  const std::string identity = object->identity();
+  DiskObjectPtr on_disk;
+  if (open_on_disk_ && !identity.empty()) on_disk = open_on_disk_(identity, object->size());
+  const std::lock_guard lock(mutex_);
+  if (threads_.empty()) {
+    // Signals are the business of other threads.
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    for (size_t i = 0; i < kMostFetches; ++i) threads_.emplace_back([this] { RunFetches(); });
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+  const uint32_t number = scheduler_.AddObject(object->size(), object->head(), Clock::now());
+  objects_.push_back({object, std::move(on_disk)});
+  return std::make_shared<Cached>(shared_from_this(), number, std::move(object));
+}
+
+void RangeCache::Stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_stopped_ = true;
+    scheduler_.StopAll();
+  }
+  arrived_.notify_all();
+  taken_.notify_all();
+}
+
+RangeCache::Gauge RangeCache::gauge() const {
+  const std::lock_guard lock(mutex_);
+  Gauge gauge = gauge_;
+  gauge.memory = scheduler_.capacity();
+  gauge.used = scheduler_.memory_used();
+  gauge.busy = scheduler_.memory_busy();
+  gauge.fetches = scheduler_.fetch_count();
+  gauge.waiting = scheduler_.waiter_count();
+  return gauge;
+}
+
+// Hands what is to be fetched to the threads. The caller holds the lock, and has changed what there
+// is, who waits, or what is read.
+void RangeCache::Dispatch() {
+  if (is_stopped_) return;
+  while (auto fetch = scheduler_.Take(Clock::now())) {
+    fetches_.push_back(std::move(fetch));
+    taken_.notify_one();
+  }
+}
+
+// Copies what is there of `buffer`, from its beginning. Returns how much that is. Gives up the lock
+// while it copies.
+size_t RangeCache::CopyReady(std::unique_lock<std::mutex>& lock, uint32_t object, uint64_t size,
+                             uint64_t offset, std::span<std::byte> buffer) {
+  struct Part {
+    Frame* frame;
+    size_t begin;
+    size_t length;
+  };
+  std::array<Part, kMostPinned> parts = {};
+  size_t count = 0;
+  size_t length = 0;
+  while (count < kMostPinned && length < buffer.size()) {
+    const uint64_t position = offset + length;
+    const BlockKey key{object, position / kBlockSize};
+    const size_t begin = position % kBlockSize;
+    const size_t end = std::min(BlockLength(size, key.block), begin + buffer.size() - length);
+    Frame* frame = scheduler_.Find(key, end);
+    if (frame == nullptr) break;
+    scheduler_.Pin(*frame);
+    parts[count++] = {frame, begin, end - begin};
+    length += end - begin;
+  }
+  if (count == 0) return 0;
+  lock.unlock();
+  for (size_t i = 0, done = 0; i < count; done += parts[i].length, ++i) {
+    std::memcpy(buffer.data() + done, parts[i].frame->bytes + parts[i].begin, parts[i].length);
+  }
+  lock.lock();
+  for (size_t i = 0; i < count; ++i) scheduler_.Unpin(*parts[i].frame, parts[i].length);
+  gauge_.read += length;
+  return length;
+}
+
+void RangeCache::WaitFor(std::unique_lock<std::mutex>& lock, Waiter& waiter) {
+  scheduler_.Wait(waiter);
+  bool is_given_up = false;
+  while (!is_stopped_ && !is_given_up && waiter.error == nullptr &&
+         scheduler_.Find(waiter.key, waiter.needed) == nullptr) {
+    Dispatch();
+    arrived_.wait_for(lock, kLook);
+    is_given_up = Interruption::IsGivenUpHere();
+  }
+  scheduler_.Leave(waiter);
+  if (is_stopped_) Fail(ECANCELED, "the mount is ending");
+  if (waiter.error != nullptr) std::rethrow_exception(waiter.error);
+  if (is_given_up) Fail(EINTR, "interrupted");
+}
+
+void RangeCache::Read(uint32_t object, uint64_t size, uint64_t offset,
+                      std::span<std::byte> buffer) {
+  if (buffer.empty()) return;
+  std::unique_lock lock(mutex_);
+  const auto stream = scheduler_.Note(object, {offset, buffer.size()}, Clock::now());
+  while (true) {
+    const size_t copied = CopyReady(lock, object, size, offset, buffer);
+    offset += copied;
+    buffer = buffer.subspan(copied);
+    if (buffer.empty()) break;
+    if (copied != 0) continue;
+    const uint64_t block = offset / kBlockSize;
+    const uint64_t end = offset + buffer.size();
+    Waiter waiter{.key = {object, block},
+                  .needed = static_cast<size_t>(
+                      std::min<uint64_t>(end - block * kBlockSize, BlockLength(size, block))),
+                  .end_block = BlockCount(end),
+                  .stream = stream,
+                  .error = nullptr};
+    WaitFor(lock, waiter);
+  }
+  Dispatch();
+}
+
+void RangeCache::RunFetches() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    taken_.wait(lock, [&] { return is_stopped_ || !fetches_.empty(); });
+    if (is_stopped_) return;
+    std::unique_ptr<RangeFetch> fetch = std::move(fetches_.front());
+    fetches_.pop_front();
+    lock.unlock();
+    std::exception_ptr error;
+    try {
+      RunFetch(*fetch);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    lock.lock();
+    scheduler_.Finish(std::move(fetch), error, Clock::now());
+    Dispatch();
+    arrived_.notify_all();
+  }
+}
+
+// What is on the disk comes from there, the rest from the server.
+void RangeCache::RunFetch(RangeFetch& fetch) {
+  Object object;
+  {
+    const std::lock_guard lock(mutex_);
+    object = objects_[fetch.object];
+  }
+  const size_t count = fetch.frames.size();
+  if (object.disk == nullptr) return FetchRun(object, fetch, 0, count);
+  std::vector<std::span<std::byte>> blocks;
+  blocks.reserve(count);
+  for (const Frame* frame : fetch.frames) blocks.emplace_back(frame->bytes, frame->size);
+  const std::vector<bool> is_here = object.disk->Read(fetch.first_block, blocks);
+  {
+    const std::lock_guard lock(mutex_);
+    for (size_t i = 0; i < count; ++i) {
+      if (!is_here[i]) continue;
+      scheduler_.Arrived(fetch, *fetch.frames[i], blocks[i].size(), Clock::now());
+      gauge_.from_disk += blocks[i].size();
+    }
+  }
+  arrived_.notify_all();
+  for (size_t begin = 0; begin < count;) {
+    size_t end = begin;
+    while (end < count && !is_here[end]) ++end;
+    if (begin < end) {
+      FetchRun(object, fetch, begin, end);
+      object.disk->Write(fetch.first_block + begin,
+                         std::vector<std::span<const std::byte>>(
+                             blocks.begin() + static_cast<std::ptrdiff_t>(begin),
+                             blocks.begin() + static_cast<std::ptrdiff_t>(end)));
+    }
+    begin = std::max(end, begin + 1);
+  }
+}
+
+// Fetches the frames from `begin` to `end`.
+void RangeCache::FetchRun(const Object& object, RangeFetch& fetch, size_t begin, size_t end) {
+  FrameDelivery delivery(*this, fetch, begin, end);
+  uint64_t length = 0;
+  for (size_t i = begin; i < end; ++i) length += fetch.frames[i]->size;
+  object.remote->Fetch((fetch.first_block + begin) * kBlockSize, length, delivery,
+                       fetch.stop.get_token());
+}
+
+}  // namespace ckptfs

@@ -1,0 +1,102 @@
+// The cache of all bytes that come over a network: it fetches ranges of remote objects, keeps them
+// in a fixed amount of memory, and reads ahead.
+//
+// range_cache/scheduler.h decides what is fetched when; here are the threads and the lock around
+// it. A reader copies what is there and waits for what is not; a few threads fetch, each one range
+// at a time, into the memory of the cache, from which readers may copy as soon as bytes have
+// arrived.
+
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "parser/byte_source.h"
+#include "parser/layer/disk_cache.h"
+#include "parser/layer/range_cache/scheduler.h"
+#include "parser/remote_object.h"
+
+namespace ckptfs {
+
+// Thread-safe.
+class RangeCache : public std::enable_shared_from_this<RangeCache> {
+ public:
+  static constexpr size_t kLeastMemory = size_t{8} << 20;  // Bytes.
+  static constexpr size_t kMostFetches = 8;
+
+  // What the cache is doing, in bytes where it is not said otherwise.
+  struct Gauge {
+    size_t memory = 0;       // What it may use at most, ...
+    size_t used = 0;         // ... and of these, those that hold blocks, ...
+    size_t busy = 0;         // ... or that are being fetched.
+    size_t fetches = 0;      // Ranges that are being fetched, ...
+    size_t waiting = 0;      // ... and readers that wait.
+    uint64_t fetched = 0;    // From servers, so far, ...
+    uint64_t from_disk = 0;  // ... from the cache on the disk, ...
+    uint64_t read = 0;       // ... and given to readers.
+  };
+
+  // Returns where the blocks of an object of `size` bytes are kept between mounts, by what
+  // RemoteObject::identity() calls it, which is not empty.
+  using OpenOnDisk = std::function<DiskObjectPtr(std::string_view identity, uint64_t size)>;
+
+  // Keeps at most `memory` bytes, which are kLeastMemory or more; and the blocks that are fetched
+  // on a disk, if `open_on_disk` is not empty. Made by make_shared.
+  explicit RangeCache(size_t memory, OpenOnDisk open_on_disk = {});
+  RangeCache(const RangeCache&) = delete;
+  RangeCache& operator=(const RangeCache&) = delete;
+  ~RangeCache();  // Stops what is being fetched, and waits for that.
+
+  // Returns the object as a source whose bytes are kept here, and which keeps the cache. Reading it
+  // throws what RemoteObject::Fetch throws, EINTR if the reader has given up (interruption.h), or
+  // ECANCELED after Stop.
+  ByteSourcePtr Add(RemoteObjectPtr object);
+
+  // Makes all readers fail, those that wait and those to come, and stops what is being fetched.
+  void Stop();
+
+  Gauge gauge() const;
+
+ private:
+  class Cached;
+  class FrameDelivery;
+
+  // An object, and where it is kept on the disk; null if it is not.
+  struct Object {
+    RemoteObjectPtr remote;
+    DiskObjectPtr disk;
+  };
+
+  void Read(uint32_t object, uint64_t size, uint64_t offset, std::span<std::byte> buffer);
+  size_t CopyReady(std::unique_lock<std::mutex>& lock, uint32_t object, uint64_t size,
+                   uint64_t offset, std::span<std::byte> buffer);
+  void WaitFor(std::unique_lock<std::mutex>& lock, Waiter& waiter);
+  void Dispatch();
+  void RunFetches();
+  void RunFetch(RangeFetch& fetch);
+  void FetchRun(const Object& object, RangeFetch& fetch, size_t begin, size_t end);
+
+  const OpenOnDisk open_on_disk_;
+
+  mutable std::mutex mutex_;         // Guards all below but the threads; nothing waits under it.
+  std::condition_variable arrived_;  // For readers: bytes have come, or never will.
+  std::condition_variable taken_;    // For fetchers: there is a range to be fetched.
+  Scheduler scheduler_;
+  std::vector<Object> objects_;
+  std::deque<std::unique_ptr<RangeFetch>> fetches_;  // That no thread has begun yet.
+  Gauge gauge_;                                      // The last three of it.
+  bool is_stopped_ = false;
+
+  std::vector<std::jthread> threads_;  // Started by the first Add, joined by the destructor.
+};
+
+}  // namespace ckptfs

@@ -1,0 +1,128 @@
+#include "parser/layer/range_cache/frames.h"
+
+#include <algorithm>
+#include <cassert>
+#include <iterator>
+#include <new>
+#include <utility>
+
+#include "parser/layer/block.h"
+
+namespace ckptfs {
+namespace {
+
+constexpr std::chrono::seconds kPatience{10};  // With a block that nobody comes for.
+
+std::byte* Reserve(size_t size) {
+  void* const memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) throw std::bad_alloc();
+  return static_cast<std::byte*>(memory);
+}
+
+}  // namespace
+
+Frames::Frames(size_t memory)
+    : capacity_(std::max(memory / kBlockSize, size_t{1}) * kBlockSize),
+      memory_(Reserve(capacity_)),
+      untouched_(capacity_ / kBlockSize) {}
+
+Frames::~Frames() { ::munmap(memory_, capacity_); }
+
+Frame* Frames::Find(const BlockKey& key) {
+  const auto found = index_.find(key);
+  return found == index_.end() ? nullptr : &*found->second;
+}
+
+Frames::List& Frames::ListOf(Frame::Place place) {
+  switch (place) {
+    case Frame::Place::kFree:
+      return free_;
+    case Frame::Place::kBusy:
+      return busy_;
+    case Frame::Place::kAhead:
+      return ahead_;
+    case Frame::Place::kKept:
+      return kept_;
+    case Frame::Place::kSpent:
+      break;
+  }
+  return spent_;
+}
+
+void Frames::Move(List::iterator frame, Frame::Place place) {
+  List& to = ListOf(place);
+  to.splice(to.end(), ListOf(frame->place), frame);
+  frame->place = place;
+}
+
+bool Frames::EvictFrom(List& list, const std::function<bool(const Frame&)>& may_go) {
+  const auto found = std::ranges::find_if(list, may_go);
+  if (found == list.end()) return false;
+  index_.erase(found->key);
+  Move(found, Frame::Place::kFree);
+  return true;
+}
+
+Frame* Frames::Add(const BlockKey& key, size_t size, Need need, Clock::time_point now,
+                   const std::function<bool(const BlockKey&)>& is_awaited) {
+  assert(!index_.contains(key));
+  if (free_.empty() && untouched_ > 0) {
+    --untouched_;
+    free_.push_back({.bytes = memory_ + untouched_ * kBlockSize});
+  }
+  if (free_.empty()) {
+    const auto may_go = [&](const Frame& frame) {
+      return frame.pins == 0 && !is_awaited(frame.key);
+    };
+    const bool may_take_ahead =
+        need == Need::kReader || (!ahead_.empty() && now - ahead_.front().settled > kPatience);
+    if (!EvictFrom(spent_, may_go) && !EvictFrom(kept_, may_go) &&
+        !(may_take_ahead && EvictFrom(ahead_, may_go))) {
+      return nullptr;
+    }
+  }
+  const auto frame = std::prev(free_.end());
+  index_.emplace(key, frame);
+  frame->key = key;
+  frame->size = size;
+  frame->filled = frame->read = 0;
+  frame->is_given_up = false;
+  Move(frame, Frame::Place::kBusy);
+  return &*frame;
+}
+
+void Frames::Settle(Frame& frame, Clock::time_point now) {
+  const auto it = index_.find(frame.key)->second;
+  frame.settled = now;
+  if (frame.filled == frame.size) {
+    Move(it, frame.read == 0           ? Frame::Place::kAhead
+             : frame.read < frame.size ? Frame::Place::kKept
+                                       : Frame::Place::kSpent);
+    return;
+  }
+  if (frame.pins > 0) {
+    frame.is_given_up = true;
+    return;
+  }
+  index_.erase(frame.key);
+  Move(it, Frame::Place::kFree);
+}
+
+void Frames::Unpin(Frame& frame, size_t count) {
+  --frame.pins;
+  frame.read += count;
+  const auto it = index_.find(frame.key)->second;
+  if (frame.place != Frame::Place::kBusy) {
+    Move(it, frame.read < frame.size ? Frame::Place::kKept : Frame::Place::kSpent);
+  } else if (frame.is_given_up && frame.pins == 0) {
+    index_.erase(frame.key);
+    Move(it, Frame::Place::kFree);
+  }
+}
+
+size_t Frames::used() const { return (index_.size()) * kBlockSize; }
+
+size_t Frames::busy() const { return busy_.size() * kBlockSize; }
+
+}  // namespace ckptfs

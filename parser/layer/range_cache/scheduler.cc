@@ -1,0 +1,220 @@
+#include "parser/layer/range_cache/scheduler.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "parser/layer/block.h"
+
+namespace ckptfs {
+namespace {
+
+// All windows together: the rest is for what is being fetched and what was read and may be again.
+constexpr uint64_t WindowsOf(size_t memory) { return memory / 8 * 3; }
+
+// The end of an object, where the directory of an archive is, is fetched by that many bytes.
+constexpr uint64_t kTail = uint64_t{256} << 10U;
+
+constexpr size_t kMostSoon = 20'000;
+
+}  // namespace
+
+Scheduler::Scheduler(size_t memory, size_t most_fetches)
+    : most_fetches_(most_fetches), frames_(memory), read_ahead_(WindowsOf(frames_.capacity())) {}
+
+uint32_t Scheduler::AddObject(uint64_t size, std::span<const std::byte> head,
+                              Clock::time_point now) {
+  const auto object = static_cast<uint32_t>(sizes_.size());
+  sizes_.push_back(size);
+  read_ahead_.AddObject(size);
+  for (uint64_t block = 0; block < BlockCount(size); ++block) {
+    const size_t length = BlockLength(size, block);
+    if (head.size() < length) break;
+    Frame* frame = frames_.Add({object, block}, length, Frames::Need::kAhead, now,
+                               [&](const BlockKey& key) { return IsAwaited(key); });
+    if (frame == nullptr) break;
+    std::memcpy(frame->bytes, head.data(), length);
+    frame->filled = length;
+    frames_.Settle(*frame, now);
+    head = head.subspan(length);
+  }
+  return object;
+}
+
+void Scheduler::ReadSoon(uint32_t object, std::span<const ByteRange> ranges) {
+  std::vector<ByteRange> sorted(ranges.begin(), ranges.end());
+  std::ranges::sort(sorted, {}, &ByteRange::offset);
+  uint64_t begin = 0;
+  uint64_t end = 0;  // Of the blocks that are to be asked for.
+  const auto add = [&] {
+    if (begin < end && soon_.size() < kMostSoon) soon_.push_back({object, begin, end});
+  };
+  for (const ByteRange& range : sorted) {
+    if (range.length == 0) continue;
+    const uint64_t first = range.offset / kBlockSize;
+    const uint64_t behind = BlockCount(range.offset + range.length);
+    if (first > end || begin == end) {
+      add();
+      begin = first;
+    }
+    end = std::max(end, behind);
+  }
+  add();
+}
+
+ReadAhead::StreamId Scheduler::Note(uint32_t object, ByteRange read, Clock::time_point now) {
+  return read_ahead_.Note(object, read, now);
+}
+
+Frame* Scheduler::Find(const BlockKey& key, size_t needed) {
+  Frame* frame = frames_.Find(key);
+  return frame != nullptr && frame->filled >= needed ? frame : nullptr;
+}
+
+void Scheduler::Wait(Waiter& waiter) { waiters_.push_back(&waiter); }
+
+void Scheduler::Leave(Waiter& waiter) { waiters_.remove(&waiter); }
+
+bool Scheduler::IsAwaited(const BlockKey& key) const {
+  return std::ranges::any_of(waiters_, [&](const Waiter* waiter) { return waiter->key == key; });
+}
+
+// Whether a reader waits for some of it, or has been reading in its stream, or has said that it will.
+bool Scheduler::IsWanted(const RangeFetch& fetch, Clock::time_point now) const {
+  if (fetch.stream == 0 || read_ahead_.IsLive(fetch.stream, now)) return true;
+  return std::ranges::any_of(waiters_, [&](const Waiter* waiter) {
+    return waiter->stream == fetch.stream ||
+           (waiter->key.object == fetch.object && waiter->end_block > fetch.first_block &&
+            waiter->key.block < fetch.first_block + fetch.frames.size());
+  });
+}
+
+uint64_t Scheduler::PresentUpTo(uint32_t object, uint64_t offset) {
+  while (offset < sizes_[object] && frames_.Find({object, offset / kBlockSize}) != nullptr) {
+    offset = (offset / kBlockSize + 1) * kBlockSize;
+  }
+  return std::min(offset, sizes_[object]);
+}
+
+// Fetches from `block` on what is neither there nor on its way, up to `end_block`, as far as there
+// is memory for it. Null if that is nothing.
+std::unique_ptr<RangeFetch> Scheduler::Begin(uint32_t object, uint64_t block, uint64_t end_block,
+                                             Frames::Need need, Clock::time_point now) {
+  auto fetch = std::make_unique<RangeFetch>();
+  fetch->object = object;
+  fetch->first_block = block;
+  fetch->is_ahead = need == Frames::Need::kAhead;
+  for (; block < end_block; ++block) {
+    if (frames_.Find({object, block}) != nullptr) break;
+    Frame* frame = frames_.Add({object, block}, BlockLength(sizes_[object], block), need, now,
+                               [&](const BlockKey& key) { return IsAwaited(key); });
+    if (frame == nullptr) break;
+    fetch->frames.push_back(frame);
+  }
+  if (fetch->frames.empty()) return nullptr;
+  fetches_.push_back(fetch.get());
+  if (fetch->is_ahead) ++ahead_count_;
+  return fetch;
+}
+
+std::unique_ptr<RangeFetch> Scheduler::TakeFor(const Waiter& waiter, Clock::time_point now) {
+  const auto& [object, block] = waiter.key;
+  if (waiter.error != nullptr || frames_.Find(waiter.key) != nullptr) return nullptr;
+  const uint64_t size = sizes_[object];
+  const uint64_t most = read_ahead_.RangeLength(waiter.stream, now) / kBlockSize;
+  const uint64_t window = BlockCount(std::min(read_ahead_.EndOf(waiter.stream, now), size));
+  uint64_t first = block;
+  if (waiter.end_block == BlockCount(size)) {
+    const uint64_t tail = (size - std::min(size, kTail)) / kBlockSize;
+    while (first > tail && frames_.Find({object, first - 1}) == nullptr) --first;
+  }
+  // What this reader waits for comes in one range, if it is not very long.
+  constexpr uint64_t kMostAtOnce = (uint64_t{8} << 20U) / kBlockSize;
+  const uint64_t end =
+      std::min(std::max(waiter.end_block, std::min(window, block + most)), block + kMostAtOnce);
+  auto fetch = Begin(object, first, end, Frames::Need::kReader, now);
+  if (fetch == nullptr) return nullptr;
+  fetch->stream = waiter.stream;
+  read_ahead_.NoteFetched(waiter.stream, (fetch->first_block + fetch->frames.size()) * kBlockSize);
+  return fetch;
+}
+
+std::unique_ptr<RangeFetch> Scheduler::TakeSoon(Clock::time_point now) {
+  while (!soon_.empty()) {
+    Soon& next = soon_.front();
+    while (next.block < next.end_block && frames_.Find({next.object, next.block}) != nullptr) {
+      ++next.block;
+    }
+    if (next.block == next.end_block) {
+      soon_.pop_front();
+      continue;
+    }
+    auto fetch = Begin(next.object, next.block, next.end_block, Frames::Need::kAhead, now);
+    if (fetch != nullptr) next.block += fetch->frames.size();
+    return fetch;
+  }
+  return nullptr;
+}
+
+std::unique_ptr<RangeFetch> Scheduler::TakeAhead(Clock::time_point now) {
+  const auto wish = read_ahead_.Next(
+      now, [&](uint32_t object, uint64_t offset) { return PresentUpTo(object, offset); });
+  if (!wish) return nullptr;
+  const uint64_t end = BlockCount(wish->range.offset + wish->range.length);
+  auto fetch = Begin(wish->object, wish->range.offset / kBlockSize, end, Frames::Need::kAhead, now);
+  if (fetch == nullptr) return nullptr;
+  fetch->stream = wish->stream;
+  read_ahead_.NoteFetched(wish->stream, (fetch->first_block + fetch->frames.size()) * kBlockSize);
+  return fetch;
+}
+
+// Stops something that was read ahead for nobody in particular, because somebody waits.
+void Scheduler::MakeWay(Clock::time_point now) {
+  const auto found = std::ranges::find_if(fetches_, [&](const RangeFetch* fetch) {
+    return !fetch->stop.stop_requested() && !IsWanted(*fetch, now);
+  });
+  if (found != fetches_.end()) (*found)->stop.request_stop();
+}
+
+std::unique_ptr<RangeFetch> Scheduler::Take(Clock::time_point now) {
+  for (const Waiter* waiter : waiters_) {
+    if (fetches_.size() >= most_fetches_) {
+      MakeWay(now);
+      return nullptr;
+    }
+    if (auto fetch = TakeFor(*waiter, now)) return fetch;
+  }
+  if (fetches_.size() >= most_fetches_ || ahead_count_ + 1 >= most_fetches_) return nullptr;
+  if (auto fetch = TakeSoon(now)) return fetch;
+  return TakeAhead(now);
+}
+
+bool Scheduler::Arrived(RangeFetch& fetch, Frame& frame, size_t filled, Clock::time_point now) {
+  const bool is_awaited = std::ranges::any_of(waiters_, [&](const Waiter* waiter) {
+    return waiter->key == frame.key && filled >= waiter->needed && frame.filled < waiter->needed;
+  });
+  frame.filled = filled;
+  if (!is_awaited && !IsWanted(fetch, now)) fetch.stop.request_stop();
+  return is_awaited;
+}
+
+void Scheduler::Finish(std::unique_ptr<RangeFetch> fetch, const std::exception_ptr& error,
+                       Clock::time_point now) {
+  fetches_.remove(fetch.get());
+  if (fetch->is_ahead) --ahead_count_;
+  const bool is_stopped = fetch->stop.stop_requested();
+  if (error != nullptr && !is_stopped) {
+    read_ahead_.NoteFailed(fetch->stream);
+    for (const Frame* frame : fetch->frames) {
+      for (Waiter* waiter : waiters_) {
+        if (waiter->key == frame->key && frame->filled < waiter->needed) waiter->error = error;
+      }
+    }
+  }
+  for (Frame* frame : fetch->frames) frames_.Settle(*frame, now);
+}
+
+void Scheduler::StopAll() {
+  for (RangeFetch* fetch : fetches_) fetch->stop.request_stop();
+}
+
+}  // namespace ckptfs

@@ -1,0 +1,265 @@
+#include "parser/layer/range_cache.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "parser/error.h"
+#include "parser/interruption.h"
+#include "parser/layer/block.h"
+
+namespace ckptfs {
+namespace {
+
+using ::testing::StartsWith;
+using ::testing::ThrowsMessage;
+
+std::byte ByteAt(uint64_t offset) {
+  return static_cast<std::byte>((offset * 2654435761U) >> 9U ^ offset);
+}
+
+// A server, in this process: what it sends comes in pieces, and it can be told to fail or to wait.
+class Server final : public RemoteObject {
+ public:
+  explicit Server(uint64_t size) : size_(size) {}
+
+  std::string name() const override { return "test://object"; }
+  uint64_t size() const override { return size_; }
+  std::string identity() const override { return ""; }
+
+  void Fetch(uint64_t offset, uint64_t length, Delivery& delivery,
+             const std::stop_token& stop) const override {
+    const unsigned number = requests_++;
+    if (fails(number)) Fail(ETIMEDOUT, "request {} is lost", number);
+    AwaitGate(stop);
+    requested_ += length;
+    while (length > 0) {
+      if (stop.stop_requested()) Fail(ECANCELED, "stopped");
+      const auto room = delivery.room();
+      const size_t count = std::min<uint64_t>({room.size(), length, 10'000});
+      for (size_t i = 0; i < count; ++i) room[i] = ByteAt(offset + i);
+      delivery.Arrived(count);
+      offset += count;
+      length -= count;
+    }
+  }
+
+  // From now on requests wait before they are answered, until Open.
+  void Close() {
+    const std::lock_guard lock(mutex_);
+    is_open_ = false;
+  }
+  void Open() {
+    const std::lock_guard lock(mutex_);
+    is_open_ = true;
+    opened_.notify_all();
+  }
+
+  unsigned requests() const { return requests_; }
+  uint64_t requested() const { return requested_; }
+
+  std::function<bool(unsigned number)> fails = [](unsigned) { return false; };
+
+ private:
+  void AwaitGate(const std::stop_token& stop) const {
+    std::unique_lock lock(mutex_);
+    opened_.wait(lock, stop, [&] { return is_open_; });
+    if (stop.stop_requested()) Fail(ECANCELED, "stopped");
+  }
+
+  const uint64_t size_;
+  mutable std::atomic<unsigned> requests_ = 0;
+  mutable std::atomic<uint64_t> requested_ = 0;  // Bytes.
+  mutable std::mutex mutex_;
+  mutable std::condition_variable_any opened_;
+  bool is_open_ = true;
+};
+
+class RangeCacheTest : public ::testing::Test {
+ protected:
+  void Make(size_t memory, uint64_t size) {
+    cache_ = std::make_shared<RangeCache>(memory);
+    server_ = std::make_shared<Server>(size);
+    source_ = cache_->Add(server_);
+    source_->ExpectFile({0, size});
+  }
+
+  // Reads and compares.
+  bool IsRight(uint64_t offset, size_t length) const {
+    std::vector<std::byte> buffer(length);
+    source_->ReadAt(offset, buffer);
+    for (size_t i = 0; i < length; ++i) {
+      if (buffer[i] != ByteAt(offset + i)) return false;
+    }
+    return true;
+  }
+
+  void AwaitWaiting(size_t count) const {
+    while (cache_->gauge().waiting != count) std::this_thread::yield();
+  }
+
+  // Waits until nothing is being fetched any more.
+  void AwaitIdle() const {
+    while (cache_->gauge().fetches != 0) std::this_thread::yield();
+  }
+
+  std::shared_ptr<RangeCache> cache_;
+  std::shared_ptr<Server> server_;
+  ByteSourcePtr source_;
+};
+
+constexpr size_t kMiB = size_t{1} << 20;
+
+TEST_F(RangeCacheTest, ReadsAnObjectOfAnySize) {
+  Make(8 * kMiB, 3 * kMiB + 12'345);
+  EXPECT_TRUE(IsRight(0, 3 * kMiB + 12'345));
+  EXPECT_TRUE(IsRight(3 * kMiB + 12'344, 1));
+  EXPECT_TRUE(IsRight(kBlockSize - 1, 2));
+}
+
+TEST_F(RangeCacheTest, FetchesOnceWhatManyReadAtTheSameTime) {
+  Make(16 * kMiB, 2 * kMiB);
+  server_->Close();
+  std::vector<std::jthread> readers;
+  std::atomic<int> right = 0;
+  for (int i = 0; i < 8; ++i) {
+    readers.emplace_back([&] { right += IsRight(0, 2 * kMiB) ? 1 : 0; });
+  }
+  AwaitWaiting(8);
+  server_->Open();
+  readers.clear();
+  AwaitIdle();
+  EXPECT_EQ(right, 8);
+  EXPECT_EQ(server_->requested(), 2 * kMiB);
+}
+
+TEST_F(RangeCacheTest, GivesBytesThatHaveComeBeforeAllOfTheirRangeHas) {
+  Make(8 * kMiB, 10 * kMiB);
+  EXPECT_TRUE(IsRight(0, 100));
+  EXPECT_GE(cache_->gauge().fetched, 100U);
+}
+
+TEST_F(RangeCacheTest, ReadsRightWithFaultsOfWhichReadersLearn) {
+  Make(8 * kMiB, 40 * kMiB);
+  server_->fails = [](unsigned number) { return number % 7 == 3; };
+  std::vector<std::jthread> readers;
+  std::atomic<int> wrong = 0;
+  std::atomic<int> lost = 0;
+  for (unsigned i = 0; i < 4; ++i) {
+    readers.emplace_back([&, i] {
+      std::mt19937_64 random(i);
+      for (int n = 0; n < 300; ++n) {
+        const size_t length = 1 + random() % 200'000;
+        try {
+          if (!IsRight(random() % (40 * kMiB - length), length)) ++wrong;
+        } catch (const Error& e) {
+          if (e.code() != ETIMEDOUT) ++wrong;
+          ++lost;
+        }
+      }
+    });
+  }
+  readers.clear();
+  AwaitIdle();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_GT(lost, 0);
+  const RangeCache::Gauge gauge = cache_->gauge();
+  EXPECT_LE(gauge.used, 8 * kMiB);
+  EXPECT_EQ(gauge.busy, 0U);
+  EXPECT_EQ(gauge.waiting, 0U);
+}
+
+TEST_F(RangeCacheTest, TellsWhyBytesCannotBeHadAndTriesAgainWhenAsked) {
+  Make(8 * kMiB, kMiB);
+  std::atomic<bool> is_down = true;
+  server_->fails = [&](unsigned) { return is_down.load(); };
+  EXPECT_THAT([&] { IsRight(0, 10); }, ThrowsMessage<Error>(StartsWith("request ")));
+  is_down = false;
+  AwaitIdle();
+  EXPECT_TRUE(IsRight(0, 10));
+}
+
+TEST_F(RangeCacheTest, LetsAReaderGiveUp) {
+  Make(8 * kMiB, kMiB);
+  server_->Close();
+  const Interruption::IsGivenUp now = [] { return true; };
+  {
+    const Interruption interruption(now);
+    EXPECT_THAT([&] { IsRight(0, 10); }, ThrowsMessage<Error>("interrupted"));
+  }
+  EXPECT_EQ(cache_->gauge().waiting, 0U);
+  server_->Open();
+  EXPECT_TRUE(IsRight(0, 10));
+}
+
+TEST_F(RangeCacheTest, MakesReadersFailWhenItStops) {
+  Make(8 * kMiB, kMiB);
+  server_->Close();
+  std::string why;
+  std::jthread reader([&] {
+    try {
+      IsRight(0, 10);
+    } catch (const Error& e) {
+      why = e.what();
+    }
+  });
+  AwaitWaiting(1);
+  cache_->Stop();
+  reader.join();
+  EXPECT_EQ(why, "the mount is ending");
+  EXPECT_THAT([&] { IsRight(0, 10); }, ThrowsMessage<Error>("the mount is ending"));
+}
+
+TEST_F(RangeCacheTest, EndsWhileARequestIsNotAnswered) {
+  Make(8 * kMiB, kMiB);
+  server_->Close();
+  const Interruption::IsGivenUp now = [] { return true; };
+  const Interruption interruption(now);
+  EXPECT_THROW(IsRight(0, 10), Error);
+  source_.reset();
+  cache_.reset();  // Waits for its threads.
+}
+
+TEST_F(RangeCacheTest, FetchesSideBySideWhatWillBeReadSoon) {
+  Make(8 * kMiB, 100 * kMiB);
+  server_->Close();
+  const ByteRange ranges[] = {{0, 10}, {50 * kMiB, 10}, {99 * kMiB, 10}};
+  source_->ReadSoon(ranges);
+  while (server_->requests() != 3) std::this_thread::yield();
+  server_->Open();
+  EXPECT_TRUE(IsRight(50 * kMiB, 10));
+  EXPECT_TRUE(IsRight(99 * kMiB, 10));
+}
+
+TEST_F(RangeCacheTest, FetchesLittleMoreThanARandomReadAsksFor) {
+  Make(64 * kMiB, 1000 * kMiB);
+  for (size_t i = 1; i <= 100; ++i) ASSERT_TRUE(IsRight(i * 9 * kMiB + i * 4099, 4096));
+  AwaitIdle();
+  EXPECT_LE(server_->requested(), 100 * 2 * kBlockSize);
+}
+
+TEST_F(RangeCacheTest, ReadsInOrderWithFewLongRequests) {
+  Make(256 * kMiB, 100 * kMiB);
+  for (size_t offset = 0; offset < 100 * kMiB; offset += 128 << 10) {
+    ASSERT_TRUE(IsRight(offset, 128 << 10));
+  }
+  AwaitIdle();
+  EXPECT_EQ(server_->requested(), 100 * kMiB);
+  EXPECT_LE(server_->requests(), 100U);
+}
+
+}  // namespace
+}  // namespace ckptfs

@@ -1,0 +1,380 @@
+// Drives the state machine of the cache through orders of events, without threads and without time:
+// a small model of readers and fetches, in which a list of choices says what happens next. All
+// lists are tried where the model is tiny, and many at random where it is not.
+
+#include "parser/layer/range_cache/scheduler.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <random>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "parser/layer/block.h"
+
+namespace ckptfs {
+namespace {
+
+std::byte ByteAt(uint32_t object, uint64_t offset) {
+  return static_cast<std::byte>((offset * 2654435761U) >> 7U ^ offset ^ object * 77);
+}
+
+// Says which of `count` things happens next.
+using Choose = std::function<size_t(size_t count)>;
+
+struct Scenario {
+  size_t memory = 0;  // In blocks.
+  size_t most_fetches = 0;
+  std::vector<uint64_t> objects;  // Their sizes.
+  std::vector<std::pair<uint32_t, ByteRange>> files;
+  // For each reader what it reads, one after another.
+  std::vector<std::vector<std::pair<uint32_t, ByteRange>>> readers;
+  unsigned most_failures = 0;
+  unsigned most_interruptions = 0;
+};
+
+class Model {
+ public:
+  Model(const Scenario& scenario, Choose choose)
+      : scenario_(scenario),
+        choose_(std::move(choose)),
+        scheduler_(scenario.memory * kBlockSize, scenario.most_fetches) {
+    for (const uint64_t size : scenario.objects) scheduler_.AddObject(size, {}, now_);
+    for (const auto& [object, range] : scenario.files) scheduler_.ExpectFile(object, range);
+    readers_.resize(scenario.readers.size());
+  }
+
+  // Returns what went wrong; empty if nothing did.
+  std::string Run() {
+    constexpr size_t kMostSteps = 20'000;
+    for (size_t step = 0; step < kMostSteps && problem_.empty(); ++step) {
+      TakeAll();
+      Check();
+      std::vector<std::function<void()>> events;
+      AddReaders(events);
+      AddFetches(events);
+      if (events.empty()) break;
+      events[choose_(events.size())]();
+      now_ += std::chrono::milliseconds(1);
+    }
+    for (size_t i = 0; i < readers_.size() && problem_.empty(); ++i) {
+      if (readers_[i].next < scenario_.readers[i].size()) Problem("a reader waits for ever");
+    }
+    if (problem_.empty() && scheduler_.waiter_count() != 0) Problem("somebody is left waiting");
+    if (problem_.empty() && scheduler_.fetch_count() != 0) Problem("a fetch is left");
+    if (problem_.empty() && scheduler_.memory_busy() != 0) Problem("memory is left busy");
+    return problem_;
+  }
+
+  unsigned errors() const { return errors_; }
+  uint64_t fetched() const { return fetched_; }
+
+ private:
+  struct Reader {
+    size_t next = 0;  // What it reads.
+    uint64_t done = 0;
+    bool is_reading = false;
+    ReadAhead::StreamId stream = 0;
+    std::unique_ptr<Waiter> waiter;
+    Frame* pinned = nullptr;  // It is copying from this.
+    size_t pinned_length = 0;
+  };
+
+  struct Fetching {
+    std::unique_ptr<RangeFetch> fetch;
+    size_t frame = 0;
+    size_t filled = 0;
+  };
+
+  void Problem(const std::string& what) {
+    if (problem_.empty()) problem_ = what;
+  }
+
+  void TakeAll() {
+    while (auto fetch = scheduler_.Take(now_)) {
+      for (size_t i = 0; i < fetch->frames.size(); ++i) {
+        if (!in_flight_.insert({fetch->object, fetch->first_block + i}).second) {
+          Problem("a block is fetched twice at the same time");
+        }
+      }
+      fetching_.push_back({std::move(fetch)});
+    }
+  }
+
+  void Check() {
+    if (scheduler_.memory_used() > scheduler_.capacity())
+      Problem("there is too much memory in use");
+    if (fetching_.size() > scenario_.most_fetches) Problem("there are too many fetches");
+  }
+
+  void AddReaders(std::vector<std::function<void()>>& events) {
+    for (size_t i = 0; i < readers_.size(); ++i) {
+      Reader& reader = readers_[i];
+      if (reader.next == scenario_.readers[i].size()) continue;
+      const auto& [object, range] = scenario_.readers[i][reader.next];
+      if (reader.pinned != nullptr) {
+        events.emplace_back([this, &reader] { EndCopy(reader); });
+      } else if (!reader.is_reading) {
+        events.emplace_back([this, &reader, object = object, range = range] {
+          reader.stream = scheduler_.Note(object, range, now_);
+          reader.is_reading = true;
+        });
+      } else if (reader.waiter == nullptr) {
+        events.emplace_back(
+            [this, &reader, object = object, range = range] { Step(reader, object, range); });
+      } else {
+        const Waiter& waiter = *reader.waiter;
+        if (waiter.error != nullptr || scheduler_.Find(waiter.key, waiter.needed) != nullptr) {
+          events.emplace_back(
+              [this, &reader, object = object, range = range] { EndWait(reader, object, range); });
+        } else if (interruptions_ < scenario_.most_interruptions) {
+          events.emplace_back([this, &reader] {
+            ++interruptions_;
+            scheduler_.Leave(*reader.waiter);
+            EndRead(reader);
+          });
+        }
+      }
+    }
+  }
+
+  void Step(Reader& reader, uint32_t object, ByteRange range) {
+    const uint64_t position = range.offset + reader.done;
+    const BlockKey key{object, position / kBlockSize};
+    const size_t begin = position % kBlockSize;
+    const uint64_t left = range.length - reader.done;
+    const size_t end =
+        std::min<uint64_t>(BlockLength(scenario_.objects[object], key.block), begin + left);
+    Frame* frame = scheduler_.Find(key, end);
+    if (frame == nullptr) {
+      reader.waiter =
+          std::make_unique<Waiter>(Waiter{.key = key,
+                                          .needed = end,
+                                          .end_block = BlockCount(range.offset + range.length),
+                                          .stream = reader.stream,
+                                          .error = nullptr});
+      scheduler_.Wait(*reader.waiter);
+      return;
+    }
+    scheduler_.Pin(*frame);
+    for (size_t i = begin; i < end; ++i) {
+      if (frame->bytes[i] != ByteAt(object, key.block * kBlockSize + i)) {
+        return Problem("a reader gets wrong bytes");
+      }
+    }
+    reader.pinned = frame;
+    reader.pinned_length = end - begin;
+  }
+
+  void EndCopy(Reader& reader) {
+    const auto& range =
+        scenario_.readers[static_cast<size_t>(&reader - readers_.data())][reader.next].second;
+    scheduler_.Unpin(*reader.pinned, reader.pinned_length);
+    reader.done += reader.pinned_length;
+    reader.pinned = nullptr;
+    if (reader.done == range.length) EndRead(reader);
+  }
+
+  // Who has waited takes what it has waited for before anybody else can.
+  void EndWait(Reader& reader, uint32_t object, ByteRange range) {
+    scheduler_.Leave(*reader.waiter);
+    if (reader.waiter->error != nullptr) {
+      ++errors_;
+      return EndRead(reader);
+    }
+    reader.waiter.reset();
+    Step(reader, object, range);
+  }
+
+  static void EndRead(Reader& reader) {
+    ++reader.next;
+    reader.done = 0;
+    reader.is_reading = false;
+    reader.waiter.reset();
+  }
+
+  void AddFetches(std::vector<std::function<void()>>& events) {
+    for (size_t i = 0; i < fetching_.size(); ++i) {
+      if (fetching_[i].fetch->stop.stop_requested()) {
+        events.emplace_back(
+            [this, i] { EndFetch(i, std::make_exception_ptr(std::logic_error(""))); });
+        continue;
+      }
+      events.emplace_back([this, i] { Deliver(i); });
+      if (failures_ < scenario_.most_failures) {
+        events.emplace_back([this, i] {
+          ++failures_;
+          EndFetch(i, std::make_exception_ptr(std::runtime_error("lost")));
+        });
+      }
+    }
+  }
+
+  // A frame comes in two pieces.
+  void Deliver(size_t i) {
+    Fetching& fetching = fetching_[i];
+    Frame& frame = *fetching.fetch->frames[fetching.frame];
+    const size_t to = fetching.filled == 0 ? (frame.size + 1) / 2 : frame.size;
+    for (size_t at = fetching.filled; at < to; ++at) {
+      frame.bytes[at] = ByteAt(frame.key.object, frame.key.block * kBlockSize + at);
+    }
+    fetched_ += to - fetching.filled;
+    scheduler_.Arrived(*fetching.fetch, frame, to, now_);
+    fetching.filled = to == frame.size ? 0 : to;
+    if (to == frame.size && ++fetching.frame == fetching.fetch->frames.size()) EndFetch(i, nullptr);
+  }
+
+  void EndFetch(size_t i, const std::exception_ptr& error) {
+    auto fetch = std::move(fetching_[i].fetch);
+    fetching_.erase(fetching_.begin() + static_cast<std::ptrdiff_t>(i));
+    for (size_t block = 0; block < fetch->frames.size(); ++block) {
+      in_flight_.erase({fetch->object, fetch->first_block + block});
+    }
+    scheduler_.Finish(std::move(fetch), error, now_);
+  }
+
+  const Scenario& scenario_;
+  const Choose choose_;
+  Scheduler scheduler_;
+  Scheduler::Clock::time_point now_{std::chrono::hours(1)};
+  std::vector<Reader> readers_;
+  std::vector<Fetching> fetching_;
+  std::set<std::pair<uint32_t, uint64_t>> in_flight_;
+  std::string problem_;
+  unsigned failures_ = 0;
+  unsigned interruptions_ = 0;
+  unsigned errors_ = 0;
+  uint64_t fetched_ = 0;
+};
+
+// Tries all lists of choices, or as many of them as `most`. Returns what went wrong first.
+std::string TryAll(const Scenario& scenario, size_t most, size_t& tried) {
+  std::vector<std::pair<size_t, size_t>> path;  // What was chosen, and of how many.
+  for (tried = 0; tried < most; ++tried) {
+    size_t depth = 0;
+    Model model(scenario, [&](size_t count) {
+      if (depth == path.size()) path.emplace_back(0, count);
+      return path[depth++].first;
+    });
+    if (std::string problem = model.Run(); !problem.empty()) return problem;
+    while (!path.empty() && path.back().first + 1 == path.back().second) path.pop_back();
+    if (path.empty()) return {};
+    ++path.back().first;
+  }
+  return {};
+}
+
+std::string TryAtRandom(const Scenario& scenario, unsigned seeds) {
+  for (unsigned seed = 0; seed < seeds; ++seed) {
+    std::mt19937 random(seed);
+    Model model(scenario, [&](size_t count) { return random() % count; });
+    if (const std::string problem = model.Run(); !problem.empty()) {
+      return problem + ", seed " + std::to_string(seed);
+    }
+  }
+  return {};
+}
+
+constexpr uint64_t kBlock = kBlockSize;
+
+TEST(RangeScheduler, ServesTwoReadersOfOneBlockInAnyOrderOfEvents) {
+  const Scenario scenario{.memory = 2,
+                          .most_fetches = 2,
+                          .objects = {100},
+                          .files = {},
+                          .readers = {{{0, {0, 100}}}, {{0, {50, 50}}}},
+                          .most_failures = 1,
+                          .most_interruptions = 1};
+  size_t tried = 0;
+  EXPECT_EQ(TryAll(scenario, 200'000, tried), "");
+  EXPECT_LT(tried, 200'000U);
+  EXPECT_GT(tried, 1'000U);
+}
+
+TEST(RangeScheduler, ServesReadersOfMoreThanFitsIntoMemoryInAnyOrderOfEvents) {
+  const Scenario scenario{.memory = 1,
+                          .most_fetches = 2,
+                          .objects = {10, 10},
+                          .files = {{0, {0, 10}}, {1, {0, 10}}},
+                          .readers = {{{0, {0, 10}}, {1, {2, 4}}}, {{1, {0, 10}}}},
+                          .most_failures = 1,
+                          .most_interruptions = 0};
+  size_t tried = 0;
+  EXPECT_EQ(TryAll(scenario, 100'000, tried), "");
+}
+
+TEST(RangeScheduler, ServesSequentialReadersAtRandom) {
+  Scenario scenario{.memory = 12,
+                    .most_fetches = 3,
+                    .objects = {20 * kBlock + 5},
+                    .files = {{0, {100, 9 * kBlock}}, {0, {9 * kBlock + 200, 11 * kBlock - 195}}},
+                    .readers = {{}, {}, {}},
+                    .most_failures = 2,
+                    .most_interruptions = 2};
+  for (uint64_t offset = 0; offset < scenario.objects[0]; offset += 2 * kBlock) {
+    const ByteRange piece{offset, std::min(2 * kBlock, scenario.objects[0] - offset)};
+    scenario.readers[0].emplace_back(0, piece);
+    scenario.readers[1].emplace_back(0, piece);
+  }
+  scenario.readers[2] = {{0, {7 * kBlock + 1, 4096}}, {0, {1, 1}}, {0, {19 * kBlock, kBlock + 5}}};
+  EXPECT_EQ(TryAtRandom(scenario, 150), "");
+}
+
+TEST(RangeScheduler, ServesMoreReadersThanItHasMemoryFor) {
+  Scenario scenario{.memory = 2,
+                    .most_fetches = 4,
+                    .objects = {8 * kBlock, 3 * kBlock + 7},
+                    .files = {},
+                    .readers = {},
+                    .most_failures = 0,
+                    .most_interruptions = 1};
+  for (uint64_t reader = 0; reader < 6; ++reader) {
+    scenario.readers.push_back({{0, {reader * kBlock + 10, 2 * kBlock}},
+                                {1, {reader % 3 * kBlock, kBlock}},
+                                {0, {7 * kBlock, kBlock}}});
+  }
+  EXPECT_EQ(TryAtRandom(scenario, 150), "");
+}
+
+TEST(RangeScheduler, TellsAFailureToWhoWaitsForIt) {
+  const Scenario scenario{.memory = 4,
+                          .most_fetches = 1,
+                          .objects = {kBlock},
+                          .files = {},
+                          .readers = {{{0, {0, kBlock}}}},
+                          .most_failures = 1,
+                          .most_interruptions = 0};
+  // What happens: it begins, it waits, its fetch fails.
+  size_t step = 0;
+  Model model(scenario, [&](size_t count) { return ++step == 3 ? count - 1 : 0; });
+  EXPECT_EQ(model.Run(), "");
+  EXPECT_EQ(model.errors(), 1U);
+}
+
+TEST(RangeScheduler, FetchesOnceWhatManyRead) {
+  const Scenario scenario{.memory = 16,
+                          .most_fetches = 3,
+                          .objects = {8 * kBlock},
+                          .files = {{0, {0, 8 * kBlock}}},
+                          .readers = std::vector<std::vector<std::pair<uint32_t, ByteRange>>>(
+                              8, {{0, {0, 4 * kBlock}}, {0, {4 * kBlock, 4 * kBlock}}}),
+                          .most_failures = 0,
+                          .most_interruptions = 0};
+  for (unsigned seed = 0; seed < 50; ++seed) {
+    std::mt19937 random(seed);
+    Model model(scenario, [&](size_t count) { return random() % count; });
+    EXPECT_EQ(model.Run(), "");
+    EXPECT_EQ(model.fetched(), 8 * kBlock) << seed;
+  }
+}
+
+}  // namespace
+}  // namespace ckptfs

@@ -1,0 +1,147 @@
+#include "parser/layer/range_cache/read_ahead.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+
+namespace ckptfs {
+namespace {
+
+constexpr uint64_t kKiB = 1024;
+constexpr uint64_t kMiB = 1024 * kKiB;
+
+// One object, and one reader whose reads are followed by all that is wished for.
+class ReadAheadTest : public ::testing::Test {
+ protected:
+  void SetUp() override { policy_.AddObject(1000 * kMiB); }
+
+  // Reads, and fetches all that is wished for. Returns where that ends; 0 if it is nothing.
+  uint64_t Read(uint64_t offset, uint64_t length) {
+    policy_.Note(0, {offset, length}, now_);
+    uint64_t end = 0;
+    for (int i = 0; i < 1000; ++i) {
+      const auto wish = policy_.Next(now_, [](uint32_t, uint64_t at) { return at; });
+      if (!wish) break;
+      longest_ = std::max(longest_, wish->range.length);
+      policy_.NoteFetched(wish->stream, wish->range.offset + wish->range.length);
+      end = std::max(end, wish->range.offset + wish->range.length);
+    }
+    return end;
+  }
+
+  // Reads in order, by 128 KiB, from `begin` to `end`. Returns how far all that is wished for goes.
+  uint64_t ReadAll(uint64_t begin, uint64_t end) {
+    uint64_t farthest = 0;
+    for (uint64_t offset = begin; offset < end; offset += 128 * kKiB) {
+      farthest = std::max(farthest, Read(offset, std::min(128 * kKiB, end - offset)));
+    }
+    return farthest;
+  }
+
+  ReadAhead policy_{96 * kMiB};
+  ReadAhead::Clock::time_point now_{std::chrono::hours(1)};
+  uint64_t longest_ = 0;  // Of what was wished for.
+};
+
+TEST_F(ReadAheadTest, WantsNothingMoreThanARandomReadAsksFor) {
+  policy_.ExpectFile(0, {0, 1000 * kMiB});
+  EXPECT_EQ(Read(500 * kMiB, 4 * kKiB), 500 * kMiB + 4 * kKiB);
+  EXPECT_EQ(Read(300 * kMiB, 4 * kKiB), 300 * kMiB + 4 * kKiB);
+}
+
+TEST_F(ReadAheadTest, WantsAMebibyteWhereAFileBegins) {
+  policy_.ExpectFile(0, {10 * kMiB, 100 * kMiB});
+  EXPECT_EQ(Read(10 * kMiB, 4 * kKiB), 11 * kMiB);
+}
+
+TEST_F(ReadAheadTest, WantsASmallFileWholeAndLittleOfTheNextOne) {
+  policy_.ExpectFile(0, {10 * kMiB, 100 * kKiB});
+  policy_.ExpectFile(0, {10 * kMiB + 100 * kKiB, 100 * kMiB});
+  EXPECT_EQ(Read(10 * kMiB, 4 * kKiB), 10 * kMiB + 612 * kKiB);
+}
+
+TEST_F(ReadAheadTest, WantsAsMuchAsWasReadInOrder) {
+  policy_.ExpectFile(0, {0, 1000 * kMiB});
+  const uint64_t farthest = ReadAll(0, 16 * kMiB);
+  EXPECT_LE(farthest, 32 * kMiB);
+  EXPECT_GE(farthest, 30 * kMiB);
+}
+
+TEST_F(ReadAheadTest, WantsNoMoreThanItsMemoryAndLongRanges) {
+  policy_.ExpectFile(0, {0, 1000 * kMiB});
+  const uint64_t farthest = ReadAll(0, 200 * kMiB);
+  EXPECT_LE(farthest, 296 * kMiB);
+  EXPECT_GE(farthest, 288 * kMiB);
+  EXPECT_GE(longest_, 5 * kMiB);
+}
+
+TEST_F(ReadAheadTest, StaysWithinTheFileThatIsReadAndALittleBehindIt) {
+  policy_.ExpectFile(0, {100 * kMiB, 64 * kMiB});
+  policy_.ExpectFile(0, {164 * kMiB, 64 * kMiB});
+  EXPECT_EQ(ReadAll(100 * kMiB, 164 * kMiB), 165 * kMiB);
+}
+
+TEST_F(ReadAheadTest, GoesFartherIntoTheNextFileTheMoreOfThemWereRead) {
+  for (uint64_t i = 0; i < 100; ++i) policy_.ExpectFile(0, {i * kMiB, kMiB});
+  EXPECT_GE(ReadAll(0, 64 * kMiB), 68 * kMiB);
+}
+
+TEST_F(ReadAheadTest, TakesFilesThatOverlapForOne) {
+  policy_.ExpectFile(0, {0, 10 * kMiB});
+  policy_.ExpectFile(0, {5 * kMiB, 15 * kMiB});
+  EXPECT_EQ(ReadAll(0, 20 * kMiB), 20 * kMiB + 512 * kKiB);
+}
+
+TEST_F(ReadAheadTest, FollowsReadsThatComeInAnotherOrder) {
+  policy_.ExpectFile(0, {0, 1000 * kMiB});
+  Read(128 * kKiB, 128 * kKiB);
+  Read(0, 128 * kKiB);
+  Read(384 * kKiB, 128 * kKiB);
+  Read(256 * kKiB, 128 * kKiB);
+  EXPECT_GE(Read(512 * kKiB, 512 * kKiB), 3 * kMiB / 2);
+}
+
+TEST_F(ReadAheadTest, SharesMemoryBetweenReaders) {
+  policy_.ExpectFile(0, {0, 1000 * kMiB});
+  ReadAll(0, 100 * kMiB);
+  const uint64_t farthest = ReadAll(500 * kMiB, 600 * kMiB);
+  EXPECT_LE(farthest, 600 * kMiB + 48 * kMiB + 128 * kKiB);
+}
+
+TEST_F(ReadAheadTest, StopsForReadersThatAreGone) {
+  policy_.ExpectFile(0, {0, 1000 * kMiB});
+  policy_.Note(0, {0, 128 * kKiB}, now_);
+  now_ += std::chrono::seconds(6);
+  EXPECT_FALSE(policy_.Next(now_, [](uint32_t, uint64_t at) { return at; }));
+}
+
+TEST_F(ReadAheadTest, WantsNothingMoreAfterAFailureUntilItIsReadAgain) {
+  policy_.ExpectFile(0, {0, 1000 * kMiB});
+  const auto stream = policy_.Note(0, {0, 128 * kKiB}, now_);
+  policy_.NoteFailed(stream);
+  policy_.NoteFetched(stream, 128 * kKiB);
+  EXPECT_FALSE(policy_.Next(now_, [](uint32_t, uint64_t at) { return at; }));
+  EXPECT_GT(Read(128 * kKiB, 128 * kKiB), 256 * kKiB);
+}
+
+TEST_F(ReadAheadTest, KeepsAReaderInOrderThroughManyRandomReads) {
+  policy_.ExpectFile(0, {0, 1000 * kMiB});
+  ReadAll(0, 16 * kMiB);
+  for (uint64_t i = 0; i < 1000; ++i) Read(100 * kMiB + i * 7919 % 800 * kMiB, 4 * kKiB);
+  EXPECT_GE(ReadAll(16 * kMiB, 20 * kMiB), 33 * kMiB);
+}
+
+TEST_F(ReadAheadTest, WantsWhatLiesBehindAHeaderAsLongAsFilesAreUnknown) {
+  EXPECT_EQ(Read(0, 1000), 128 * kKiB + 1000);
+  EXPECT_EQ(Read(100 * kMiB, 3 * kMiB), 103 * kMiB + 512 * kKiB);
+}
+
+TEST_F(ReadAheadTest, ForgetsWhatWasReadToOpenAnObject) {
+  Read(0, 10 * kMiB);
+  policy_.ExpectFile(0, {0, 1000 * kMiB});
+  EXPECT_FALSE(policy_.Next(now_, [](uint32_t, uint64_t at) { return at; }));
+}
+
+}  // namespace
+}  // namespace ckptfs
