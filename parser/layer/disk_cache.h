@@ -60,6 +60,7 @@ class DiskCache {
   DiskObjectPtr Open(std::string_view identity, uint64_t size) const;
 
  private:
+  class Object;
   class Store;
 
   std::shared_ptr<Store> store_;

@@ -1,0 +1,228 @@
+#include "parser/layer/disk_cache.h"
+
+#include <sodium/crypto_generichash_blake2b.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cassert>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <exception>
+#include <list>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "parser/layer/disk_cache/directory.h"
+#include "parser/layer/disk_cache/segment.h"
+
+namespace ckptfs {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// How long nothing is kept after a disk was full, or failed.
+constexpr auto kPause = std::chrono::seconds(10);
+
+// What a segment takes beside its blocks, about.
+constexpr uint64_t kOverhead = 12288;
+
+std::array<std::byte, 32> HashOfIdentity(std::string_view identity, uint64_t size) {
+  std::array<std::byte, 32> hash = {};
+  crypto_generichash_blake2b_state state = {};
+  const auto add = [&](const void* data, size_t length) {
+    ::crypto_generichash_blake2b_update(&state, static_cast<const unsigned char*>(data), length);
+  };
+  ::crypto_generichash_blake2b_init(&state, nullptr, 0, hash.size());
+  add(&size, sizeof size);
+  add(identity.data(), identity.size());
+  ::crypto_generichash_blake2b_final(&state, reinterpret_cast<unsigned char*>(hash.data()),
+                                     hash.size());
+  return hash;
+}
+
+// Segments that are open, for all objects.
+class OpenSegments {
+ public:
+  std::shared_ptr<const Segment> Find(const SegmentId& id) {
+    const std::scoped_lock lock(mutex_);
+    const auto found = places_.find(id);
+    if (found == places_.end()) return nullptr;
+    used_.splice(used_.begin(), used_, found->second);
+    return found->second->second;
+  }
+
+  void Add(const SegmentId& id, std::shared_ptr<const Segment> segment) {
+    const std::scoped_lock lock(mutex_);
+    RemoveLocked(id);
+    used_.emplace_front(id, std::move(segment));
+    places_.emplace(id, used_.begin());
+    if (used_.size() > kMost) RemoveLocked(SegmentId(used_.back().first));
+  }
+
+  void Remove(const SegmentId& id) {
+    const std::scoped_lock lock(mutex_);
+    RemoveLocked(id);
+  }
+
+  // Closes all that nobody is using: those that have been removed take room until then.
+  void Clear() {
+    Used closed;
+    const std::scoped_lock lock(mutex_);
+    places_.clear();
+    closed.swap(used_);
+  }
+
+ private:
+  using Used = std::list<std::pair<SegmentId, std::shared_ptr<const Segment>>>;
+
+  static constexpr size_t kMost = 64;
+
+  void RemoveLocked(const SegmentId& id) {
+    const auto found = places_.find(id);
+    if (found == places_.end()) return;
+    used_.erase(found->second);
+    places_.erase(found);
+  }
+
+  std::mutex mutex_;
+  Used used_;  // The last one first.
+  std::map<SegmentId, Used::iterator> places_;
+};
+
+}  // namespace
+
+// What the objects of a cache share.
+class DiskCache::Store {
+ public:
+  Store(const std::string& directory, uint64_t limit)
+      : directory_(directory), limit_(limit), written_(limit) {}
+
+  // Returns null if the segment is not here, and not to be had if it `is_wanted`.
+  std::shared_ptr<const Segment> Open(const SegmentId& id, bool is_wanted) {
+    if (auto segment = open_.Find(id)) {
+      if (segment->Touch()) return segment;
+      open_.Remove(id);
+    }
+    auto opened = directory_.Open(id, is_wanted);
+    if (!opened) return nullptr;
+    auto segment = std::make_shared<const Segment>(std::move(*opened));
+    segment->Touch();
+    open_.Add(id, segment);
+    return segment;
+  }
+
+  // Writes blocks of a segment, unless there is no room for them.
+  void Write(const SegmentId& id, uint64_t first,
+             std::span<const std::span<const std::byte>> blocks) {
+    if (!MayWrite(blocks.size() * uint64_t{kBlockSize} + kOverhead)) return;
+    const auto segment = Open(id, true);
+    if (!segment || !segment->may_write()) return Pause();
+    const int code = segment->Write(first, blocks);
+    if (code == 0) return;
+    Pause();
+    if (code == ENOSPC || code == EDQUOT) Shrink(true);
+  }
+
+ private:
+  bool MayWrite(uint64_t bytes) {
+    if (Clock::now().time_since_epoch().count() < paused_until_) return false;
+    if (directory_.room() < static_cast<int64_t>(bytes)) {
+      Pause();
+      Shrink(true);
+      return false;
+    }
+    // No process writes more than a step before it looks what all of them have written.
+    if (written_.fetch_add(bytes) + bytes > Step()) {
+      written_ = bytes;
+      Shrink(false);
+    }
+    return true;
+  }
+
+  uint64_t Step() const { return limit_ / 20; }
+
+  void Pause() { paused_until_ = (Clock::now() + kPause).time_since_epoch().count(); }
+
+  // Makes room for what all write until the next look.
+  void Shrink(bool is_full) {
+    directory_.Shrink([&](uint64_t used) {
+      const int64_t room = directory_.room();
+      uint64_t most = std::min(limit_, used + static_cast<uint64_t>(std::max<int64_t>(room, 0)));
+      if (is_full) most = std::min(most, used);
+      return !is_full && used + Step() <= most ? used : most - most / 10;
+    });
+    open_.Clear();
+  }
+
+  const CacheDirectory directory_;
+  const uint64_t limit_;
+  OpenSegments open_;
+  std::atomic<uint64_t> written_;  // Since the last look; at first, as if one were due.
+  std::atomic<Clock::rep> paused_until_ = Clock::time_point::min().time_since_epoch().count();
+};
+
+namespace {
+
+// Calls `use` with the id of each segment that some of `count` blocks from `first` on lie in, the
+// first of those, and their number.
+template <typename Use>
+void ForEachSegment(SegmentId id, uint64_t first, size_t count, const Use& use) {
+  for (size_t done = 0; done < count;) {
+    const uint64_t block = first + done;
+    id.number = block / kSegmentBlocks;
+    const auto here = std::min<uint64_t>(count - done, kSegmentBlocks - block % kSegmentBlocks);
+    use(id, done, static_cast<size_t>(here));
+    done += static_cast<size_t>(here);
+  }
+}
+
+}  // namespace
+
+class DiskCache::Object final : public DiskObject {
+ public:
+  Object(std::shared_ptr<Store> store, const SegmentId& id) : store_(std::move(store)), id_(id) {}
+
+  std::vector<bool> Read(uint64_t first,
+                         std::span<const std::span<std::byte>> blocks) const override {
+    std::vector<uint8_t> is_here(blocks.size());
+    ForEachSegment(id_, first, blocks.size(), [&](const SegmentId& id, size_t begin, size_t count) {
+      const auto segment = store_->Open(id, false);
+      if (!segment) return;
+      segment->Read(first + begin, blocks.subspan(begin, count),
+                    std::span(is_here).subspan(begin, count));
+    });
+    return {is_here.begin(), is_here.end()};
+  }
+
+  void Write(uint64_t first,
+             std::span<const std::span<const std::byte>> blocks) const noexcept override {
+    try {
+      ForEachSegment(id_, first, blocks.size(),
+                     [&](const SegmentId& id, size_t begin, size_t count) {
+                       store_->Write(id, first + begin, blocks.subspan(begin, count));
+                     });
+    } catch (const std::exception&) {
+      // There is no memory to keep them.
+    }
+  }
+
+ private:
+  const std::shared_ptr<Store> store_;
+  const SegmentId id_;  // Of its first segment.
+};
+
+DiskCache::DiskCache(const std::string& directory, uint64_t limit)
+    : store_(std::make_shared<Store>(directory, limit)) {}
+
+DiskCache::~DiskCache() = default;
+
+DiskObjectPtr DiskCache::Open(std::string_view identity, uint64_t size) const {
+  assert(!identity.empty());
+  const SegmentId id = {.object = HashOfIdentity(identity, size), .object_size = size};
+  return std::make_shared<Object>(store_, id);
+}
+
+}  // namespace ckptfs

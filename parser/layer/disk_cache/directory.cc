@@ -1,0 +1,211 @@
+#include "parser/layer/disk_cache/directory.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include "parser/error.h"
+
+namespace ckptfs {
+namespace {
+
+constexpr int kOpenDirectory = O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW;
+
+// A pipe that somebody has put there must not keep us waiting.
+constexpr int kOpenFile = O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY;
+
+constexpr std::string_view kDigits = "0123456789abcdef";
+constexpr size_t kHashDigits = 64;
+
+std::string NameOf(const SegmentId& id) {
+  std::string name;
+  for (const std::byte byte : id.object) name += fmt::format("{:02x}", static_cast<unsigned>(byte));
+  return fmt::format("{}-{}", name, id.number);
+}
+
+std::string Below(std::string_view name) { return std::string(name.substr(0, 2)); }
+
+// Whether `name` is one that we give to a segment in the directory `below`: all else that is there
+// is not ours to remove.
+bool IsSegmentName(std::string_view name, std::string_view below) {
+  return name.size() > kHashDigits + 1 && name.starts_with(below) && name[kHashDigits] == '-' &&
+         name.find_first_not_of(kDigits) == kHashDigits &&
+         name.find_first_not_of(kDigits.substr(0, 10), kHashDigits + 1) == name.npos;
+}
+
+struct CloseDirectory {
+  void operator()(DIR* directory) const { ::closedir(directory); }
+};
+using Listing = std::unique_ptr<DIR, CloseDirectory>;
+
+}  // namespace
+
+CacheDirectory::CacheDirectory(const std::string& path) : us_(::geteuid()) {
+  if (::mkdir(path.c_str(), S_IRWXU) != 0 && errno != EEXIST) {
+    FailErrno("cache directory {}: cannot make it", path);
+  }
+  // The user may well have named a symbolic link.
+  directory_ = Fd(::open(path.c_str(), kOpenDirectory & ~O_NOFOLLOW));
+  struct stat status = {};
+  if (directory_.number() < 0 || ::fstat(directory_.number(), &status) != 0) {
+    FailErrno("cache directory {}: cannot open it", path);
+  }
+  if (status.st_uid != us_ && status.st_uid != 0) {
+    Fail(EPERM,
+         "cache directory {}: belongs to user {}, who could change what is kept in it, "
+         "but must belong to user {} or to root",
+         path, status.st_uid, us_);
+  }
+  if ((status.st_mode & S_IWOTH) != 0) {
+    Fail(EPERM, "cache directory {}: has mode {:04o}, so anybody could change what is kept in it",
+         path, status.st_mode & 07777U);
+  }
+  group_ = status.st_gid;
+  mode_ = status.st_mode;
+}
+
+std::optional<Segment> CacheDirectory::Open(const SegmentId& id, bool is_wanted) const {
+  const std::string name = NameOf(id);
+  const Fd below = OpenBelow(Below(name), is_wanted);
+  if (below.number() < 0) return std::nullopt;
+  bool may_write = false;
+  Fd file = OpenFile(below.number(), name, may_write);
+  const bool is_there = file.number() >= 0;
+  if (is_there) {
+    Segment segment(std::move(file), id, may_write);
+    if (segment.IsRight()) return segment;
+    errno = EBADMSG;
+  }
+  // Only what is there and wrong, or is not there, is made anew; not what cannot be opened for want
+  // of descriptors.
+  const bool is_wrong = is_there || errno == EPERM || errno == ELOOP;
+  if (!is_wanted || (!is_wrong && errno != ENOENT)) return std::nullopt;
+  if (is_wrong && ::unlinkat(below.number(), name.c_str(), 0) != 0 && errno != ENOENT) {
+    return std::nullopt;
+  }
+  file = MakeFile(below.number(), name);
+  if (file.number() < 0) return std::nullopt;
+  Segment segment(std::move(file), id, true);
+  if (!segment.IsRight()) return std::nullopt;
+  return segment;
+}
+
+int64_t CacheDirectory::room() const {
+  struct statvfs disk = {};
+  if (::fstatvfs(directory_.number(), &disk) != 0) return 0;
+  return static_cast<int64_t>(disk.f_bavail * disk.f_frsize) -
+         static_cast<int64_t>(disk.f_blocks * disk.f_frsize / 20);
+}
+
+void CacheDirectory::Shrink(const std::function<uint64_t(uint64_t used)>& wanted) const {
+  // Who may not make the lock may not remove anything either.
+  const Fd lock(
+      ::openat(directory_.number(), "lock", kOpenFile | O_RDWR | O_CREAT, S_IRUSR | S_IWUSR));
+  if (lock.number() < 0) return;
+  Share(lock.number(), mode_ & 0666U);
+  if (::flock(lock.number(), LOCK_EX | LOCK_NB) != 0) return;
+  std::vector<Found> segments = List();
+  uint64_t used = 0;
+  for (const Found& segment : segments) used += segment.size;
+  const uint64_t target = wanted(used);
+  if (used <= target) return;
+  std::ranges::sort(segments, {}, [](const Found& segment) {
+    return std::pair(segment.used.tv_sec, segment.used.tv_nsec);
+  });
+  for (const Found& segment : segments) {
+    if (used <= target) break;
+    const Fd below = OpenBelow(Below(segment.name), false);
+    if (below.number() < 0) continue;
+    if (::unlinkat(below.number(), segment.name.c_str(), 0) == 0) used -= segment.size;
+  }
+}
+
+Fd CacheDirectory::OpenBelow(const std::string& name, bool is_wanted) const {
+  const int root = directory_.number();
+  if (is_wanted && ::mkdirat(root, name.c_str(), S_IRWXU) == 0) {
+    Fd made(::openat(root, name.c_str(), kOpenDirectory));
+    if (made.number() >= 0) Share(made.number(), mode_ & 0777U);
+    return made;
+  }
+  Fd found(::openat(root, name.c_str(), kOpenDirectory));
+  struct stat status = {};
+  if (found.number() < 0 || ::fstat(found.number(), &status) != 0) return Fd();
+  if (IsTrusted(status)) return found;
+  errno = EPERM;
+  return Fd();
+}
+
+Fd CacheDirectory::OpenFile(int below, const std::string& name, bool& may_write) const {
+  may_write = true;
+  Fd file(::openat(below, name.c_str(), kOpenFile | O_RDWR));
+  if (file.number() < 0 && (errno == EACCES || errno == EROFS)) {
+    may_write = false;
+    file = Fd(::openat(below, name.c_str(), kOpenFile | O_RDONLY));
+  }
+  if (file.number() < 0) return file;
+  struct stat status = {};
+  // A second name could be in a directory where others may write.
+  if (::fstat(file.number(), &status) == 0 && S_ISREG(status.st_mode) && status.st_nlink <= 1 &&
+      IsTrusted(status)) {
+    return file;
+  }
+  errno = EPERM;
+  return Fd();
+}
+
+Fd CacheDirectory::MakeFile(int below, const std::string& name) const {
+  Fd made(::openat(below, name.c_str(), kOpenFile | O_RDWR | O_CREAT | O_EXCL, S_IRUSR | S_IWUSR));
+  if (made.number() >= 0) Share(made.number(), mode_ & 0666U);
+  return made;
+}
+
+void CacheDirectory::Share(int made, mode_t mode) const {
+  struct stat status = {};
+  if (::fstat(made, &status) != 0 || status.st_uid != us_) return;
+  // Others than those who may use the directory must not get at it.
+  const bool is_of_group = status.st_gid == group_ || ::fchown(made, ~uid_t{0}, group_) == 0;
+  if (!is_of_group) mode &= ~mode_t{S_IRWXG};
+  const mode_t inherited = status.st_mode & S_ISGID;
+  if ((status.st_mode & 07777U) != (mode | inherited)) ::fchmod(made, mode | inherited);
+}
+
+bool CacheDirectory::IsTrusted(const struct stat& status) const {
+  const bool is_shared = (mode_ & S_IWGRP) != 0;
+  if ((status.st_mode & S_IWOTH) != 0) return false;
+  if ((status.st_mode & S_IWGRP) != 0 && (!is_shared || status.st_gid != group_)) return false;
+  return is_shared || status.st_uid == us_ || status.st_uid == 0;
+}
+
+std::vector<CacheDirectory::Found> CacheDirectory::List() const {
+  std::vector<Found> segments;
+  for (const char high : kDigits) {
+    for (const char low : kDigits) {
+      const std::string name = {high, low};
+      const Fd below = OpenBelow(name, false);
+      if (below.number() < 0) continue;
+      const int again = ::fcntl(below.number(), F_DUPFD_CLOEXEC, 0);
+      const Listing listing(again < 0 ? nullptr : ::fdopendir(again));
+      if (!listing) continue;
+      while (const dirent* const entry = ::readdir(listing.get())) {
+        struct stat status = {};
+        if (!IsSegmentName(entry->d_name, name)) continue;
+        if (::fstatat(below.number(), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0) continue;
+        segments.push_back({.used = status.st_mtim,
+                            .size = static_cast<uint64_t>(status.st_blocks) * 512,
+                            .name = entry->d_name});
+      }
+    }
+  }
+  return segments;
+}
+
+}  // namespace ckptfs
