@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <string_view>
 #include <utility>
+
+#include "parser/layer/disk_cache.h"
 
 namespace ckptfs {
 namespace {
@@ -50,7 +53,15 @@ Remote::Remote(const Options& options, Log& log) : settings_(options) {
 std::shared_ptr<RangeCache> Remote::Cache() {
   const std::lock_guard lock(mutex_);
   if (cache_ == nullptr) {
-    cache_ = std::make_shared<RangeCache>(settings_.memory);
+    RangeCache::OpenOnDisk open_on_disk;
+    if (!settings_.cache_directory.empty()) {
+      const auto disk =
+          std::make_shared<const DiskCache>(settings_.cache_directory, settings_.cache_size);
+      open_on_disk = [disk](std::string_view identity, uint64_t size) {
+        return disk->Open(identity, size);
+      };
+    }
+    cache_ = std::make_shared<RangeCache>(settings_.memory, std::move(open_on_disk));
   }
   return cache_;
 }
