@@ -15,7 +15,11 @@ namespace ckptfs {
 namespace {
 
 using testing::AllOf;
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::Not;
 using testing::Property;
+using testing::StartsWith;
 using testing::Throws;
 using testing::ThrowsMessage;
 
@@ -68,15 +72,18 @@ TEST_F(OpenTest, ShowsNoControlCharactersOfAName) {
 }
 
 TEST_F(OpenTest, ListsTheSchemesIfItDoesNotKnowOne) {
-  EXPECT_THAT([] { OpenSource("gopher://host/m"); },
-              ThrowsMessage<Error>("gopher://host/m: we do not know the scheme 'gopher', but file "
-                                   "(a file of that name is ./gopher://host/m)"));
+  EXPECT_THAT(
+      [] { OpenSource("gopher://host/m"); },
+      ThrowsMessage<Error>(AllOf(
+          StartsWith("gopher://host/m: we do not know the scheme 'gopher', but file, "),
+          HasSubstr(" http, https"), EndsWith(" (a file of that name is ./gopher://host/m)"))));
 }
 
 TEST_F(OpenTest, ShowsNoPasswordInAMessage) {
   EXPECT_THAT([] { OpenSource("gopher://joe:secret@host/m?token=secret"); },
-              ThrowsMessage<Error>("gopher://host/m: we do not know the scheme 'gopher', but file "
-                                   "(a file of that name is ./gopher://host/m)"));
+              ThrowsMessage<Error>(AllOf(StartsWith("gopher://host/m: "),
+                                         EndsWith(" (a file of that name is ./gopher://host/m)"),
+                                         Not(HasSubstr("secret")))));
 }
 
 TEST(SchemeName, IsWhatComesBeforeTheSlashes) { EXPECT_EQ(SchemeNameOf("s3://bucket/key"), "s3"); }

@@ -38,6 +38,10 @@ bool Url::IsPrivate() const {
 }
 
 Url ParseUrl(const std::string& text) {
+  // libcurl would take what follows for a host.
+  if (text.find(":///") != std::string::npos && text.find(":///") == text.find(':')) {
+    Fail(EINVAL, "the URL names no host");
+  }
   const std::unique_ptr<CURLU, Free> url(curl_url());
   if (!url) throw std::bad_alloc();
   const CURLUcode code =
