@@ -62,8 +62,8 @@ class FileTest : public testing::Test {
     std::ofstream(path, std::ios::binary) << text;
   }
 
-  ByteSourcePtr Open() const { return file_scheme.open(path_).file; }
-  FolderPtr OpenFolder() const { return file_scheme.open(folder_).folder; }
+  ByteSourcePtr Open() const { return file_scheme.open(path_, {}).file; }
+  FolderPtr OpenFolder() const { return file_scheme.open(folder_, {}).folder; }
 
   const std::filesystem::path folder_ =
       testing::TempDir() + testing::UnitTest::GetInstance()->current_test_info()->name() +
@@ -83,7 +83,7 @@ TEST_F(FileTest, ReadsAnyRange) {
 
 TEST_F(FileTest, OpensFileUris) {
   Write(path_, "0123456789");
-  EXPECT_EQ(ReadString(*file_scheme.open("file://" + path_.string()).file, 3, 4), "3456");
+  EXPECT_EQ(ReadString(*file_scheme.open("file://" + path_.string(), {}).file, 3, 4), "3456");
 }
 
 TEST_F(FileTest, ReadsPieces) {
@@ -173,13 +173,13 @@ TEST_F(FileTest, RefusesAPipeWithoutWaitingForAWriter) {
 }
 
 TEST_F(FileTest, RefusesADevice) {
-  EXPECT_THAT([&] { file_scheme.open("/dev/null"); }, Fails(EINVAL, "not a regular file"));
+  EXPECT_THAT([&] { file_scheme.open("/dev/null", {}); }, Fails(EINVAL, "not a regular file"));
 }
 
 TEST_F(FileTest, KnowsItsFolderAndItsName) {
   Write(path_, "0");
   Write(folder_ / "sibling", "beside it");
-  const Source source = file_scheme.open(path_);
+  const Source source = file_scheme.open(path_, {});
   EXPECT_EQ(source.file_name, "file");
   EXPECT_EQ(source.folder->name(), folder_);
   EXPECT_EQ(ReadString(*source.folder->Open("sibling"), 0, 9), "beside it");
@@ -189,7 +189,7 @@ TEST_F(FileTest, InTheWorkingDirectoryHasThatForAFolder) {
   Write(path_, "0");
   const auto before = std::filesystem::current_path();
   std::filesystem::current_path(folder_);
-  const Source source = file_scheme.open("file");
+  const Source source = file_scheme.open("file", {});
   std::filesystem::current_path(before);
   EXPECT_EQ(source.folder->name(), ".");
   EXPECT_EQ(source.folder->Open("file")->size(), 1U);
@@ -200,11 +200,11 @@ TEST_F(FileTest, BehindALinkHasTheFolderOfTheLink) {
   Write(folder_ / "blobs" / "0123", "index");
   std::filesystem::create_symlink("blobs/0123", path_);
   Write(folder_ / "sibling", "shard");
-  EXPECT_EQ(ReadString(*file_scheme.open(path_).folder->Open("sibling"), 0, 5), "shard");
+  EXPECT_EQ(ReadString(*file_scheme.open(path_, {}).folder->Open("sibling"), 0, 5), "shard");
 }
 
 TEST_F(FileTest, MayBeADirectory) {
-  const Source source = file_scheme.open(folder_);
+  const Source source = file_scheme.open(folder_, {});
   EXPECT_EQ(source.file, nullptr);
   EXPECT_EQ(source.name(), folder_);
 }
@@ -305,14 +305,14 @@ TEST_F(FolderTest, FollowsLinks) {
   std::filesystem::create_directory(folder_ / "snapshot");
   Write(path_, "blob");
   std::filesystem::create_symlink("../file", folder_ / "snapshot" / "model");
-  const FolderPtr snapshot = file_scheme.open(folder_ / "snapshot").folder;
+  const FolderPtr snapshot = file_scheme.open(folder_ / "snapshot", {}).folder;
   EXPECT_EQ(ReadString(*snapshot->Open("model"), 0, 4), "blob");
 }
 
 TEST_F(FolderTest, IsTheSameAfterItWasMoved) {
   std::filesystem::create_directory(folder_ / "old");
   Write(folder_ / "old" / "file", "here");
-  const FolderPtr folder = file_scheme.open(folder_ / "old").folder;
+  const FolderPtr folder = file_scheme.open(folder_ / "old", {}).folder;
   std::filesystem::rename(folder_ / "old", folder_ / "new");
   std::filesystem::create_directory(folder_ / "old");
   EXPECT_EQ(ReadString(*folder->Open("file"), 0, 4), "here");
@@ -326,7 +326,7 @@ TEST_F(FolderTest, TellsThatThereIsNoFile) {
 TEST_F(FolderTest, OpensNoFileOfAnotherFolder) {
   Write(path_, "");
   std::filesystem::create_directory(folder_ / "inner");
-  const FolderPtr inner = file_scheme.open(folder_ / "inner").folder;
+  const FolderPtr inner = file_scheme.open(folder_ / "inner", {}).folder;
   const auto refused = Fails(EBADMSG, "is not the name of a file in the directory");
   EXPECT_THAT([&] { inner->Open("../file"); }, refused);
   EXPECT_THAT([&] { inner->Open(path_); }, refused);
@@ -346,7 +346,7 @@ TEST_F(FolderTest, OpensNoDirectoryAndNoPipe) {
 TEST_F(FolderTest, TellsWhenFilesWereAdded) {
   const timespec times[] = {{.tv_sec = 1, .tv_nsec = 2}, {.tv_sec = 12345, .tv_nsec = 67890}};
   ASSERT_EQ(::utimensat(AT_FDCWD, folder_.c_str(), times, 0), 0);
-  EXPECT_EQ(file_scheme.open(folder_).modified().tv_sec, 12345);
+  EXPECT_EQ(file_scheme.open(folder_, {}).modified().tv_sec, 12345);
 }
 
 TEST(PlainName, IsThatOfAFileInAFolder) {

@@ -95,6 +95,9 @@ std::string Tidied(std::string_view details) {
   for (const std::string_view prefix : {"SSL certificate problem: ", "SSL: "}) {
     if (details.starts_with(prefix)) details.remove_prefix(prefix.size());
   }
+  // Of "error:0A00010B:SSL routines::wrong version number" the end is for people.
+  const size_t routines = details.rfind("::");
+  if (routines != std::string_view::npos) details.remove_prefix(routines + 2);
   return std::string(Trimmed(details));
 }
 
