@@ -1,0 +1,103 @@
+#include "parser/source/redis/key_table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "parser/byte_reader.h"
+#include "parser/error.h"
+
+namespace ckptfs::redis {
+namespace {
+
+constexpr std::string_view kNameOfHeader = "header";
+
+// What of an entry of the index tells where the tensor is.
+struct Entry {
+  std::string_view name;
+  uint64_t header_offset = 0;
+  uint64_t data_offset = 0;
+  uint64_t data_size = 0;
+};
+
+Entry ReadEntry(ByteReader& reader, bool has_tags) {
+  constexpr uint32_t kLongTag = 5;  // Sizes have 64 bits.
+  const bool is_long = has_tags && reader.Read<uint32_t>("tag") == kLongTag;
+  Entry entry;
+  entry.name = reader.TakeText(reader.Read<uint16_t>("length of a name"), "name");
+  reader.Read<uint8_t>("type of a tensor");
+  reader.Take(reader.Read<uint8_t>("length of a dtype"), "dtype");
+  const uint64_t dimensions = reader.Read<uint8_t>("number of dimensions");
+  reader.Take(dimensions * (is_long ? sizeof(uint64_t) : sizeof(uint32_t)), "shape");
+  entry.header_offset = reader.Read<uint64_t>("offset of a header");
+  entry.data_offset = reader.Read<uint64_t>("offset of data");
+  entry.data_size = reader.Read<uint64_t>("length of data");
+  return entry;
+}
+
+std::vector<Entry> ReadIndex(std::span<const std::byte> header) {
+  constexpr std::string_view kMagic = "|TZR|";
+  constexpr uint64_t kHasTags = 2;  // A feature flag.
+  ByteReader reader("header", header);
+  if (reader.TakeText(kMagic.size(), "magic") != kMagic) {
+    Fail(EBADMSG, "is not the beginning of a file of tensorizer");
+  }
+  reader.Read<uint32_t>("data version");
+  const bool has_tags = (reader.Read<uint64_t>("feature flags") & kHasTags) != 0;
+  constexpr size_t kUnread = 40;  // The other flags, the bytes of data, and what is unused.
+  reader.Take(kUnread, "flags");
+  const auto count = reader.Read<uint64_t>("number of tensors");
+  const auto index_size = reader.Read<uint64_t>("length of the index");
+  if (index_size != reader.remaining()) {
+    Fail(EBADMSG, "has {} bytes behind byte {}, but its index has {}", reader.remaining(),
+         reader.position(), index_size);
+  }
+  std::vector<Entry> entries;
+  for (uint64_t i = 0; i < count; ++i) entries.push_back(ReadEntry(reader, has_tags));
+  return entries;
+}
+
+// Adds a part, if it is not empty and lies somewhere.
+void Add(uint64_t offset, uint64_t end, std::string_view name, std::vector<KeyTable::Part>& parts) {
+  if (end > offset) parts.push_back({.offset = offset, .length = end - offset, .name = name});
+}
+
+}  // namespace
+
+std::string HeaderKey(std::string_view prefix) {
+  return fmt::format("{}:{}:0", prefix, kNameOfHeader);
+}
+
+KeyTable::KeyTable(std::string key, uint64_t length) : prefix_(std::move(key)), is_model_(false) {
+  Add(0, length, "", parts_);
+}
+
+KeyTable::KeyTable(std::string prefix, std::vector<std::byte> header)
+    : prefix_(std::move(prefix)), header_(std::move(header)) {
+  Add(0, header_.size(), kNameOfHeader, parts_);
+  for (const Entry& entry : ReadIndex(header_)) {
+    Add(entry.header_offset, entry.data_offset, entry.name, parts_);
+    // Wraps if there is no such end, and then there is no such part.
+    Add(entry.data_offset, entry.data_offset + entry.data_size, entry.name, parts_);
+  }
+  std::ranges::stable_sort(parts_, {}, &Part::offset);
+  uint64_t end = 0;
+  std::erase_if(parts_, [&](const Part& part) {
+    if (part.offset < end) return true;
+    end = part.end();
+    return false;
+  });
+}
+
+size_t KeyTable::Find(uint64_t offset) const {
+  const auto found = std::ranges::upper_bound(parts_, offset, {}, &Part::end);
+  return static_cast<size_t>(found - parts_.begin());
+}
+
+std::string KeyTable::KeyOf(const Part& part) const {
+  return is_model_ ? fmt::format("{}:{}:{}", prefix_, part.name, part.offset) : prefix_;
+}
+
+}  // namespace ckptfs::redis

@@ -1,0 +1,136 @@
+#include "parser/source/redis/uri.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstddef>
+#include <cstdlib>
+#include <optional>
+#include <system_error>
+
+#include "parser/error.h"
+
+namespace ckptfs::redis {
+namespace {
+
+template <typename T>
+std::optional<T> ReadNumber(std::string_view text, int base = 10) {
+  T number = 0;
+  const char* end = text.data() + text.size();
+  const auto [stopped, error] = std::from_chars(text.data(), end, number, base);
+  if (error != std::errc() || stopped != end) return std::nullopt;
+  return number;
+}
+
+std::string Decoded(std::string_view text) {
+  constexpr size_t kDigits = 2;
+  constexpr int kHex = 16;
+  std::string decoded;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto digits = text[i] == '%' ? text.substr(i + 1, kDigits) : std::string_view();
+    const auto byte = ReadNumber<uint8_t>(digits, kHex);
+    const bool is_encoded = digits.size() == kDigits && byte;
+    decoded += is_encoded ? static_cast<char>(*byte) : text[i];
+    if (is_encoded) i += kDigits;
+  }
+  return decoded;
+}
+
+Address ReadAddress(std::string_view text) {
+  Address address;
+  std::string_view port;
+  if (text.starts_with('[')) {
+    const size_t close = std::min(text.find(']'), text.size());
+    address.host = text.substr(1, close - 1);
+    port = text.substr(std::min(close + 1, text.size()));
+  } else {
+    const size_t colon = std::min(text.find(':'), text.size());
+    address.host = text.substr(0, colon);
+    port = text.substr(colon);
+  }
+  if (!IsHost(address.host)) Fail(EINVAL, "names no host");
+  if (!port.empty() && port != ":") {
+    const auto number = port[0] == ':' ? ReadNumber<uint16_t>(port.substr(1)) : std::nullopt;
+    // Not shown: it is part of a password that has a slash.
+    if (!number || *number == 0) Fail(EINVAL, "what follows the host is not a port");
+    address.port = *number;
+  }
+  return address;
+}
+
+// Takes "?db=3" from the end of `key`, and returns its number.
+uint64_t TakeDatabase(std::string_view& key) {
+  constexpr std::string_view kDatabase = "?db=";
+  const size_t start = key.rfind(kDatabase);
+  if (start == std::string_view::npos) return 0;
+  const auto number = ReadNumber<uint64_t>(key.substr(start + kDatabase.size()));
+  if (!number) Fail(EINVAL, "what follows ?db= is not the number of a database");
+  key = key.substr(0, start);
+  return *number;
+}
+
+std::string FromEnvironment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+}  // namespace
+
+std::string Shown(const Address& address) {
+  const bool is_ipv6 = address.host.find(':') != std::string::npos;
+  return fmt::format("{}{}{}:{}", is_ipv6 ? "[" : "", address.host, is_ipv6 ? "]" : "",
+                     address.port);
+}
+
+bool IsHost(std::string_view host) {
+  constexpr size_t kLongest = 255;
+  constexpr std::string_view kOthers = ".-_:";
+  return !host.empty() && host.size() <= kLongest && std::ranges::all_of(host, [&](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           kOthers.find(c) != std::string_view::npos;
+  });
+}
+
+std::string Target::name() const {
+  return fmt::format("{}://{}/{}", is_tls ? "rediss" : "redis", Shown(server), key);
+}
+
+Target ReadUri(std::string_view uri) {
+  constexpr std::string_view kAfterScheme = "://";
+  const size_t scheme_end = uri.find(kAfterScheme);
+  std::string_view rest = uri.substr(scheme_end + kAfterScheme.size());
+  Target target;
+  target.is_tls = uri.substr(0, scheme_end) == "rediss";
+  std::string_view authority = rest.substr(0, rest.find('/'));
+  rest.remove_prefix(authority.size());
+  if (const size_t at = authority.rfind('@'); at != std::string_view::npos) {
+    const std::string_view login = authority.substr(0, at);
+    const size_t colon = std::min(login.find(':'), login.size());
+    target.user = Decoded(login.substr(0, colon));
+    target.password = Decoded(login.substr(std::min(colon + 1, login.size())));
+    authority.remove_prefix(at + 1);
+  }
+  target.server = ReadAddress(authority);
+  rest.remove_prefix(std::min(rest.find_first_not_of('/'), rest.size()));
+  target.database = TakeDatabase(rest);
+  target.key = rest;
+  if (target.key.empty()) {
+    Fail(EINVAL,
+         "names no key: what comes after the host is the key of a value, or the prefix "
+         "that tensorizer has stored a model under");
+  }
+  return target;
+}
+
+void FillFromEnvironment(Target& target) {
+  if (target.user.empty()) target.user = FromEnvironment("CKPTFS_REDIS_USER");
+  if (target.password.empty()) target.password = FromEnvironment("CKPTFS_REDIS_PASSWORD");
+  if (target.password.empty()) target.password = FromEnvironment("REDISCLI_AUTH");
+  if (target.password.empty() && !target.user.empty()) {
+    Fail(EACCES, "there is a user, but no password: set CKPTFS_REDIS_PASSWORD");
+  }
+}
+
+}  // namespace ckptfs::redis
