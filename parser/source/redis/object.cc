@@ -330,7 +330,7 @@ std::vector<std::byte> ReadHeader(const std::string& key, const FirstLook::Found
   header.resize(static_cast<size_t>(found.length));
   const KeyTable table(key, found.length);
   Losses losses(1);
-  Rest rest(std::span(header).subspan(there));
+  Rest rest{std::span(header).subspan(there)};
   Transfer transfer(table, losses, attempts, rest);
   transfer.Add(0, there, found.length - there);
   servers.Run(transfer, attempts, std::stop_token());
