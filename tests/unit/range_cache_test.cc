@@ -161,7 +161,7 @@ TEST_F(RangeCacheTest, ReadsRightWithFaultsOfWhichReadersLearn) {
   for (unsigned i = 0; i < 4; ++i) {
     readers.emplace_back([&, i] {
       std::mt19937_64 random(i);
-      for (int n = 0; n < 300; ++n) {
+      for (int n = 0; n < 60; ++n) {
         const size_t length = 1 + random() % 200'000;
         try {
           if (!IsRight(random() % (40 * kMiB - length), length)) ++wrong;

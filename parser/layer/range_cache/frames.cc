@@ -1,5 +1,7 @@
 #include "parser/layer/range_cache/frames.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cassert>
 #include <iterator>
@@ -56,8 +58,7 @@ void Frames::Move(List::iterator frame, Frame::Place place) {
   frame->place = place;
 }
 
-bool Frames::EvictFrom(List& list, const std::function<bool(const Frame&)>& may_go) {
-  const auto found = std::ranges::find_if(list, may_go);
+bool Frames::Evict(List& list, List::iterator found) {
   if (found == list.end()) return false;
   index_.erase(found->key);
   Move(found, Frame::Place::kFree);
@@ -67,18 +68,19 @@ bool Frames::EvictFrom(List& list, const std::function<bool(const Frame&)>& may_
 Frame* Frames::Add(const BlockKey& key, size_t size, Need need, Clock::time_point now,
                    const std::function<bool(const BlockKey&)>& is_awaited) {
   assert(!index_.contains(key));
+  const auto may_go = [&](const Frame& frame) { return frame.pins == 0 && !is_awaited(frame.key); };
+  // The one that was spent last is still in the processor's cache.
+  const auto spent = std::find_if(spent_.rbegin(), spent_.rend(), may_go);
+  if (free_.empty() && spent != spent_.rend()) Evict(spent_, std::prev(spent.base()));
   if (free_.empty() && untouched_ > 0) {
     --untouched_;
     free_.push_back({.bytes = memory_ + untouched_ * kBlockSize});
   }
   if (free_.empty()) {
-    const auto may_go = [&](const Frame& frame) {
-      return frame.pins == 0 && !is_awaited(frame.key);
-    };
     const bool may_take_ahead =
         need == Need::kReader || (!ahead_.empty() && now - ahead_.front().settled > kPatience);
-    if (!EvictFrom(spent_, may_go) && !EvictFrom(kept_, may_go) &&
-        !(may_take_ahead && EvictFrom(ahead_, may_go))) {
+    if (!Evict(kept_, std::ranges::find_if(kept_, may_go)) &&
+        !(may_take_ahead && Evict(ahead_, std::ranges::find_if(ahead_, may_go)))) {
       return nullptr;
     }
   }

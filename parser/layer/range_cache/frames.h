@@ -3,12 +3,11 @@
 // A frame is free; or busy, while a fetch writes to it; or *ahead*, fetched before anybody asked
 // for it; or *kept*, because somebody has read from it; or *spent*, because as much was read from
 // it as it has: the page cache of the kernel has those bytes now. When a block needs a frame, a
-// spent one goes first, then the kept one that was read longest ago. One that is ahead goes only
-// for somebody who waits, or when nobody has come for it in a while.
+// spent one goes first, before memory is used that never was; then the kept one that was read
+// longest ago. One that is ahead goes only for somebody who waits, or when nobody has come for it
+// in a while.
 
 #pragma once
-
-#include <sys/mman.h>
 
 #include <chrono>
 #include <cstddef>
@@ -85,7 +84,7 @@ class Frames {
 
   List& ListOf(Frame::Place place);
   void Move(List::iterator frame, Frame::Place place);
-  bool EvictFrom(List& list, const std::function<bool(const Frame&)>& may_go);
+  bool Evict(List& list, List::iterator found);
 
   const size_t capacity_;  // In bytes; a multiple of a block.
   std::byte* const memory_;

@@ -17,7 +17,12 @@ constexpr uint64_t kMostSkipped = 256 * kKiB;
 
 constexpr uint64_t kFirstWindow = kMiB;  // At the beginning of a file.
 constexpr uint64_t kLeastBehindFile = 512 * kKiB;
-constexpr unsigned kFewFiles = 8;
+constexpr uint64_t kPartBehindFile = 64;  // Of what was read.
+
+// After a few files in order, the next one will be read, too.
+constexpr unsigned kFewFiles = 4;
+constexpr uint64_t kPartBehindFiles = 4;
+constexpr uint64_t kMostBehindFiles = 8 * kMiB;
 // Before the files are known: what lies behind a header is often the next one.
 constexpr uint64_t kLeastOpeningWindow = 128 * kKiB;
 constexpr uint64_t kMostOpeningWindow = 512 * kKiB;
@@ -170,8 +175,11 @@ uint64_t ReadAhead::WindowOf(const Stream& stream, Clock::time_point now) const 
 
 // How far a window may reach beyond the file.
 uint64_t ReadAhead::BoundOf(const Stream& stream) const {
-  const uint64_t part = stream.files < kFewFiles ? 64 : 8;
-  const uint64_t more = std::max(kLeastBehindFile, std::bit_floor(stream.read / part));
+  uint64_t more = std::max(kLeastBehindFile, stream.read / kPartBehindFile);
+  if (stream.files >= kFewFiles) {
+    more = std::max(more, std::min(stream.read / kPartBehindFiles, kMostBehindFiles));
+  }
+  more = std::bit_floor(more);
   const uint64_t left = objects_[stream.object].size - stream.file_end;
   return stream.file_end + std::min(more, left);
 }

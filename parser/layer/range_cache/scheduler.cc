@@ -78,7 +78,8 @@ bool Scheduler::IsAwaited(const BlockKey& key) const {
   return std::ranges::any_of(waiters_, [&](const Waiter* waiter) { return waiter->key == key; });
 }
 
-// Whether a reader waits for some of it, or has been reading in its stream, or has said that it will.
+// Whether a reader waits for some of it, or has been reading in its stream, or has said that it
+// will.
 bool Scheduler::IsWanted(const RangeFetch& fetch, Clock::time_point now) const {
   if (fetch.stream == 0 || read_ahead_.IsLive(fetch.stream, now)) return true;
   return std::ranges::any_of(waiters_, [&](const Waiter* waiter) {
