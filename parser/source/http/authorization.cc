@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <cstdlib>
+#include <filesystem>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -95,7 +96,8 @@ Authorization::Authorization(const Url& url, const SourceOptions& options) : ori
     return;
   }
   if (!options.token_file.empty()) {
-    token_file_ = options.token_file;
+    // It is read again, wherever the program is then.
+    token_file_ = std::filesystem::absolute(options.token_file).string();
     std::string token = ReadToken(token_file_);
     if (!url.IsPrivate()) {
       Fail(EINVAL, "a token is sent over https or to this machine, but not over http");

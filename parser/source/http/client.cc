@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
 #include <utility>
 
@@ -19,12 +20,18 @@ std::string Variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
+// They are read again for each connection, wherever the program is then.
+std::string Absolute(const std::string& path) {
+  return path.empty() ? path : std::filesystem::absolute(path).string();
+}
+
 // What the user says, or where the curl program looks: libcurl itself does not.
-Trust TrustOf(std::string ca_file) {
-  if (!ca_file.empty()) return {.file = std::move(ca_file), .directory = ""};
+Trust TrustOf(const std::string& ca_file) {
+  if (!ca_file.empty()) return {.file = Absolute(ca_file), .directory = ""};
   std::string bundle = Variable("CURL_CA_BUNDLE");
-  if (!bundle.empty()) return {.file = std::move(bundle), .directory = ""};
-  return {.file = Variable("SSL_CERT_FILE"), .directory = Variable("SSL_CERT_DIR")};
+  if (!bundle.empty()) return {.file = Absolute(bundle), .directory = ""};
+  return {.file = Absolute(Variable("SSL_CERT_FILE")),
+          .directory = Absolute(Variable("SSL_CERT_DIR"))};
 }
 
 }  // namespace
@@ -34,9 +41,9 @@ std::string_view Response::Find(std::string_view name) const {
   return found == headers.end() ? std::string_view() : found->second;
 }
 
-Client::Client(Options options) {
+Client::Client(const Options& options) {
   curl_global_init(CURL_GLOBAL_DEFAULT);
-  pool_ = std::make_unique<Pool>(TrustOf(std::move(options.ca_file)), options.user_agent);
+  pool_ = std::make_unique<Pool>(TrustOf(options.ca_file), options.user_agent);
 }
 
 Client::~Client() {

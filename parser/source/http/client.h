@@ -56,7 +56,7 @@ class Client {
     std::string user_agent;  // "ckptfs/0.1.0".
   };
 
-  explicit Client(Options options);
+  explicit Client(const Options& options);
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
   ~Client();
