@@ -6,8 +6,10 @@ import json
 import os
 import signal
 import sys
+import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import ckptfs
 import craft
@@ -20,27 +22,38 @@ SIZE = 1 << 20  # Of each tensor, in bytes.
 NAMES = "abcde"
 MIDDLE = "c"  # Opening reads the beginning and the end, so its bytes are still to be fetched.
 
-# What a fetch may take that is given up after a second, and what a machine that is busy may add.
-SOON = 8
+# A fetch that gets nothing is given up after so many seconds, and the kernel asks twice. A machine that
+# is busy may add some.
+TIMEOUT = 3
+SOON = 15
 
 
 def content(name):
     return hashlib.sha256(name.encode()).digest() * (SIZE // 32)
 
 
+def write_model(path):
+    header = {name: {"dtype": "U8", "shape": [SIZE], "data_offsets": [i * SIZE, (i + 1) * SIZE]}
+              for i, name in enumerate(NAMES)}
+    craft.write_safetensors(path, json.dumps(header), b"".join(map(content, NAMES)))
+
+
+def model_size():
+    with tempfile.NamedTemporaryFile() as file:
+        write_model(file.name)
+        return os.stat(file.name).st_size
+
+
 class Faults(ckptfs.Case):
     def setUp(self):
         root = self.scratch()
         self.file = root / "m.safetensors"
-        header = {name: {"dtype": "U8", "shape": [SIZE], "data_offsets": [i * SIZE, (i + 1) * SIZE]}
-                  for i, name in enumerate(NAMES)}
-        craft.write_safetensors(self.file, json.dumps(header),
-                                b"".join(map(content, NAMES)))
+        write_model(self.file)
         self.server = FaultServer(root)
         self.addCleanup(self.server.__exit__)
         self.url = self.server.url("/m.safetensors")
 
-    def start(self, timeout=1, quiet=True):
+    def start(self, timeout, quiet=True):
         """Mounts it; a fetch is given up after `timeout` seconds."""
         return self.mount(self.url, "-o", f"timeout={timeout}", quiet=quiet)
 
@@ -49,8 +62,229 @@ class Faults(ckptfs.Case):
             self.assertEqual(ckptfs.read(mount / f"{name}.memmap"), content(name))
 
 
-class Reads(Faults):
-    """Faults of requests for data: those that pass are not noticed, those that stay are errors."""
+class Together(ckptfs.Case):
+    """Faults that last, each with a file of its own. All are tried at once, because each takes the time
+    that the user allows; then the tests say what was to come out."""
+
+    FAULTS = {}
+
+    @classmethod
+    def setUpClass(cls):
+        cls.keeper = cls()
+        cls.addClassCleanup(cls.keeper.doCleanups)
+        root = cls.keeper.scratch()
+        write_model(root / "m")
+        for name in cls.FAULTS:
+            os.link(root / "m", root / name)
+        cls.server = FaultServer(root)
+        cls.addClassCleanup(cls.server.__exit__)
+        cls.prepare()
+        cls.server.rules([{"path": f"/{name}"} | fault for name, fault in cls.FAULTS.items()])
+        with ThreadPoolExecutor(len(cls.FAULTS)) as threads:
+            cls.outcomes = dict(zip(cls.FAULTS, threads.map(cls.timed, cls.FAULTS)))
+        cls.server.rules([])
+
+    @classmethod
+    def prepare(cls):
+        """What comes before the faults."""
+
+    @classmethod
+    def timed(cls, name):
+        began = time.monotonic()
+        outcome = cls.attempt(name)
+        return outcome, time.monotonic() - began
+
+    def outcome(self, name):
+        """What came out of the fault, soon enough."""
+        outcome, seconds = self.outcomes[name]
+        self.assertLess(seconds, SOON)
+        return outcome
+
+
+class LastingFaults(Together):
+    """Faults of requests for data that do not pass."""
+
+    FAULTS = {
+        "drop": {"drop": 1},
+        "status": {"status": 503},
+        "retry_after": {"status": 503, "retry_after": 3600},
+        "reset": {"reset": 0},
+        "truncate": {"truncate": 0},
+        "stall_head": {"stall_head": 60},
+        "stall_body": {"stall_body": 0},
+        "trickle": {"trickle": 10},
+        "no_ranges": {"no_ranges": 1},
+        "shift_range": {"shift_range": 4096},
+        "content_range": {"content_range": f"bytes 0-9/{model_size()}"},
+        "length_delta": {"length_delta": -5},
+        "denied": {"status": 403},
+        "missing": {"status": 404},
+        "loop": {"redirect": "loop"},
+        "etag": {"etag": "new"},
+        "no_etag": {"etag": "none"},
+        "total": {"content_range": "bytes 0-9/10"},
+        "not_satisfiable": {"status": 416},
+        "precondition": {"status": 412},
+    }
+
+    @classmethod
+    def prepare(cls):
+        cls.mounts = {name: cls.keeper.mount(cls.server.url(f"/{name}"), "-o", f"timeout={TIMEOUT}")
+                      for name in cls.FAULTS}
+
+    @classmethod
+    def attempt(cls, name):
+        try:
+            return ckptfs.read(cls.mounts[name] / f"{MIDDLE}.memmap")
+        except OSError as error:
+            return error.errno
+
+    def assertPassing(self, code, name):
+        """The read failed, and the mount did not: it goes on as soon as the server does."""
+        self.assertEqual(self.outcome(name), code)
+        for tensor in NAMES:
+            self.assertEqual(ckptfs.read(self.mounts[name] / f"{tensor}.memmap"), content(tensor))
+        self.assertEqual(self.mounts[name].unmount(), 0)
+
+    def assertStaleForEver(self, name):
+        """The read failed, and so does each later one, though the server has the old version again."""
+        self.assertEqual(self.outcome(name), errno.ESTALE)
+        self.assertErrno(errno.ESTALE, ckptfs.read, self.mounts[name] / f"{MIDDLE}.memmap")
+        self.assertEqual(self.mounts[name].unmount(), 0)
+
+    def test_connections_that_are_closed(self):
+        self.assertPassing(errno.EIO, "drop")
+
+    def test_a_server_that_is_busy(self):
+        self.assertPassing(errno.EIO, "status")
+
+    def test_a_server_that_asks_for_more_time_than_there_is(self):
+        self.assertPassing(errno.EIO, "retry_after")
+
+    def test_resets(self):
+        self.assertPassing(errno.EIO, "reset")
+
+    def test_answers_without_a_body(self):
+        self.assertPassing(errno.EIO, "truncate")
+
+    def test_a_server_that_is_silent(self):
+        self.assertPassing(errno.ETIMEDOUT, "stall_head")
+
+    def test_a_server_that_is_silent_after_the_headers(self):
+        self.assertPassing(errno.ETIMEDOUT, "stall_body")
+
+    def test_bytes_that_trickle(self):
+        self.assertPassing(errno.ETIMEDOUT, "trickle")
+
+    def test_a_server_that_has_no_ranges_any_more(self):
+        self.assertPassing(errno.EIO, "no_ranges")
+
+    def test_answers_with_other_bytes(self):
+        self.assertPassing(errno.EIO, "shift_range")
+
+    def test_answers_that_say_they_were_other_bytes(self):
+        self.assertPassing(errno.EIO, "content_range")
+
+    def test_a_length_that_is_wrong(self):
+        self.assertPassing(errno.EIO, "length_delta")
+
+    def test_access_that_is_denied(self):
+        self.assertPassing(errno.EACCES, "denied")
+
+    def test_a_file_that_is_gone(self):
+        self.assertPassing(errno.ENOENT, "missing")
+
+    def test_redirects_in_circles(self):
+        self.assertPassing(errno.EIO, "loop")
+
+    def test_a_new_version(self):
+        self.assertStaleForEver("etag")
+
+    def test_a_version_that_is_not_told_any_more(self):
+        self.assertStaleForEver("no_etag")
+
+    def test_another_length(self):
+        self.assertStaleForEver("total")
+
+    def test_an_end_that_comes_sooner(self):
+        self.assertStaleForEver("not_satisfiable")
+
+    def test_a_version_that_the_server_says_is_gone(self):
+        self.assertStaleForEver("precondition")
+
+
+class LastingFaultsOfOpening(Together):
+    """Faults of the first request that do not pass."""
+
+    FAULTS = {
+        "drop": {"drop": 1},
+        "status": {"status": 503},
+        "stall_head": {"stall_head": 60},
+        "stall_body": {"stall_body": 1000},
+        "reset": {"reset": 0},
+        "content_range": {"content_range": "bytes 5-9/10"},
+        "length_delta": {"length_delta": 5},
+        "denied": {"status": 403},
+        "no_ranges": {"no_ranges": 1},
+        "loop": {"redirect": "loop"},
+    }
+
+    @classmethod
+    def attempt(cls, name):
+        return cls.keeper.ckptfs("-o", f"timeout={TIMEOUT}", cls.server.url(f"/{name}"),
+                                 cls.keeper.mountpoint())
+
+    def assertGivenUp(self, name, sentence):
+        """The last line says why, and those before it, what was tried again."""
+        done = self.outcome(name)
+        url = self.server.url(f"/{name}")
+        *warnings, last = done.stderr.splitlines()
+        self.assertEqual((done.returncode, last), (SOURCE, f"ckptfs: {url}: {sentence}"))
+        for warning in warnings:
+            self.assertRegex(warning, rf"\Ackptfs: warning: {url}: .*; trying again")
+
+    def assertRefusedAtOnce(self, name, sentence):
+        self.assertRefused(self.outcome(name), SOURCE,
+                           f"{self.server.url(f'/{name}')}: {sentence}")
+
+    def test_connections_that_are_closed(self):
+        self.assertGivenUp("drop", "connection closed without an answer; gave up after 3 s")
+
+    def test_a_server_that_is_busy(self):
+        self.assertGivenUp("status", "the server answers with status 503; gave up after 3 s")
+
+    def test_a_server_that_is_silent(self):
+        self.assertGivenUp("stall_head", "the server is silent for 1 s; gave up after 3 s")
+
+    def test_a_server_that_is_silent_after_the_headers(self):
+        self.assertGivenUp("stall_body", "the server is silent for 1 s; gave up after 3 s")
+
+    def test_resets(self):
+        self.assertGivenUp("reset", "connection reset after 0 bytes; gave up after 3 s")
+
+    def test_a_range_that_is_wrong(self):
+        self.assertGivenUp("content_range",
+                           "the server sends 'bytes 5-9/10' instead of the first bytes; gave up "
+                           "after 3 s")
+
+    def test_a_length_that_is_wrong(self):
+        self.assertGivenUp("length_delta",
+                           "the server announces '65541' bytes instead of 65536; gave up after 3 s")
+
+    def test_access_that_is_denied(self):
+        self.assertRefusedAtOnce("denied", "the server denies access")
+
+    def test_a_server_without_ranges(self):
+        self.assertRefusedAtOnce("no_ranges",
+                                 "the server cannot serve parts of a file: -o download fetches all "
+                                 "of it first")
+
+    def test_redirects_in_circles(self):
+        self.assertRefusedAtOnce("loop", "the server redirects more than 10 times")
+
+
+class PassingFaults(Faults):
+    """Faults that pass are not noticed by who reads."""
 
     def assertSurvives(self, **fault):
         mount = self.start(timeout=20)
@@ -58,38 +292,49 @@ class Reads(Faults):
         self.assertRight(mount)
         self.assertEqual(mount.unmount(), 0)
 
-    def assertFails(self, code, **fault):
-        mount = self.start()
-        self.server.rules([fault])
-        began = time.monotonic()
-        self.assertErrno(code, ckptfs.read, mount / f"{MIDDLE}.memmap")
-        self.assertLess(time.monotonic() - began, SOON)
-        # It is the request that has failed, not the mount.
-        self.server.rules([])
-        self.assertRight(mount)
-        self.assertEqual(mount.unmount(), 0)
+    def assertOpens(self, **fault):
+        self.server.rules([{"times": 2} | fault])
+        self.assertRight(self.start(timeout=20, quiet=False))
 
-    def test_survive_a_connection_that_is_closed(self):
+    def test_a_connection_that_is_closed(self):
         self.assertSurvives(drop=1)
 
-    def test_fail_if_connections_are_always_closed(self):
-        self.assertFails(errno.EIO, drop=1)
-
-    def test_survive_a_server_that_is_busy(self):
+    def test_a_server_that_is_busy(self):
         self.assertSurvives(status=503)
 
-    def test_fail_if_the_server_is_always_busy(self):
-        self.assertFails(errno.EIO, status=503)
+    def test_a_reset(self):
+        self.assertSurvives(reset=100_000)
 
-    def test_wait_as_long_as_the_server_asks(self):
+    def test_an_answer_that_ends_early(self):
+        self.assertSurvives(truncate=100_000)
+
+    def test_an_answer_with_all_bytes(self):
+        self.assertSurvives(ignore_range=1)
+
+    def test_an_answer_with_other_bytes(self):
+        self.assertSurvives(shift_range=4096)
+
+    def test_an_answer_that_announces_too_much(self):
+        self.assertSurvives(length_delta=5)
+
+    def test_an_answer_that_announces_too_little(self):
+        self.assertSurvives(length_delta=-5)
+
+    def test_chunks(self):
+        self.assertSurvives(chunked=1, times=1000)
+
+    def test_connections_that_are_used_once(self):
+        self.assertSurvives(close=1, times=1000)
+
+    def test_delays(self):
+        self.assertSurvives(delay_ms=200)
+
+    def test_a_server_that_says_how_long_to_wait(self):
         mount = self.start(timeout=20)
         self.server.rules([{"times": 1, "status": 429, "retry_after": 1}])
         began = time.monotonic()
         self.assertEqual(ckptfs.read(mount / f"{MIDDLE}.memmap"), content(MIDDLE))
         self.assertGreater(time.monotonic() - began, 0.9)
-
-    def test_survive_a_reset(self):
-        self.assertSurvives(reset=100_000)
 
     def test_go_on_where_a_reset_was(self):
         mount = self.start(timeout=20)
@@ -102,163 +347,27 @@ class Reads(Faults):
         again = [i for i in range(1, len(ranges)) if ends[i] == ends[0]]
         self.assertEqual([begins[i] for i in again], [begins[0] + 100_000])
 
-    def test_fail_if_all_is_reset(self):
-        self.assertFails(errno.EIO, reset=0)
-
-    def test_survive_an_answer_that_ends_early(self):
-        self.assertSurvives(truncate=100_000)
-
-    def test_fail_if_no_answer_has_a_body(self):
-        self.assertFails(errno.EIO, truncate=0)
-
-    def test_survive_a_server_that_is_silent(self):
+    def test_a_server_that_is_silent(self):
         mount = self.start(timeout=2)
         self.server.rules([{"times": 1, "stall_head": 60}])
         self.assertRight(mount)
 
-    def test_fail_if_the_server_is_always_silent(self):
-        self.assertFails(errno.ETIMEDOUT, stall_head=60)
+    def test_a_connection_that_is_closed_while_it_is_opened(self):
+        self.assertOpens(drop=1)
 
-    def test_fail_if_every_body_stalls(self):
-        self.assertFails(errno.ETIMEDOUT, stall_body=0)
+    def test_a_server_that_is_busy_while_it_is_opened(self):
+        self.assertOpens(status=500)
 
-    def test_fail_if_bytes_only_trickle(self):
-        self.assertFails(errno.ETIMEDOUT, trickle=10)
+    def test_a_reset_while_it_is_opened(self):
+        self.assertOpens(reset=1000)
 
-    def test_survive_an_answer_with_all_bytes(self):
-        self.assertSurvives(ignore_range=1)
+    def test_an_answer_with_other_bytes_while_it_is_opened(self):
+        self.assertOpens(shift_range=10)
 
-    def test_fail_if_there_are_no_ranges_any_more(self):
-        self.assertFails(errno.EIO, no_ranges=1)
-
-    def test_survive_an_answer_with_other_bytes(self):
-        self.assertSurvives(shift_range=4096)
-
-    def test_fail_if_it_is_always_other_bytes(self):
-        self.assertFails(errno.EIO, shift_range=4096)
-
-    def test_fail_if_the_server_says_that_it_is_other_bytes(self):
-        self.assertFails(errno.EIO, content_range=f"bytes 0-9/{self.file.stat().st_size}")
-
-    def test_survive_an_answer_that_announces_too_much(self):
-        self.assertSurvives(length_delta=5)
-
-    def test_survive_an_answer_that_announces_too_little(self):
-        self.assertSurvives(length_delta=-5)
-
-    def test_fail_if_the_announced_length_is_always_wrong(self):
-        self.assertFails(errno.EIO, length_delta=-5)
-
-    def test_survive_chunks(self):
-        self.assertSurvives(chunked=1, times=1000)
-
-    def test_survive_connections_that_are_used_once(self):
-        self.assertSurvives(close=1, times=1000)
-
-    def test_survive_delays(self):
-        self.assertSurvives(delay_ms=200)
-
-    def test_fail_if_access_is_denied_any_more(self):
-        self.assertFails(errno.EACCES, status=403)
-
-    def test_fail_if_the_file_is_not_there_any_more(self):
-        self.assertFails(errno.ENOENT, status=404)
-
-    def test_fail_if_they_are_redirected_in_circles(self):
-        self.assertFails(errno.ELOOP, redirect="loop")
-
-
-class Versions(Faults):
-    def assertStaleForEver(self, **fault):
-        mount = self.start()
-        self.server.rules([fault])
-        self.assertErrno(errno.ESTALE, ckptfs.read, mount / f"{MIDDLE}.memmap")
-        # There is no way back, though the server has the old version again.
-        self.server.rules([])
-        self.assertErrno(errno.ESTALE, ckptfs.read, mount / f"{MIDDLE}.memmap")
-        self.assertEqual(mount.unmount(), 0)
-
-    def test_that_are_new_are_stale(self):
-        self.assertStaleForEver(etag="new")
-
-    def test_that_have_no_tag_any_more_are_stale(self):
-        self.assertStaleForEver(etag="none")
-
-    def test_of_another_length_are_stale(self):
-        self.assertStaleForEver(content_range="bytes 0-9/10")
-
-    def test_that_end_sooner_are_stale(self):
-        self.assertStaleForEver(status=416)
-
-    def test_that_the_server_says_it_does_not_have_are_stale(self):
-        self.assertStaleForEver(status=412)
-
-
-class Opening(Faults):
-    """Faults of the first requests."""
-
-    def assertSurvives(self, **fault):
-        self.server.rules([{"times": 2} | fault])
-        mount = self.start(timeout=20, quiet=False)
-        self.assertRight(mount)
-
-    def assertRefusedSoon(self, pattern, **fault):
-        self.server.rules([fault])
-        began = time.monotonic()
-        done = self.ckptfs("-o", "timeout=1", self.url, self.mountpoint())
-        self.assertLess(time.monotonic() - began, SOON)
-        self.assertEqual(done.returncode, SOURCE, done.stderr)
-        *warnings, last = done.stderr.splitlines()
-        self.assertRegex(last, rf"\Ackptfs: {self.url}: {pattern}\Z")
-        for warning in warnings:
-            self.assertRegex(warning, rf"\Ackptfs: warning: {self.url}: .*; trying again")
-
-    def test_survives_a_connection_that_is_closed(self):
-        self.assertSurvives(drop=1)
-
-    def test_survives_a_server_that_is_busy(self):
-        self.assertSurvives(status=500)
-
-    def test_survives_a_reset(self):
-        self.assertSurvives(reset=1000)
-
-    def test_survives_other_bytes(self):
-        self.assertSurvives(shift_range=10)
-
-    def test_survives_chunks(self):
-        self.assertSurvives(chunked=1, times=1000)
-
-    def test_fails_if_connections_are_always_closed(self):
-        self.assertRefusedSoon("connection closed without an answer; gave up after 1 s", drop=1)
-
-    def test_fails_if_the_server_is_always_busy(self):
-        self.assertRefusedSoon("the server answers with status 503; gave up after 1 s", status=503)
-
-    def test_fails_if_the_server_is_silent(self):
-        self.assertRefusedSoon("the server is silent for 0.333 s; gave up after 1 s", stall_head=60)
-
-    def test_fails_if_the_range_is_wrong(self):
-        self.assertRefusedSoon("the server sends 'bytes 0-9/10' instead of the first bytes; "
-                               "gave up after 1 s", content_range="bytes 0-9/10")
-
-    def test_fails_if_the_length_is_wrong(self):
-        self.assertRefusedSoon("the server announces '65541' bytes instead of 65536; "
-                               "gave up after 1 s", length_delta=5)
-
-    def test_fails_at_once_if_access_is_denied(self):
-        self.assertRefusedSoon("the server denies access", status=403)
-
-    def test_fails_at_once_if_there_are_no_ranges(self):
-        self.assertRefusedSoon("the server cannot serve parts of a file: -o download fetches all "
-                               "of it first", no_ranges=1)
-
-    def test_fails_at_once_for_redirects_in_circles(self):
-        self.assertRefusedSoon("the server redirects more than 10 times", redirect="loop")
-
-    def test_downloads_again_what_was_broken_off(self):
+    def test_a_download_that_is_broken_off(self):
         self.server.rules([{"no_ranges": 1}, {"times": 1, "reset": 1_000_000}])
         mount = self.mount(self.url, "-o", "timeout=20,download", quiet=False)
-        self.assertIn("connection reset after 1000000 bytes; trying again", mount.messages)
+        self.assertRegex(mount.messages, "connection reset after [0-9]+ bytes; trying again")
         self.assertRight(mount)
 
 

@@ -17,6 +17,15 @@ bool IsRefusal(int status) {
   return status == 400 || status == 401 || status == 403 || status == 404 || status == 410;
 }
 
+// Where a redirect leads.
+Url UrlIn(const Response& response) {
+  try {
+    return ParseUrl(response.location);
+  } catch (const Error& e) {
+    Fail(EIO, "the server redirects to nowhere: {}", e.what());
+  }
+}
+
 }  // namespace
 
 WebAccess::WebAccess(Url start, std::shared_ptr<Authorization> authorization)
@@ -48,9 +57,9 @@ bool WebAccess::Recover(const Request& request, const Response& response) {
 bool WebAccess::Follow(const Response& response) {
   constexpr int kMostRedirects = 10;
   if (++redirects_ > kMostRedirects) {
-    Fail(ELOOP, "the server redirects more than {} times", kMostRedirects);
+    Fail(EIO, "the server redirects more than {} times", kMostRedirects);
   }
-  Url next = ParseUrl(response.location);
+  Url next = UrlIn(response);
   if (place_.scheme == "https" && next.scheme != "https") {
     Fail(EACCES, "the server redirects from https to http, where anybody could read along");
   }
