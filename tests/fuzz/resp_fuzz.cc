@@ -1,0 +1,31 @@
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+#include "parser/codec/resp.h"
+#include "parser/error.h"
+
+// Whatever a server says is answers, or throws Error; anything else is a bug. What is there of a
+// line never means something else than all of it.
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using ckptfs::resp::Head;
+  std::string_view text(reinterpret_cast<const char*>(data), size);
+  if (ckptfs::resp::SlotOf(text) >= ckptfs::resp::kSlots) std::abort();
+  try {
+    while (const auto head = ckptfs::resp::ReadHead(text)) {
+      if (head->size == 0 || head->size > text.size()) std::abort();
+      if (ckptfs::resp::ReadHead(text.substr(0, head->size - 1))) std::abort();
+      if (head->kind == Head::Kind::kValue && head->number < 0) std::abort();
+      if (head->kind == Head::Kind::kError) {
+        const auto redirect = ckptfs::resp::ReadRedirect(head->text);
+        if (redirect && (redirect->slot >= ckptfs::resp::kSlots || redirect->port == 0)) {
+          std::abort();
+        }
+      }
+      text.remove_prefix(head->size);
+    }
+  } catch (const ckptfs::Error&) {
+  }
+  return 0;
+}

@@ -1,0 +1,246 @@
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "parser/error.h"
+#include "parser/source/redis/key_table.h"
+#include "parser/source/redis/uri.h"
+#include "tests/support/tensorizer_writer.h"
+
+namespace ckptfs::redis {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::Property;
+using testing::StrEq;
+using testing::Throws;
+
+// A call that throws an Error of that code and message.
+auto Fails(int code, const char* message) {
+  return Throws<Error>(AllOf(Property(&Error::code, code), Property(&Error::what, StrEq(message))));
+}
+
+TEST(RedisUri, NamesAServerAndAKey) {
+  const Target target = ReadUri("redis://cache.example:7000/models/m");
+  EXPECT_EQ(target.server.host, "cache.example");
+  EXPECT_EQ(target.server.port, 7000);
+  EXPECT_EQ(target.key, "models/m");
+  EXPECT_EQ(target.database, 0U);
+  EXPECT_FALSE(target.is_tls);
+}
+
+TEST(RedisUri, HasAPortThatNeedNotBeSaid) { EXPECT_EQ(ReadUri("redis://h/m").server.port, 6379); }
+
+TEST(RedisUri, AsksForTls) { EXPECT_TRUE(ReadUri("rediss://h/m").is_tls); }
+
+TEST(RedisUri, TakesAnAddressOfIpv6) {
+  const Target target = ReadUri("redis://[::1]:7000/m");
+  EXPECT_EQ(target.server.host, "::1");
+  EXPECT_EQ(target.server.port, 7000);
+  EXPECT_EQ(target.name(), "redis://[::1]:7000/m");
+}
+
+TEST(RedisUri, LeavesSlashesBeforeTheKeyAway) { EXPECT_EQ(ReadUri("redis://h///m").key, "m"); }
+
+TEST(RedisUri, TakesAKeyAsItIs) {
+  EXPECT_EQ(ReadUri("redis://h/a b%20c?d#e@f:g").key, "a b%20c?d#e@f:g");
+}
+
+TEST(RedisUri, NamesADatabase) {
+  const Target target = ReadUri("redis://h/m?db=3");
+  EXPECT_EQ(target.key, "m");
+  EXPECT_EQ(target.database, 3U);
+}
+
+TEST(RedisUri, TakesTheLastDatabaseAlone) {
+  EXPECT_EQ(ReadUri("redis://h/m?db=1?db=0").key, "m?db=1");
+}
+
+TEST(RedisUri, DecodesUserAndPassword) {
+  const Target target = ReadUri("redis://jo%65:p%40%2Fw:%@h/m");
+  EXPECT_EQ(target.user, "joe");
+  EXPECT_EQ(target.password, "p@/w:%");
+  EXPECT_EQ(target.key, "m");
+}
+
+TEST(RedisUri, ShowsNoUserAndNoPassword) {
+  EXPECT_EQ(ReadUri("rediss://joe:secret@h:1/m").name(), "rediss://h:1/m");
+}
+
+TEST(RedisUri, NeedsAKey) {
+  EXPECT_THAT([] { ReadUri("redis://h/"); },
+              Fails(EINVAL,
+                    "names no key: what comes after the host is the key of a value, or the prefix "
+                    "that tensorizer has stored a model under"));
+}
+
+TEST(RedisUri, NeedsAHost) {
+  EXPECT_THAT([] { ReadUri("redis:///m"); }, Fails(EINVAL, "names no host"));
+}
+
+TEST(RedisUri, RefusesAHostThatWouldMakeAnotherUrl) {
+  EXPECT_THAT([] { ReadUri("redis://h?x/m"); }, Fails(EINVAL, "names no host"));
+}
+
+TEST(RedisUri, RefusesABracketThatIsNotClosed) {
+  EXPECT_THAT([] { ReadUri("redis://[/m"); }, Fails(EINVAL, "names no host"));
+}
+
+TEST(RedisUri, ShowsNoPasswordThatHasASlash) {
+  EXPECT_THAT([] { ReadUri("redis://joe:sec/ret@h/m"); },
+              Fails(EINVAL, "what follows the host is not a port"));
+}
+
+TEST(RedisUri, RefusesAPortThatThereIsNot) {
+  EXPECT_THAT([] { ReadUri("redis://h:65536/m"); },
+              Fails(EINVAL, "what follows the host is not a port"));
+}
+
+TEST(RedisUri, RefusesADatabaseThatIsNoNumber) {
+  EXPECT_THAT([] { ReadUri("redis://h/m?db=x"); },
+              Fails(EINVAL, "what follows ?db= is not the number of a database"));
+}
+
+// As long as it lives, there is a variable in the environment.
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+  ~Variable() { ::unsetenv(name_); }
+
+ private:
+  const char* name_;
+};
+
+TEST(RedisLogin, ComesFromTheEnvironment) {
+  const Variable user("CKPTFS_REDIS_USER", "joe");
+  const Variable password("CKPTFS_REDIS_PASSWORD", "ours");
+  const Variable other("REDISCLI_AUTH", "theirs");
+  Target target = ReadUri("redis://h/m");
+  FillFromEnvironment(target);
+  EXPECT_EQ(target.user, "joe");
+  EXPECT_EQ(target.password, "ours");
+}
+
+TEST(RedisLogin, TakesThePasswordOfRedisCli) {
+  const Variable other("REDISCLI_AUTH", "theirs");
+  Target target = ReadUri("redis://h/m");
+  FillFromEnvironment(target);
+  EXPECT_EQ(target.password, "theirs");
+}
+
+TEST(RedisLogin, PrefersTheUri) {
+  const Variable password("CKPTFS_REDIS_PASSWORD", "ours");
+  Target target = ReadUri("redis://:mine@h/m");
+  FillFromEnvironment(target);
+  EXPECT_EQ(target.password, "mine");
+}
+
+TEST(RedisLogin, NeedsAPasswordForAUser) {
+  Target target = ReadUri("redis://joe@h/m");
+  EXPECT_THAT([&] { FillFromEnvironment(target); },
+              Fails(EACCES, "there is a user, but no password: set CKPTFS_REDIS_PASSWORD"));
+}
+
+// What to_redis stores as the header of a model.
+std::vector<std::byte> HeaderOf(const TensorizerWriter& file) {
+  const std::string bytes = file.Finish();
+  const auto header = std::as_bytes(std::span(bytes)).first(file.header_offset(0));
+  return {header.begin(), header.end()};
+}
+
+std::vector<std::string> KeysOf(const KeyTable& table) {
+  std::vector<std::string> keys;
+  for (const KeyTable::Part& part : table.parts()) keys.push_back(table.KeyOf(part));
+  return keys;
+}
+
+TEST(KeyTable, HasOnePartOfAValue) {
+  const KeyTable table("m", 5);
+  EXPECT_THAT(KeysOf(table), ElementsAre("m"));
+  EXPECT_EQ(table.parts()[0].length, 5U);
+}
+
+TEST(KeyTable, HasTheKeysOfAModel) {
+  TensorizerWriter file;
+  file.Add({.name = "a b"});
+  const uint64_t header = file.header_offset(0);
+  const KeyTable table("p", HeaderOf(file));
+  const uint64_t data = file.Finish().size() - 8 - 16;
+  EXPECT_THAT(KeysOf(table), ElementsAre("p:header:0", fmt::format("p:a b:{}", header),
+                                         fmt::format("p:a b:{}", data)));
+  EXPECT_EQ(table.parts()[2].end(), file.Finish().size() - 8);
+}
+
+TEST(KeyTable, HasTheKeysOfAModelWithLongSizes) {
+  TensorizerWriter file(5, 2);
+  file.Add({.name = "a"});
+  EXPECT_EQ(KeyTable("p", HeaderOf(file)).parts().size(), 3U);
+}
+
+TEST(KeyTable, LeavesValuesAwayThatAreEmpty) {
+  TensorizerWriter file;
+  file.Add({.name = "a", .shape = {0}, .data = ""}).Add({.name = "b"});
+  EXPECT_EQ(KeyTable("p", HeaderOf(file)).parts().size(), 4U);
+}
+
+TEST(KeyTable, FindsThePartOfAByte) {
+  TensorizerWriter file;
+  file.Add({.name = "a"});
+  const KeyTable table("p", HeaderOf(file));
+  EXPECT_EQ(table.Find(table.parts()[1].offset), 1U);
+}
+
+TEST(KeyTable, FindsThePartOfTheLastByteOfIt) {
+  TensorizerWriter file;
+  file.Add({.name = "a"});
+  const KeyTable table("p", HeaderOf(file));
+  EXPECT_EQ(table.Find(table.parts()[1].end() - 1), 1U);
+}
+
+TEST(KeyTable, FindsNothingBehindTheEnd) {
+  const KeyTable table("m", 5);
+  EXPECT_EQ(table.Find(5), 1U);
+}
+
+// Tensors whose data would begin where the first one's does.
+TEST(KeyTable, LeavesPartsAwayThatOverlapOthers) {
+  TensorizerWriter file;
+  file.Add({.name = "a"});
+  std::vector<std::byte> header = HeaderOf(file);
+  header[file.offsets_in_entry(0)] = std::byte{1};  // Now it begins in the header of the model.
+  header[file.offsets_in_entry(0) + 1] = std::byte{0};
+  EXPECT_THAT(KeysOf(KeyTable("p", header)).size(), 2U);
+}
+
+TEST(KeyTable, RefusesWhatIsNoHeader) {
+  EXPECT_THAT([] { KeyTable("p", std::vector<std::byte>(100)); },
+              Fails(EBADMSG, "is not the beginning of a file of tensorizer"));
+}
+
+TEST(KeyTable, RefusesAHeaderThatIsTooShort) {
+  EXPECT_THAT([] { KeyTable("p", std::vector<std::byte>(4)); },
+              Fails(EBADMSG, "header at byte 0: magic needs 5 bytes, but only 4 are left"));
+}
+
+TEST(KeyTable, RefusesAnIndexThatIsCut) {
+  TensorizerWriter file;
+  file.Add({.name = "a"});
+  std::vector<std::byte> header = HeaderOf(file);
+  const size_t index_size = header.size() - 73;
+  header.pop_back();
+  const std::string message =
+      fmt::format("has {} bytes behind byte 73, but its index has {}", index_size - 1, index_size);
+  EXPECT_THAT([&] { KeyTable("p", header); }, Fails(EBADMSG, message.c_str()));
+}
+
+}  // namespace
+}  // namespace ckptfs::redis

@@ -1,0 +1,156 @@
+#include "parser/codec/resp.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "parser/error.h"
+
+namespace ckptfs::resp {
+namespace {
+
+using testing::ThrowsMessage;
+
+using Kind = Head::Kind;
+
+TEST(Resp, WritesACommandWithAnyBytesInIt) {
+  std::string out;
+  AppendCommand({"GET", std::string_view("a b\0\r\n", 6)}, out);
+  EXPECT_EQ(out, std::string("*2\r\n$3\r\nGET\r\n$6\r\na b\0\r\n\r\n", 27));
+}
+
+TEST(Resp, AppendsACommandToOthers) {
+  std::string out = "*1\r\n$4\r\nPING\r\n";
+  AppendCommand({"PING"}, out);
+  EXPECT_EQ(out, "*1\r\n$4\r\nPING\r\n*1\r\n$4\r\nPING\r\n");
+}
+
+TEST(Resp, ReadsAWord) {
+  const auto head = ReadHead("+OK\r\n:1\r\n");
+  ASSERT_TRUE(head);
+  EXPECT_EQ(head->kind, Kind::kWord);
+  EXPECT_EQ(head->text, "OK");
+  EXPECT_EQ(head->size, 5U);
+}
+
+TEST(Resp, ReadsAnError) {
+  const auto head = ReadHead("-NOAUTH Authentication required.\r\n");
+  ASSERT_TRUE(head);
+  EXPECT_EQ(head->kind, Kind::kError);
+  EXPECT_EQ(head->text, "NOAUTH Authentication required.");
+}
+
+TEST(Resp, ReadsANumber) {
+  const auto head = ReadHead(":9223372036854775807\r\n");
+  ASSERT_TRUE(head);
+  EXPECT_EQ(head->kind, Kind::kNumber);
+  EXPECT_EQ(head->number, 9223372036854775807);
+}
+
+TEST(Resp, ReadsHowManyBytesFollow) {
+  const auto head = ReadHead("$5\r\nhello\r\n");
+  ASSERT_TRUE(head);
+  EXPECT_EQ(head->kind, Kind::kValue);
+  EXPECT_EQ(head->number, 5);
+  EXPECT_EQ(head->size, 4U);
+}
+
+TEST(Resp, ReadsThatThereIsNothing) {
+  const auto head = ReadHead("$-1\r\n");
+  ASSERT_TRUE(head);
+  EXPECT_EQ(head->kind, Kind::kNothing);
+}
+
+TEST(Resp, WaitsForTheEndOfALine) { EXPECT_FALSE(ReadHead("+O")); }
+
+TEST(Resp, WaitsForTheLastByteOfALine) { EXPECT_FALSE(ReadHead("+OK\r")); }
+
+TEST(Resp, WaitsForTheFirstByte) { EXPECT_FALSE(ReadHead("")); }
+
+TEST(Resp, RefusesAWebServer) {
+  EXPECT_THAT(
+      [] { ReadHead("HTTP/1.1 400 Bad Request\r\n"); },
+      ThrowsMessage<Error>("the server answers 'HTTP/1.1 400 Bad Request', which is nothing "
+                           "that Redis says"));
+}
+
+TEST(Resp, RefusesALineThatEndsWithALineFeedAlone) {
+  EXPECT_THAT([] { ReadHead("+OK\n"); },
+              ThrowsMessage<Error>("the server answers '+OK', which is nothing that Redis says"));
+}
+
+TEST(Resp, RefusesAnEmptyLine) {
+  EXPECT_THAT([] { ReadHead("\r\n"); },
+              ThrowsMessage<Error>("the server answers '', which is nothing that Redis says"));
+}
+
+TEST(Resp, RefusesANumberThatIsNone) {
+  EXPECT_THAT([] { ReadHead(":12x\r\n"); },
+              ThrowsMessage<Error>("the server answers ':12x', which has no number"));
+}
+
+TEST(Resp, RefusesANumberBeyond64Bits) {
+  EXPECT_THAT(
+      [] { ReadHead("$9223372036854775808\r\n"); },
+      ThrowsMessage<Error>("the server answers '$9223372036854775808', which has no number"));
+}
+
+TEST(Resp, RefusesANegativeLength) {
+  EXPECT_THAT([] { ReadHead("$-2\r\n"); },
+              ThrowsMessage<Error>("the server answers with -2 bytes"));
+}
+
+TEST(Resp, RefusesALineWithoutEnd) {
+  EXPECT_THAT([] { ReadHead(std::string(kLongestLine, '+')); },
+              ThrowsMessage<Error>("the server answers with a line of more than 8192 bytes"));
+}
+
+TEST(Resp, ReadsThatAKeyHasMoved) {
+  const auto redirect = ReadRedirect("MOVED 3999 127.0.0.1:6381");
+  ASSERT_TRUE(redirect);
+  EXPECT_FALSE(redirect->is_once);
+  EXPECT_EQ(redirect->slot, 3999);
+  EXPECT_EQ(redirect->host, "127.0.0.1");
+  EXPECT_EQ(redirect->port, 6381);
+}
+
+TEST(Resp, ReadsThatAKeyIsElsewhereForOnce) {
+  const auto redirect = ReadRedirect("ASK 0 ::1:6381");
+  ASSERT_TRUE(redirect);
+  EXPECT_TRUE(redirect->is_once);
+  EXPECT_EQ(redirect->host, "::1");
+  EXPECT_EQ(redirect->port, 6381);
+}
+
+TEST(Resp, ReadsARedirectToAnotherPortOfTheSameHost) {
+  const auto redirect = ReadRedirect("MOVED 1 :6381");
+  ASSERT_TRUE(redirect);
+  EXPECT_EQ(redirect->host, "");
+}
+
+TEST(Resp, TakesOtherErrorsForNoRedirect) { EXPECT_FALSE(ReadRedirect("MOVEDX 1 h:1")); }
+
+TEST(Resp, RefusesARedirectToASlotThatThereIsNot) {
+  EXPECT_THAT([] { ReadRedirect("MOVED 16384 h:6379"); },
+              ThrowsMessage<Error>("the server says 'MOVED 16384 h:6379', which leads nowhere"));
+}
+
+TEST(Resp, RefusesARedirectWithoutAPort) {
+  EXPECT_THAT([] { ReadRedirect("MOVED 1 h"); },
+              ThrowsMessage<Error>("the server says 'MOVED 1 h', which leads nowhere"));
+}
+
+// The slots are what redis-server 7.0.15 answers to CLUSTER KEYSLOT.
+TEST(Resp, KnowsTheSlotOfAKey) { EXPECT_EQ(SlotOf("123456789"), 12739); }
+
+TEST(Resp, KnowsTheSlotOfTheEmptyKey) { EXPECT_EQ(SlotOf(""), 0); }
+
+TEST(Resp, CountsWhatIsInBracesAlone) { EXPECT_EQ(SlotOf("a{123456789}b{c}"), 12739); }
+
+TEST(Resp, CountsAllIfThereIsNothingInTheBraces) { EXPECT_EQ(SlotOf("foo{}{bar}"), 8363); }
+
+TEST(Resp, CountsAllIfABraceIsNotClosed) { EXPECT_EQ(SlotOf("a{b"), 13340); }
+
+}  // namespace
+}  // namespace ckptfs::resp
