@@ -10,12 +10,11 @@ import time
 
 import ckptfs
 import view
-from ckptfs import DAMAGED, SOURCE, TESTS
+from ckptfs import SOURCE, TESTS
 
 sys.path.insert(0, str(TESTS / "servers"))
 
 try:
-    import numpy
     import redis
     import torch
     from redis_server import RedisCluster, RedisServer
@@ -71,7 +70,8 @@ class RedisCase(ckptfs.Case):
                  "quote\"'\r\n": torch.ones(2), "co:lon:0": torch.ones(4), "empty": torch.zeros(0, 3),
                  "{tag}.x": torch.arange(3), "half": torch.randn(7).bfloat16(),
                  "meta": torch.empty(2, 3, device="meta"),
-                 "deep": {"list": [torch.arange(4), torch.ones(3)]}}
+                 "deep": {"list": [torch.arange(4), torch.ones(3)]},
+                 "last": torch.randn(40_000)}  # What is looked at to find the format is in here.
         path = self.scratch() / "m.tensors"
         serializer = TensorSerializer(str(path))
         serializer.write_state_dict(state)
@@ -171,7 +171,7 @@ class Redis(RedisCase):
         data = max(self.client.keys("m:plain:*"), key=lambda key: int(key.rpartition(b":")[2]))
         self.client.delete(data)
         mount = self.mount(self.server.uri("m"), quiet=False)
-        self.assertIn(f"keys is not there or not as the index says; the key is '{data.decode()}'",
+        self.assertIn(f"keys is not there or not as the index says: '{data.decode()}'",
                       mount.messages)
         self.assertErrno(errno.EIO, ckptfs.read, mount / "plain.memmap")
         self.assertEqual(ckptfs.read(mount / "half.memmap"), want["half"])

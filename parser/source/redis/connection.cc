@@ -9,7 +9,7 @@
 #include <cstring>
 
 #include "parser/error.h"
-#include "parser/source/http/attempts.h"
+#include "parser/source/redis/answers.h"
 
 namespace ckptfs::redis {
 namespace {
@@ -20,31 +20,7 @@ milliseconds Until(std::chrono::steady_clock::time_point then) {
   return std::chrono::ceil<milliseconds>(then - std::chrono::steady_clock::now());
 }
 
-bool BeginsWithAny(std::string_view text, std::initializer_list<std::string_view> words) {
-  return std::ranges::any_of(words, [&](std::string_view word) { return text.starts_with(word); });
-}
-
-// What the server says, as a part of a sentence.
-std::string Said(std::string_view text) {
-  if (text.ends_with('.')) text.remove_suffix(1);
-  constexpr size_t kLongest = 300;
-  return fmt::format("the server says: {}", text.substr(0, kLongest));
-}
-
 }  // namespace
-
-void RequireNoError(const resp::Head& head) {
-  if (head.kind != resp::Head::Kind::kError) return;
-  const std::string_view text = head.text;
-  if (BeginsWithAny(text, {"LOADING ", "TRYAGAIN ", "BUSY ", "CLUSTERDOWN ", "MASTERDOWN ",
-                           "ERR max number of clients"})) {
-    throw http::Fault(EIO, Said(text));
-  }
-  if (BeginsWithAny(text, {"NOAUTH ", "WRONGPASS ", "NOPERM ", "DENIED "})) {
-    throw Error(EACCES, Said(text));
-  }
-  throw Error(text.starts_with("WRONGTYPE ") ? EINVAL : EIO, Said(text));
-}
 
 Connection::Connection(const Address& server, const Target& target, const http::Trust& trust,
                        Limits limits, const std::stop_token& stop)

@@ -76,8 +76,4 @@ class Connection {
   size_t end_ = 0;
 };
 
-// Throws what the text of an error of a server means: EACCES, EINVAL if the key is no string, EIO,
-// or a Fault if it may pass. Returns if `head` is no error.
-void RequireNoError(const resp::Head& head);
-
 }  // namespace ckptfs::redis

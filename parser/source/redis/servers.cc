@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "parser/error.h"
+#include "parser/source/redis/answers.h"
 
 namespace ckptfs::redis {
 namespace {

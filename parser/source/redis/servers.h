@@ -24,10 +24,6 @@
 
 namespace ckptfs::redis {
 
-// How many bytes one command asks for at most: a server copies them before it sends them, so that
-// large ranges are slow.
-constexpr uint64_t kLargestRange = uint64_t{1} << 20U;
-
 // Questions that are sent without waiting for the answers to those before, and what becomes of the
 // answers. Belongs to one thread.
 class Dialogue {
