@@ -24,10 +24,12 @@ class Sample {
  public:
   explicit Sample(const ByteSource& source)
       : size_(source.size()), head_(std::min<uint64_t>(kProbeHead, size_)) {
+    if (size_ > head_.size()) tail_.resize(std::min<uint64_t>(kProbeTail, size_));
+    const ByteRange ends[] = {{.offset = 0, .length = head_.size()},
+                              {.offset = size_ - tail_.size(), .length = tail_.size()}};
+    source.ReadSoon(ends);
     source.ReadAt(0, head_);
-    if (size_ == head_.size()) return;
-    tail_.resize(std::min<uint64_t>(kProbeTail, size_));
-    source.ReadAt(size_ - tail_.size(), tail_);
+    if (!tail_.empty()) source.ReadAt(size_ - tail_.size(), tail_);
   }
 
   Probe probe() const {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,12 +18,19 @@ namespace ckptfs::zip {
 
 enum class Method : uint16_t { kStored = 0, kDeflated = 8, kBzip2 = 12, kLzma = 14 };
 
+// What is known of a member whose local header has not been read.
+struct Unlocated {
+  uint64_t header = 0;  // Where it is in the source.
+  uint64_t next = 0;    // Where what follows the member is: a header or the central directory.
+};
+
 struct Member {
-  std::string_view name;         // Points into the directory it belongs to.
-  uint64_t data_offset = 0;      // Where its bytes start in the source.
-  uint64_t compressed_size = 0;  // How many there are; at most the source has.
-  uint64_t size = 0;             // What they decode to; equal if stored.
-  uint32_t crc = 0;              // Of the decoded bytes; 0 if the writer recorded none.
+  std::string_view name;                   // Points into the directory it belongs to.
+  uint64_t data_offset = 0;                // Where its bytes start in the source.
+  std::optional<Unlocated> until_located;  // If set, they start there as far as is known.
+  uint64_t compressed_size = 0;            // How many there are; at most the source has.
+  uint64_t size = 0;                       // What they decode to; equal if stored.
+  uint32_t crc = 0;                        // Of the decoded bytes; 0 if the writer recorded none.
   Method method = Method::kStored;
 
   // Damage that concerns this member alone (encrypted, unknown method, impossible size, broken
@@ -69,9 +77,18 @@ class Directory {
   std::vector<NameHash> names_;  // Sorted.
 };
 
-// Reads the directory and the local header of each member. Directory entries ("folder/") are left
-// out. The result has no two members of one name; their bytes lie within the source and do not
-// overlap. Names may be any bytes.
+// Bytes of the local header of `member` but for its extra fields.
+uint64_t LocalSize(const Member& member);
+
+// Returns where the bytes of a member that is not located start, as `header` has it, the first
+// LocalSize bytes of its local header. Throws Error(EBADMSG) if that is none, or that of another
+// member, or if the member does not end before what follows it.
+uint64_t LocateMember(const Member& member, std::span<const std::byte> header);
+
+// Reads the directory and the local header of each member; of a remote source, only if they can be
+// had without further requests, or if they cannot be done without. Directory entries ("folder/")
+// are left out. The result has no two members of one name; their bytes lie within the source and do
+// not overlap. Names may be any bytes.
 //
 // What the directory keeps is charged to `budget`, and never given back.
 // Throws Error: EBADMSG with the place if the archive is damaged or contradicts itself, ENOTSUP if

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <map>
+#include <memory>
 #include <memory_resource>
 #include <optional>
 #include <span>
@@ -29,6 +30,7 @@
 #include "parser/format/tensorizer/name.h"
 #include "parser/format/tensorizer/tensor.h"
 #include "parser/format/tensorizer/tree.h"
+#include "parser/soon.h"
 
 namespace ckptfs {
 namespace tensorizer {
@@ -39,6 +41,18 @@ std::string Subject(const Entry& entry) { return "tensor " + Quoted(ShownName(en
 bool Matches(const Probe& probe) {
   return probe.head.size() >= kMagic.size() &&
          std::ranges::equal(probe.head.first(kMagic.size()), std::as_bytes(std::span(kMagic)));
+}
+
+// Adds the places of all headers to `soon`, as far as they lie in the file and behind one another.
+void TellHeaders(const ByteSource& file, const Index& index, Soon& soon) {
+  uint64_t end = 0;
+  for (const Entry& entry : index.entries) {
+    const bool is_sound = entry.header_offset >= end && entry.data_offset > entry.header_offset &&
+                          entry.data_offset <= file.size();
+    if (!is_sound) continue;
+    end = entry.data_offset;
+    soon.Add({.offset = entry.header_offset, .length = end - entry.header_offset});
+  }
 }
 
 // Bytes for chunks that are open, if all are of a usual size; else there is room for two.
@@ -52,10 +66,10 @@ class Reader {
 
   Checkpoint Read() {
     header_ = ReadFileHeader(*file_);
-    index_ = ReadIndex(*file_, header_, budget_);
-    if (header_.is_unreleased()) RefuseDevelopmentLayout(*file_, index_);
+    index_ = std::make_shared<const Index>(ReadIndex(*file_, header_, budget_));
+    if (header_.is_unreleased()) RefuseDevelopmentLayout(*file_, *index_);
     TreeBuilder tree(checkpoint_.root, budget_);
-    for (const Entry& entry : index_.entries) places_.push_back(tree.Add(ReadName(entry.name)));
+    for (const Entry& entry : index_->entries) places_.push_back(tree.Add(ReadName(entry.name)));
     DescribeAll();
     CheckRanges();
     OpenAll();
@@ -72,13 +86,26 @@ class Reader {
     Described described;
   };
 
+  // Whether headers can be left until the data behind them are read. Keys and hashes are there.
+  bool DoesIndexDo() const {
+    return file_->is_remote() && !header_.is_encrypted && options_.verification == nullptr;
+  }
+
   void DescribeAll() {
-    for (size_t i = 0; i < index_.entries.size(); ++i) {
-      const Entry& entry = index_.entries[i];
+    const bool does_index_do = DoesIndexDo();
+    Soon headers(*file_);
+    if (!does_index_do) TellHeaders(*file_, *index_, headers);
+    for (size_t i = 0; i < index_->entries.size(); ++i) {
+      const Entry& entry = index_->entries[i];
       budget_.Charge(2 * sizeof(Good));
       Described described;
       try {
-        Describe(entry, header_, file_, budget_, described);
+        if (does_index_do) {
+          DescribeByIndex(entry, index_, header_, file_, budget_, described);
+        } else {
+          headers.Reach(entry.header_offset);
+          Describe(entry, header_, file_, budget_, described);
+        }
       } catch (const Error& e) {
         if (e.code() == EFBIG || IsLack(e.code())) throw;
         if (!first_damage_) first_damage_ = WithContext(Subject(entry), e);
@@ -157,7 +184,7 @@ class Reader {
   const ReadOptions& options_;
   Budget budget_;
   FileHeader header_;
-  Index index_;
+  std::shared_ptr<const Index> index_;
   std::vector<Place> places_;  // Of the entries of the index.
   std::vector<Good> good_;
   bool has_bytes_ = false;  // One of these.

@@ -176,19 +176,36 @@ class AssembledSource final : public ByteSource {
     return found == std::end(kByWeight) ? Verdict::kRight : *found;
   }
 
+  bool is_remote() const override {
+    return std::ranges::any_of(parts_, [](const Part& p) { return p.data.source->is_remote(); });
+  }
+
+  void ExpectFile(ByteRange range) const override {
+    ForEachPart(
+        range.offset, range.offset + range.length,
+        [](const Part& part, uint64_t from, uint64_t to) {
+          part.data.source->ExpectFile({.offset = part.data.offset + from, .length = to - from});
+        });
+  }
+
+  void ReadSoon(std::span<const ByteRange> ranges) const override {
+    for (const ByteRange& range : ranges) {
+      ForEachPart(range.offset, range.offset + range.length,
+                  [](const Part& part, uint64_t from, uint64_t to) {
+                    const ByteRange soon{.offset = part.data.offset + from, .length = to - from};
+                    part.data.source->ReadSoon({&soon, 1});
+                  });
+    }
+  }
+
   void ReadAt(uint64_t offset, std::span<std::byte> buffer) const override {
     assert(offset <= size_ && buffer.size() <= size_ - offset);
-    const uint64_t end = offset + buffer.size();
-    const auto first = std::ranges::upper_bound(reach_, offset) - reach_.begin();
     std::unique_ptr<std::byte[]> block;  // Made by the first part that needs it.
     uint64_t done = 0;
-    for (auto part = parts_.begin() + first; part != parts_.end() && part->begin < end; ++part) {
-      const uint64_t from = CountBefore(*part, offset);
-      const uint64_t to = CountBefore(*part, end);
-      if (from == to) continue;
-      Read(*part, from, to, offset, buffer, block);
+    ForEachPart(offset, offset + buffer.size(), [&](const Part& part, uint64_t from, uint64_t to) {
+      Read(part, from, to, offset, buffer, block);
       done += to - from;
-    }
+    });
     if (done < buffer.size()) {
       Fail(EIO, "{} of the {} bytes at byte {} of the tensor are lost", buffer.size() - done,
            buffer.size(), offset);
@@ -196,6 +213,18 @@ class AssembledSource final : public ByteSource {
   }
 
  private:
+  // Calls `f(part, from, to)` for each part that has bytes in [begin, end) of the whole: those of
+  // its own from `from` to `to`.
+  template <typename F>
+  void ForEachPart(uint64_t begin, uint64_t end, const F& f) const {
+    const auto first = std::ranges::upper_bound(reach_, begin) - reach_.begin();
+    for (auto part = parts_.begin() + first; part != parts_.end() && part->begin < end; ++part) {
+      const uint64_t from = CountBefore(*part, begin);
+      const uint64_t to = CountBefore(*part, end);
+      if (from != to) f(*part, from, to);
+    }
+  }
+
   // Adds all of a part but where its axes are.
   void AddPart(const std::vector<uint64_t>& shape, size_t item_size, Piece piece) {
     const Region& box = piece.box;

@@ -79,6 +79,20 @@ class DecodedSource final : public ByteSource {
   uint64_t size() const override { return coded_.size; }
   timespec modified() const override { return coded_.data.source->modified(); }
   Verdict verdict() const override { return verdict_; }
+  bool is_remote() const override { return coded_.data.source->is_remote(); }
+
+  // Whatever is read, decoding goes through the stream in its order.
+  void ExpectFile(ByteRange /*range*/) const override {
+    coded_.data.source->ExpectFile({.offset = coded_.data.offset, .length = coded_.data.length});
+  }
+
+  // What is encoded is hardly longer than what it decodes to.
+  void ReadSoon(std::span<const ByteRange> ranges) const override {
+    uint64_t end = 0;
+    for (const ByteRange& range : ranges) end = std::max(end, range.offset + range.length);
+    const ByteRange soon{.offset = coded_.data.offset, .length = std::min(end, coded_.data.length)};
+    if (end > 0) coded_.data.source->ReadSoon({&soon, 1});
+  }
 
   void ReadAt(uint64_t offset, std::span<std::byte> buffer) const override {
     assert(offset <= size() && buffer.size() <= size() - offset);

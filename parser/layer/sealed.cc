@@ -94,6 +94,15 @@ class SealedSource final : public ByteSource {
   std::string name() const override { return sealed_.source->name(); }
   uint64_t size() const override { return sealed_.length; }
   timespec modified() const override { return sealed_.source->modified(); }
+  bool is_remote() const override { return sealed_.source->is_remote(); }
+
+  void ExpectFile(ByteRange range) const override { sealed_.source->ExpectFile(Chunks(range)); }
+
+  void ReadSoon(std::span<const ByteRange> ranges) const override {
+    std::vector<ByteRange> chunks(ranges.size());
+    std::ranges::transform(ranges, chunks.begin(), [&](ByteRange range) { return Chunks(range); });
+    sealed_.source->ReadSoon(chunks);
+  }
 
   void ReadAt(uint64_t offset, std::span<std::byte> buffer) const override {
     assert(offset <= size() && buffer.size() <= size() - offset);
@@ -110,6 +119,18 @@ class SealedSource final : public ByteSource {
   }
 
  private:
+  // Where the chunks are that `range` touches.
+  ByteRange Chunks(ByteRange range) const {
+    const uint64_t before = range.offset % sealing_.chunk_size;
+    const uint64_t begin = range.offset - before;
+    const uint64_t length = before + range.length;
+    const uint64_t after =
+        (sealing_.chunk_size - length % sealing_.chunk_size) % sealing_.chunk_size;
+    const uint64_t most = size() - begin;
+    return {.offset = sealed_.offset + begin,
+            .length = length > most || after > most - length ? most : length + after};
+  }
+
   // Reads what is at `offset` of chunk `index`, which has `size` bytes.
   void ReadChunk(uint64_t index, size_t size, size_t offset, std::span<std::byte> buffer) const {
     const auto open = [&](std::span<std::byte> chunk) { Open(index, chunk); };

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "parser/byte_source.h"
 
@@ -21,6 +22,15 @@ class Slice final : public ByteSource {
   timespec modified() const override { return extent_.source->modified(); }
   Verdict verdict() const override { return extent_.source->verdict(); }
   bool is_hole() const override { return extent_.source->is_hole(); }
+  bool is_remote() const override { return extent_.source->is_remote(); }
+  void ExpectFile(ByteRange range) const override {
+    extent_.source->ExpectFile({.offset = extent_.offset + range.offset, .length = range.length});
+  }
+  void ReadSoon(std::span<const ByteRange> ranges) const override {
+    std::vector<ByteRange> moved(ranges.begin(), ranges.end());
+    for (ByteRange& range : moved) range.offset += extent_.offset;
+    extent_.source->ReadSoon(moved);
+  }
 
   void ReadAt(uint64_t offset, std::span<std::byte> buffer) const override {
     assert(offset <= size() && buffer.size() <= size() - offset);

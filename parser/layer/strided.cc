@@ -117,9 +117,10 @@ class StridedSource final : public ByteSource {
         item_size_(ItemSize(view.dtype)),
         axes_(std::move(axes)),
         panels_(std::move(panels)) {
-    size_ = item_size_;
+    size_ = reach_ = item_size_;
     for (size_t i = axes_.size(); i-- > 0;) {
       axes_[i].from *= item_size_;
+      reach_ += (axes_[i].extent - 1) * axes_[i].from;
       axes_[i].to = size_;
       size_ *= axes_[i].extent;
     }
@@ -131,6 +132,20 @@ class StridedSource final : public ByteSource {
   timespec modified() const override { return storage_.source->modified(); }
   Verdict verdict() const override { return storage_.source->verdict(); }
   bool is_hole() const override { return storage_.source->is_hole(); }
+  bool is_remote() const override { return storage_.source->is_remote(); }
+
+  // Elements that follow one another here may lie at both ends of what the view touches there.
+  void ExpectFile(ByteRange /*range*/) const override {
+    storage_.source->ExpectFile({.offset = storage_.offset, .length = reach_});
+  }
+
+  void ReadSoon(std::span<const ByteRange> ranges) const override {
+    std::vector<ByteRange> boxes;
+    for (const ByteRange& range : ranges) {
+      if (range.length > 0) AddBoxes(range, boxes);
+    }
+    storage_.source->ReadSoon(boxes);
+  }
 
   void ReadAt(uint64_t offset, std::span<std::byte> buffer) const override {
     assert(offset <= size_ && buffer.size() <= size_ - offset);
@@ -146,6 +161,18 @@ class StridedSource final : public ByteSource {
   }
 
  private:
+  // Adds to `boxes` the ranges of the storage that hold the elements of `range`.
+  void AddBoxes(ByteRange range, std::vector<ByteRange>& boxes) const {
+    const uint64_t begin = range.offset - range.offset % item_size_;
+    const uint64_t last = range.offset + range.length - 1;
+    const uint64_t end = last - last % item_size_ + item_size_;
+    ForEachBox(axes_, item_size_, storage_.offset, begin, end, [&](const Box& box, uint64_t) {
+      uint64_t reach = item_size_;
+      for (const Axis& axis : box.axes) reach += (axis.extent - 1) * axis.from;
+      boxes.push_back({.offset = box.offset, .length = reach});
+    });
+  }
+
   // A panel is a number of steps of one axis with all that is within them; the axis is the
   // outermost one of which a step is not too large. For a transposed matrix, a panel is some of its
   // rows, and so a band of columns of what is stored: each stored row has a run of the panel.
@@ -261,6 +288,7 @@ class StridedSource final : public ByteSource {
   const unsigned item_size_;
   std::vector<Axis> axes_;  // In the order of the tensor. Steps are in bytes.
   uint64_t size_ = 0;
+  uint64_t reach_ = 0;  // From the first byte of the storage that is used to behind the last one.
 
   uint64_t group_ = 0;  // Bytes that are divided into panels of the same size, but for the last.
   uint64_t panel_ = 0;  // Bytes of a panel.

@@ -129,6 +129,11 @@ class VerifiedSource final : public ByteSource {
   uint64_t size() const override { return data_.source->size(); }
   timespec modified() const override { return data_.source->modified(); }
   bool is_hole() const override { return data_.source->is_hole(); }
+  bool is_remote() const override { return data_.source->is_remote(); }
+  void ExpectFile(ByteRange range) const override { data_.source->ExpectFile(range); }
+  void ReadSoon(std::span<const ByteRange> ranges) const override {
+    data_.source->ReadSoon(ranges);
+  }
   Verdict verdict() const override { return verdict_; }
 
   void ReadAt(uint64_t offset, std::span<std::byte> buffer) const override {

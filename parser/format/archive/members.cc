@@ -6,6 +6,7 @@
 
 #include "parser/error.h"
 #include "parser/layer/decoded.h"
+#include "parser/layer/located.h"
 #include "parser/layer/slice.h"
 #include "parser/layer/verified.h"
 
@@ -31,6 +32,19 @@ Coding CodingOf(zip::Method method) {
   return Coding::kDeflate;
 }
 
+// A member whose local header has not been read, and its name.
+struct Unlocated {
+  explicit Unlocated(const zip::Member& unlocated) : name(unlocated.name), member(unlocated) {
+    member.name = name;
+  }
+  Unlocated(const Unlocated&) = delete;
+  Unlocated& operator=(const Unlocated&) = delete;
+  ~Unlocated() = default;
+
+  const std::string name;
+  zip::Member member;
+};
+
 }  // namespace
 
 Members::Members(Extent data, Budget& budget, std::shared_ptr<const Verification> verification,
@@ -54,21 +68,49 @@ Record Members::Open(const zip::Member& member, std::string_view name) const {
   return opened;
 }
 
+ByteSourcePtr Members::Located(const zip::Member& member) const {
+  if (!member.until_located || member.compressed_size == 0) return data_.source;
+  budget_.Charge(sizeof(Unlocated) + member.name.size());
+  const auto unlocated = std::make_shared<const Unlocated>(member);
+  const Extent expected = {data_.source, data_.offset + member.data_offset, member.compressed_size};
+  const ByteRange header = {.offset = data_.offset + member.until_located->header,
+                            .length = zip::LocalSize(member)};
+  return MakeLocated(expected, header,
+                     [unlocated, begin = data_.offset](std::span<const std::byte> bytes) {
+                       return begin + zip::LocateMember(unlocated->member, bytes);
+                     });
+}
+
 ByteSourcePtr Members::SourceOf(const zip::Member& member, std::string_view name) const {
   const bool is_stored = member.method == zip::Method::kStored;
-  if (is_stored && (verification_ == nullptr || member.crc == 0)) return data_.source;
+  const bool is_checked = verification_ != nullptr && member.crc != 0;
+  if (is_stored && !is_checked && !member.until_located) return data_.source;
   if (const auto found = sources_.find(&member); found != sources_.end()) return found->second;
   constexpr uint64_t kCost = 640;  // In bytes, of a source and of remembering it.
   budget_.Charge(kCost);
-  const Extent data = {data_.source, data_.offset + member.data_offset, member.compressed_size};
+  const Extent data = {Located(member), data_.offset + member.data_offset, member.compressed_size};
   if (!is_stored && decoding_ == nullptr) decoding_ = std::make_shared<Decoding>(panels_);
   const ByteSourcePtr source =
-      is_stored
+      is_stored && !is_checked ? data.source
+      : is_stored
           ? MakeVerified(data, {.crc32 = member.crc}, {}, fmt::format("member {}", Quoted(name)),
                          verification_)
           : MakeDecoded({.coding = CodingOf(member.method), .data = data, .size = member.size},
                         member.crc, decoding_);
   return sources_.emplace(&member, source).first->second;
+}
+
+void Members::ReadSoon(std::span<const zip::Member* const> members) const {
+  if (!data_.source->is_remote()) return;
+  std::vector<ByteRange> ranges;
+  for (const zip::Member* member : members) {
+    if (member == nullptr || !member->error.empty()) continue;
+    const uint64_t begin =
+        member->until_located ? member->until_located->header : member->data_offset;
+    const uint64_t end = member->data_offset + member->compressed_size;
+    ranges.push_back({.offset = data_.offset + begin, .length = end - begin});
+  }
+  data_.source->ReadSoon(ranges);
 }
 
 std::vector<std::byte> Members::Read(const Record& record) const {

@@ -40,6 +40,9 @@ class Members {
   // error. Throws Error(EFBIG) if that is too much to keep.
   Record Open(const zip::Member& member, std::string_view name) const;
 
+  // Says that all of `members`, which are of these or null, will be read soon and whole.
+  void ReadSoon(std::span<const zip::Member* const> members) const;
+
   // The bytes of a record that is read whole, charged to the budget for good. Throws Error.
   std::vector<std::byte> Read(const Record& record) const;
 
@@ -48,6 +51,7 @@ class Members {
 
  private:
   ByteSourcePtr SourceOf(const zip::Member& member, std::string_view name) const;
+  ByteSourcePtr Located(const zip::Member& member) const;
 
   Extent data_;
   Budget& budget_;

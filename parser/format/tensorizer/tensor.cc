@@ -16,6 +16,7 @@
 #include "parser/format/tensorizer/encryption_section.h"
 #include "parser/format/tensorizer/tensor_header.h"
 #include "parser/json.h"
+#include "parser/layer/located.h"
 #include "parser/layer/sealed.h"
 #include "parser/layer/zeros.h"
 
@@ -98,11 +99,15 @@ std::string JsonOf(const Encryption& encryption, uint64_t data_offset) {
   return json::Object(members);
 }
 
-void AddNotes(const Entry& entry, const TensorHeader& header, Described& described) {
+Note KindOf(const Entry& entry) {
   constexpr std::array<std::string_view, 3> kKinds = {"\"parameter\"", "\"buffer\"",
                                                       "\"state_dict\""};
+  return {"kind", std::string(kKinds.at(static_cast<size_t>(entry.kind)))};
+}
+
+void AddNotes(const Entry& entry, const TensorHeader& header, Described& described) {
   std::vector<Note>& notes = described.tensor.notes;
-  notes.emplace_back("kind", kKinds.at(static_cast<size_t>(entry.kind)));
+  notes.push_back(KindOf(entry));
   if (entry.kind != Kind::kStateDict) {
     notes.emplace_back("module_index", std::to_string(header.module));
   }
@@ -149,6 +154,30 @@ void Describe(const Entry& entry, const FileHeader& header, const ByteSourcePtr&
     described.hashed = std::move(read.hashed);
   }
   budget.Charge(CostOf(described));
+}
+
+void DescribeByIndex(const Entry& entry, const std::shared_ptr<const Index>& index,
+                     const FileHeader& header, const ByteSourcePtr& file, Budget& budget,
+                     Described& described) {
+  constexpr uint64_t kCost = 384;  // In bytes, of a source and what it checks the header with.
+  if (!CanWait(*file, header, entry)) return Describe(entry, header, file, budget, described);
+  Tensor& tensor = described.tensor;
+  const StoredDtype stored = ReadDtype(entry.dtype);
+  SetShape(entry, stored, tensor);
+  IsMeta(entry, stored, tensor);
+  tensor.notes.push_back(KindOf(entry));
+  const Extent data = {file, entry.data_offset, entry.data_size};
+  const ByteRange place = {.offset = entry.header_offset,
+                           .length = entry.data_offset - entry.header_offset};
+  ByteSourcePtr checked =
+      MakeLocated(data, place, [kept = std::shared_ptr<const Entry>(index, &entry)](auto bytes) {
+        CheckTensorHeader(bytes, *kept);
+        return kept->data_offset;
+      });
+  tensor.data = {std::move(checked), data.offset, data.length};
+  tensor.is_in_file = true;
+  tensor.file_offset = data.offset;
+  budget.Charge(kCost + CostOf(described));
 }
 
 Tensor Open(Described described, const std::string& name, const Opening& opening) {

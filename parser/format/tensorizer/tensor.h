@@ -37,6 +37,12 @@ struct Described {
 void Describe(const Entry& entry, const FileHeader& header, const ByteSourcePtr& file,
               Budget& budget, Described& described);
 
+// The same, but leaves the header until the data behind it are read, if it can. Then what the
+// header alone says is not known. `index` has the entry. Only for files that are not encrypted.
+void DescribeByIndex(const Entry& entry, const std::shared_ptr<const Index>& index,
+                     const FileHeader& header, const ByteSourcePtr& file, Budget& budget,
+                     Described& described);
+
 // What the bytes of all tensors of a file are read with.
 struct Opening {
   const Keys& keys;                                  // Open, if a tensor is encrypted.

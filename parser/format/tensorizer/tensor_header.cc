@@ -99,16 +99,10 @@ Hashes ReadHashes(ByteReader& reader, std::span<std::byte> header) {
   return hashes;
 }
 
-}  // namespace
-
-TensorHeader ReadTensorHeader(const ByteSourcePtr& file, const FileHeader& header,
-                              const Entry& entry, Budget& budget) {
-  CheckPlace(file->size(), header, entry);
+// Reads what begins with `bytes`. The rest, if there is any, is read from `file`.
+TensorHeader Parse(std::span<std::byte> bytes, const ByteSourcePtr& file, bool is_encrypted,
+                   const Entry& entry) {
   const uint64_t size = entry.data_offset - entry.header_offset;
-  std::vector<std::byte> bytes(static_cast<size_t>(std::min(size, kMostBeforeEncryption)));
-  budget.Work(bytes.size());
-  file->ReadAt(entry.header_offset, bytes);
-
   ByteReader reader("its header", bytes, entry.header_offset);
   if (const auto found = reader.Read<uint64_t>("size"); found != size) {
     Fail(EBADMSG, "its header has {} bytes, but its data is {} bytes behind it", found, size);
@@ -120,7 +114,7 @@ TensorHeader ReadTensorHeader(const ByteSourcePtr& file, const FileHeader& heade
 
   uint64_t end = reader.position();  // Of what is understood.
   result.hashed.assign(bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(reader.offset()));
-  if (header.is_encrypted) {
+  if (is_encrypted) {
     const auto length = reader.Read<uint64_t>("length of the section on encryption");
     result.encryption = {file, reader.position(), length};
     end = reader.position();
@@ -146,6 +140,28 @@ TensorHeader ReadTensorHeader(const ByteSourcePtr& file, const FileHeader& heade
   }
   result.hashed.insert(result.hashed.end(), last.begin(), last.end());
   return result;
+}
+
+}  // namespace
+
+bool CanWait(const ByteSource& file, const FileHeader& header, const Entry& entry) {
+  CheckPlace(file.size(), header, entry);
+  return entry.data_size > 0 && entry.data_offset - entry.header_offset <= kMostBeforeEncryption;
+}
+
+void CheckTensorHeader(std::span<const std::byte> bytes, const Entry& entry) {
+  std::vector<std::byte> copy(bytes.begin(), bytes.end());
+  Parse(copy, nullptr, false, entry);
+}
+
+TensorHeader ReadTensorHeader(const ByteSourcePtr& file, const FileHeader& header,
+                              const Entry& entry, Budget& budget) {
+  CheckPlace(file->size(), header, entry);
+  const uint64_t size = entry.data_offset - entry.header_offset;
+  std::vector<std::byte> bytes(static_cast<size_t>(std::min(size, kMostBeforeEncryption)));
+  budget.Work(bytes.size());
+  file->ReadAt(entry.header_offset, bytes);
+  return Parse(bytes, file, header.is_encrypted, entry);
 }
 
 }  // namespace ckptfs::tensorizer

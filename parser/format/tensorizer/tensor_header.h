@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "parser/budget.h"
@@ -31,6 +32,13 @@ struct TensorHeader {
   std::optional<Extent> encryption;  // The section, without its length.
   std::vector<std::byte> hashed;     // What was hashed before the data.
 };
+
+// Whether the header of the tensor that `entry` tells about, in a file that is not encrypted, need
+// not be read before the data. Checks what ReadTensorHeader does of their places. Throws Error.
+bool CanWait(const ByteSource& file, const FileHeader& header, const Entry& entry);
+
+// Checks a header that could wait, of which `bytes` is all. Throws Error as ReadTensorHeader does.
+void CheckTensorHeader(std::span<const std::byte> bytes, const Entry& entry);
 
 // Reads the header of the tensor that `entry` tells about, and checks that it and the data lie in
 // the file, one behind the other, and that it says what the entry says. What is read is counted as

@@ -50,7 +50,10 @@ Archive::Archive(Members members) : members_(std::move(members)) {
     throw WithContext("zip", e);
   }
   if (FindPickle()) {
-    if (Find("constants.pkl") != nullptr) kind_ = Kind::kScript;
+    const zip::Member* constants = Find("constants.pkl");
+    if (constants != nullptr) kind_ = Kind::kScript;
+    const zip::Member* const whole[] = {Find("data.pkl"), Find("byteorder"), constants};
+    members_.ReadSoon(whole);
   } else {
     FindKind();
   }

@@ -1,0 +1,96 @@
+#include "parser/layer/located.h"
+
+#include <algorithm>
+#include <atomic>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ckptfs {
+namespace {
+
+constexpr uint64_t kUnknown = std::numeric_limits<uint64_t>::max();
+
+class LocatedSource final : public ByteSource {
+ public:
+  LocatedSource(Extent data, ByteRange header, Locate locate)
+      : data_(std::move(data)), header_(header), locate_(std::move(locate)) {}
+
+  std::string name() const override { return data_.source->name(); }
+  uint64_t size() const override { return data_.source->size(); }
+  timespec modified() const override { return data_.source->modified(); }
+  Verdict verdict() const override { return data_.source->verdict(); }
+  bool is_remote() const override { return data_.source->is_remote(); }
+
+  // The header is read before the first byte.
+  void ExpectFile(ByteRange range) const override {
+    data_.source->ExpectFile(range.offset == data_.offset ? WithHeader(range) : range);
+  }
+
+  void ReadSoon(std::span<const ByteRange> ranges) const override {
+    std::vector<ByteRange> soon(ranges.begin(), ranges.end());
+    if (begin_ == kUnknown) {
+      const auto first = std::ranges::min_element(soon, {}, &ByteRange::offset);
+      if (first != soon.end() && first->offset == data_.offset) {
+        *first = WithHeader(*first);
+      } else if (first != soon.end()) {
+        soon.push_back(header_);
+      }
+    }
+    data_.source->ReadSoon(soon);
+  }
+
+  void ReadAt(uint64_t offset, std::span<std::byte> buffer) const override {
+    if (Touches(offset, buffer.size())) offset = Moved(offset, buffer.size());
+    data_.source->ReadAt(offset, buffer);
+  }
+
+  void ReadPiecesAt(uint64_t offset, uint64_t stride, size_t length,
+                    std::span<std::byte> buffer) const override {
+    const uint64_t count = buffer.size() / length;
+    const uint64_t reach = count == 0 ? 0 : (count - 1) * stride + length;
+    if (Touches(offset, reach)) offset = Moved(offset, reach);
+    data_.source->ReadPiecesAt(offset, stride, length, buffer);
+  }
+
+ private:
+  bool Touches(uint64_t offset, uint64_t length) const {
+    return offset < data_.offset ? length > data_.offset - offset
+                                 : length > 0 && offset - data_.offset < data_.length;
+  }
+
+  // `range` begins where the data does.
+  ByteRange WithHeader(ByteRange range) const {
+    return {.offset = header_.offset,
+            .length = range.length + std::max(header_.length, data_.offset - header_.offset)};
+  }
+
+  // Returns where `length` bytes at `offset` are in truth.
+  uint64_t Moved(uint64_t offset, uint64_t length) const {
+    uint64_t begin = begin_;
+    if (begin == kUnknown) begin_ = begin = Find({.offset = offset, .length = length});
+    return begin + (offset - data_.offset);
+  }
+
+  // Several threads may come here at once: all find the same.
+  uint64_t Find(ByteRange wanted) const {
+    ReadSoon({&wanted, 1});
+    std::vector<std::byte> header(header_.length);
+    data_.source->ReadAt(header_.offset, header);
+    return locate_(header);
+  }
+
+  const Extent data_;
+  const ByteRange header_;
+  const Locate locate_;
+  mutable std::atomic<uint64_t> begin_ = kUnknown;  // Of the data in the source.
+};
+
+}  // namespace
+
+ByteSourcePtr MakeLocated(const Extent& data, ByteRange header, Locate locate) {
+  return std::make_shared<LocatedSource>(data, header, std::move(locate));
+}
+
+}  // namespace ckptfs
