@@ -15,6 +15,7 @@
 #include "parser/error.h"
 #include "parser/format.h"
 #include "parser/recognize.h"
+#include "parser/soon.h"
 
 namespace ckptfs {
 namespace {
@@ -25,9 +26,7 @@ class Sample {
   explicit Sample(const ByteSource& source)
       : size_(source.size()), head_(std::min<uint64_t>(kProbeHead, size_)) {
     if (size_ > head_.size()) tail_.resize(std::min<uint64_t>(kProbeTail, size_));
-    const ByteRange ends[] = {{.offset = 0, .length = head_.size()},
-                              {.offset = size_ - tail_.size(), .length = tail_.size()}};
-    source.ReadSoon(ends);
+    ReadEndsSoon(source);
     source.ReadAt(0, head_);
     if (!tail_.empty()) source.ReadAt(size_ - tail_.size(), tail_);
   }

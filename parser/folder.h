@@ -38,6 +38,9 @@ class Folder {
   // anywhere, and in circles. Throws Error; EBADMSG if IsPlainName does not hold.
   virtual std::shared_ptr<const Folder> OpenFolder(const std::string& name) const = 0;
 
+  // Whether to open a file may cost a round trip over a network.
+  virtual bool is_remote() const { return false; }
+
   // When files were last added or removed; the epoch if that is not known.
   virtual timespec modified() const { return {}; }
 };

@@ -22,6 +22,9 @@ class Characters {
  public:
   Characters(const ByteSource& source, uint64_t offset, uint64_t length)
       : source_(source), offset_(offset), length_(length) {
+    constexpr uint64_t kMostAtOnce = uint64_t{16} << 20U;  // Bytes.
+    const ByteRange soon{.offset = offset, .length = std::min(length, kMostAtOnce)};
+    if (length > 0) source.ReadSoon({&soon, 1});
     Fetch();
   }
 

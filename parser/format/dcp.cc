@@ -30,6 +30,7 @@
 #include "parser/format/dcp/tree.h"
 #include "parser/format/torch/value.h"
 #include "parser/json.h"
+#include "parser/open_files.h"
 
 namespace ckptfs {
 namespace dcp {
@@ -90,11 +91,8 @@ std::vector<std::string> IndexesOf(const Folder& folder, const std::string& inde
 class Metadatas {
  public:
   Metadatas(const Folder& folder, const std::vector<std::string>& indexes) {
-    std::vector<ByteSourcePtr> sources;
-    for (const std::string& name : indexes) {
-      sources.push_back(folder.Open(name));
-      size_ += sources.back()->size();
-    }
+    const std::vector<ByteSourcePtr> sources = OpenAllFiles(folder, indexes);
+    for (const ByteSourcePtr& source : sources) size_ += source->size();
     budget_.emplace(Budget::ForFile(size_));
     metadata_.emplace(*budget_);
     constexpr uint64_t kMostBytes = uint64_t{1} << 30;
@@ -190,7 +188,13 @@ Checkpoint Parse(const Folder& folder, const std::string& index, const ReadOptio
   Losses losses(budget);
   TreeBuilder tree(checkpoint.root, metadatas.names(), budget);
   size_t left = 0;
-  for (const Item& item : metadata.items) {
+  constexpr size_t kAtOnce = 128;
+  for (size_t i = 0; i < metadata.items.size(); ++i) {
+    const Item& item = metadata.items[i];
+    if (i % kAtOnce == 0) {
+      const std::span<const Item> rest = std::span(metadata.items).subspan(i);
+      files.ReadSoon(rest.first(std::min(kAtOnce, rest.size())));
+    }
     const ReadChunk read = [&](size_t chunk) { return items.Read(*item.places[chunk], warnings); };
     Content content = item.is_tensor
                           ? AssembleTensor(item, index, metadata.files, read, losses, budget)

@@ -29,6 +29,7 @@
 #include "parser/format/dcp/shard_files.h"
 #include "parser/format/safetensors/header.h"
 #include "parser/json.h"
+#include "parser/open_files.h"
 
 namespace ckptfs {
 namespace dcp {
@@ -114,12 +115,9 @@ Content ContentOf(const Whole& whole, std::string_view index, const Names& files
 
 Checkpoint Parse(const Folder& folder, const std::string& index, const ReadOptions& /*options*/) {
   const std::vector<std::string> names = FilesOf(folder.List());
-  std::vector<ByteSourcePtr> sources;
+  const std::vector<ByteSourcePtr> sources = OpenAllFiles(folder, names);
   uint64_t size = 0;
-  for (const std::string& name : names) {
-    sources.push_back(folder.Open(name));
-    size += sources.back()->size();
-  }
+  for (const ByteSourcePtr& source : sources) size += source->size();
   Budget budget = Budget::ForFile(size);
   Losses losses(budget);
   Checkpoint checkpoint;

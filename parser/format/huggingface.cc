@@ -6,7 +6,7 @@
 // others.
 
 #include <algorithm>
-#include <cerrno>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +16,8 @@
 #include "parser/format.h"
 #include "parser/format/huggingface/index.h"
 #include "parser/format/huggingface/merge.h"
+#include "parser/open_files.h"
+#include "parser/soon.h"
 
 namespace ckptfs {
 namespace huggingface {
@@ -60,22 +62,9 @@ bool IsIndex(std::string_view file, const Probe& probe) {
   return IsIndexName(file) && first != std::string_view::npos && head[first] == '{';
 }
 
-// A file of the index, or why there is none.
-struct Shard {
-  ByteSourcePtr file;
-  std::vector<Error> error;  // One, if there is no file.
-};
-
-Shard Open(const Folder& folder, const std::string& name) try {
-  return {.file = folder.Open(name), .error = {}};
-} catch (const Error& e) {
-  if (IsLack(e.code())) throw WithContext(name, e);
-  return {.file = nullptr, .error = {WithContext(name, e)}};
-}
-
-void Read(size_t number, const std::string& name, const Shard& shard, const ReadOptions& options,
-          Merger& merger) {
-  if (!shard.file) return merger.AddBroken(number, shard.error.front());
+void Read(size_t number, const std::string& name, const OpenedFile& shard,
+          const ReadOptions& options, Merger& merger) {
+  if (!shard.file) return merger.AddBroken(number, WithContext(name, *shard.error));
   Checkpoint checkpoint;
   try {
     checkpoint = ReadCheckpoint(shard.file, name, options);
@@ -86,20 +75,32 @@ void Read(size_t number, const std::string& name, const Shard& shard, const Read
   merger.Add(number, std::move(checkpoint));
 }
 
+// Has the files that follow number `i` fetched what will be looked at, before they are read one by
+// one.
+void TellNext(std::span<const OpenedFile> shards, size_t i) {
+  constexpr size_t kAtOnce = 16;
+  if (i % kAtOnce != 0) return;
+  for (const OpenedFile& shard : shards.subspan(i, std::min(kAtOnce, shards.size() - i))) {
+    if (shard.file) ReadEndsSoon(*shard.file);
+  }
+}
+
 Checkpoint Parse(const Folder& folder, const std::string& name, const ReadOptions& options) {
   const ByteSourcePtr file = folder.Open(name);
   Budget of_index = Budget::ForFile(file->size());
   const Index index = ReadIndex(*file, of_index);
-  std::vector<Shard> shards;
+  const std::vector<OpenedFile> shards = OpenFiles(folder, index.shards);
   uint64_t size = file->size();
-  for (const std::string& shard : index.shards) {
-    shards.push_back(Open(folder, shard));
-    if (shards.back().file) size += shards.back().file->size();
+  for (const OpenedFile& shard : shards) {
+    if (shard.file) size += shard.file->size();
   }
   // Each file has a budget of its own while it is read; what is left of all of them has this one.
   Budget budget = Budget::ForFile(size);
   Merger merger(index, budget);
-  for (size_t i = 0; i < shards.size(); ++i) Read(i, index.shards[i], shards[i], options, merger);
+  for (size_t i = 0; i < shards.size(); ++i) {
+    TellNext(shards, i);
+    Read(i, index.shards[i], shards[i], options, merger);
+  }
   return merger.Finish();
 }
 

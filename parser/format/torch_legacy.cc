@@ -37,6 +37,7 @@
 #include "parser/format/torch/saved.h"
 #include "parser/format/torch/storage.h"
 #include "parser/format/torch/stream.h"
+#include "parser/soon.h"
 
 namespace ckptfs {
 namespace torch {
@@ -83,6 +84,7 @@ class Payload {
   };
 
   void Locate();
+  void TellCounts(const std::vector<Place*>& in_order, Soon& counts) const;
   std::string Step(Place& place, uint64_t& position);
 
   const Extent data_;
@@ -154,12 +156,28 @@ std::string Payload::Step(Place& place, uint64_t& position) try {
   return fmt::format("storage {} at byte {}: {}", Quoted(place.key), begin_ + position, e.what());
 }
 
+// Adds to `counts` where the numbers of elements are if all is as the ids say.
+void Payload::TellCounts(const std::vector<Place*>& in_order, Soon& counts) const {
+  uint64_t position = 0;
+  for (const Place* place : in_order) {
+    const auto found = named_.find(place->key);
+    if (found == named_.end() || sizeof(int64_t) > data_.length - position) return;
+    counts.Add({.offset = data_.offset + position, .length = sizeof(int64_t)});
+    position += sizeof(int64_t);
+    if (found->second.size > data_.length - position) return;
+    position += found->second.size;
+  }
+}
+
 void Payload::Locate() {
   if (is_located_) return;
   is_located_ = true;
   std::vector<Place*> in_order(places_.size());
   for (Place& place : places_) in_order[place.index] = &place;
+  Soon counts(*data_.source);
+  TellCounts(in_order, counts);
   for (; known_ < in_order.size(); ++known_) {
+    counts.Reach(data_.offset + end_);
     damage_ = Step(*in_order[known_], end_);
     if (!damage_.empty()) return;
   }

@@ -16,6 +16,7 @@
 
 #include "parser/codec/pickle/machine.h"
 #include "parser/error.h"
+#include "parser/soon.h"
 
 namespace ckptfs::pickle {
 namespace {
@@ -49,7 +50,7 @@ constexpr auto kArguments = [] {
 // Reads forward through an extent. Most pickles are short, so it begins with little.
 class Window {
  public:
-  explicit Window(const Extent& data) : data_(data) {}
+  explicit Window(const Extent& data) : data_(data), onward_(*data.source, data.offset) {}
 
   uint64_t position() const { return begin_ + next_; }
   uint64_t remaining() const { return data_.length - position(); }
@@ -79,10 +80,12 @@ class Window {
     next_ = 0;
     capacity_ = std::clamp(2 * capacity_, kLeast, kMost);
     bytes_.resize(std::min<uint64_t>(capacity_, data_.length - begin_));
+    onward_.Reach(data_.offset + begin_ + bytes_.size() - 1);
     data_.source->ReadAt(data_.offset + begin_, bytes_);
   }
 
   const Extent& data_;
+  Onward onward_;
   std::vector<std::byte> bytes_;
   uint64_t begin_ = 0;  // Where they are in the extent.
   size_t next_ = 0;     // The next of them.

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "parser/error.h"
@@ -108,6 +109,18 @@ void Members::ReadSoon(std::span<const zip::Member* const> members) const {
     const uint64_t begin =
         member->until_located ? member->until_located->header : member->data_offset;
     const uint64_t end = member->data_offset + member->compressed_size;
+    ranges.push_back({.offset = data_.offset + begin, .length = end - begin});
+  }
+  data_.source->ReadSoon(ranges);
+}
+
+void Members::ReadHeadsSoon(std::span<const zip::Member> members, uint64_t most) const {
+  if (!data_.source->is_remote()) return;
+  std::vector<ByteRange> ranges;
+  for (const zip::Member& member : members) {
+    if (!member.error.empty()) continue;
+    const uint64_t begin = member.until_located ? member.until_located->header : member.data_offset;
+    const uint64_t end = member.data_offset + std::min(member.compressed_size, most);
     ranges.push_back({.offset = data_.offset + begin, .length = end - begin});
   }
   data_.source->ReadSoon(ranges);

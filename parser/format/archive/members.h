@@ -43,6 +43,10 @@ class Members {
   // Says that all of `members`, which are of these or null, will be read soon and whole.
   void ReadSoon(std::span<const zip::Member* const> members) const;
 
+  // Says that up to `most` bytes of the beginnings of `members`, which are of these, will be read
+  // soon.
+  void ReadHeadsSoon(std::span<const zip::Member> members, uint64_t most) const;
+
   // The bytes of a record that is read whole, charged to the budget for good. Throws Error.
   std::vector<std::byte> Read(const Record& record) const;
 

@@ -3,17 +3,22 @@
 #include <algorithm>
 #include <cerrno>
 #include <iterator>
+#include <map>
 #include <memory>
 #include <utility>
 
 #include "parser/error.h"
 #include "parser/format/torch/saved.h"
+#include "parser/open_files.h"
 
 namespace ckptfs::dcp {
 namespace {
 
 constexpr size_t kMostFiles = 10'000;
 constexpr size_t kMostName = 255;  // NAME_MAX.
+
+// What of a small file of torch.save is all of it but the data.
+constexpr uint64_t kEndOfItem = 2048;  // Bytes.
 
 // Objects lie in one another only so deep that this may recurse.
 void SetMembers(Content& content, std::string_view file) {
@@ -30,6 +35,8 @@ Files::Files(const Folder& folder, const Names& names) : names_(names) {
     Fail(EFBIG, "its parts are in {} files, but the most is {}", names.size(), kMostFiles);
   }
   files_.resize(names.size());
+  std::vector<std::string> plain;
+  std::vector<size_t> numbers;  // Of these.
   for (size_t i = 0; i < files_.size(); ++i) {
     const std::string_view name = names.TextOf(static_cast<uint32_t>(i));
     File& file = files_[i];
@@ -37,16 +44,39 @@ Files::Files(const Folder& folder, const Names& names) : names_(names) {
       file.error = "is not the name of a file in the directory";
       continue;
     }
-    try {
-      file.source = folder.Open(std::string(name));
+    plain.emplace_back(name);
+    numbers.push_back(i);
+  }
+  std::vector<OpenedFile> opened = OpenFiles(folder, plain);
+  for (size_t i = 0; i < opened.size(); ++i) {
+    File& file = files_[numbers[i]];
+    if (opened[i].error) {
+      file.error = opened[i].error->what();
+    } else {
+      file.source = std::move(opened[i].file);
       if (__builtin_add_overflow(size_, file.source->size(), &size_)) {
         Fail(EOVERFLOW, "its files have more than 2^64 bytes");
       }
-    } catch (const Error& e) {
-      if (IsLack(e.code())) throw WithContext(Quoted(name), e);
-      file.error = e.what();
     }
   }
+}
+
+void Files::ReadSoon(std::span<const Item> items) const {
+  std::map<const ByteSource*, std::vector<ByteRange>> ranges;
+  for (const Item& item : items) {
+    for (const auto& place : item.places) {
+      if (!place || place->file >= files_.size()) continue;
+      const ByteSource* const source = files_[place->file].source.get();
+      if (source == nullptr || !source->is_remote() || place->offset > source->size() ||
+          place->length > source->size() - place->offset) {
+        continue;
+      }
+      const uint64_t end = std::min(place->length, kEndOfItem);
+      ranges[source].push_back({.offset = place->offset, .length = end});
+      ranges[source].push_back({.offset = place->offset + place->length - end, .length = end});
+    }
+  }
+  for (const auto& [source, its_ranges] : ranges) source->ReadSoon(its_ranges);
 }
 
 Extent Files::At(const Place& place) const {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
@@ -27,6 +28,9 @@ class Files {
 
   // The name of the file that a place is in.
   std::string_view NameOf(const Place& place) const { return names_.TextOf(place.file); }
+
+  // Says that `items` will be read soon. Does not check their places.
+  void ReadSoon(std::span<const Item> items) const;
 
   // The bytes at `place`. Throws Error.
   Extent At(const Place& place) const;

@@ -13,6 +13,7 @@
 #include "parser/format/gguf/file.h"
 #include "parser/format/gguf/layout.h"
 #include "parser/json.h"
+#include "parser/open_files.h"
 
 namespace ckptfs::gguf {
 namespace {
@@ -57,18 +58,17 @@ Checkpoint Joiner::Read() {
 
 // One budget serves all parts, so their sizes come first.
 void Joiner::OpenAll() {
+  std::vector<std::string> names;
+  for (uint32_t number = 1; number <= name_.count; ++number) names.push_back(name_.Of(number));
+  std::vector<OpenedFile> opened = OpenFiles(folder_, names);
   uint64_t size = 0;
-  for (uint32_t number = 1; number <= name_.count; ++number) {
+  for (size_t i = 0; i < names.size(); ++i) {
     Part& part = parts_.emplace_back();
-    part.number = number;
-    part.name = name_.Of(number);
-    try {
-      part.file = folder_.Open(part.name);
-      size += part.file->size();
-    } catch (const Error& e) {
-      if (IsLack(e.code())) throw WithContext(part.name, e);
-      part.error = WithContext(part.name, e);
-    }
+    part.number = static_cast<uint32_t>(i + 1);
+    part.name = std::move(names[i]);
+    part.file = std::move(opened[i].file);
+    if (part.file) size += part.file->size();
+    if (opened[i].error) part.error = WithContext(part.name, *opened[i].error);
   }
   budget_ = Budget::ForFile(size);
   budget_.Charge(parts_.size() * (sizeof(Part) + parts_.front().name.size()));

@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "parser/byte_source.h"
+#include "parser/soon.h"
 
 namespace ckptfs::gguf {
 
@@ -31,7 +32,7 @@ class Reader {
   static constexpr uint64_t kMostBytes = 100'000'000;
 
   // `file` must outlive the reader.
-  explicit Reader(const ByteSource& file) : file_(file) {}
+  explicit Reader(const ByteSource& file) : file_(file), onward_(file, 0) {}
 
   // How numbers are read from here on.
   void SetForm(const Form& form) { form_ = form; }
@@ -73,6 +74,7 @@ class Reader {
   void Fetch();
 
   const ByteSource& file_;
+  Onward onward_;
   Form form_;
   uint64_t position_ = 0;
   std::span<const std::byte> block_;  // What is left of it.

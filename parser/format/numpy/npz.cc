@@ -13,6 +13,7 @@
 #include <array>
 #include <cerrno>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -49,7 +50,14 @@ class Reader {
   explicit Reader(const Members& members) : members_(members), budget_(members.budget()) {}
 
   Checkpoint Read() {
-    for (const zip::Member& member : members_.list()) Add(member);
+    constexpr size_t kAtOnce = 512;
+    constexpr uint64_t kHead = 1024;  // Bytes.
+    for (auto rest = members_.list(); !rest.empty();) {
+      const auto next = rest.first(std::min(kAtOnce, rest.size()));
+      members_.ReadHeadsSoon(next, kHead);
+      for (const zip::Member& member : next) Add(member);
+      rest = rest.subspan(next.size());
+    }
     if (first_damage_ && !has_readable_) throw Error(*first_damage_);
     RefuseEqualKeys();
     if (members_.list().empty()) checkpoint_.warnings.emplace_back("zip: there is nothing in it");

@@ -12,6 +12,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <memory>
 #include <string>
@@ -78,6 +79,11 @@ void AddMeta(Externals& externals, Checkpoint& checkpoint) try {
 bool IsZip(const Members& members) { return members.Find(kObject) != nullptr; }
 
 Checkpoint ReadZip(const Source& source, Members members, const ReadOptions& /*options*/) {
+  // Most of them are read: arrays at their beginnings, and all of small tables.
+  constexpr size_t kMostAtOnce = 512;
+  constexpr uint64_t kHead = uint64_t{32} << 10U;  // Bytes.
+  const auto list = members.list();
+  members.ReadHeadsSoon(list.first(std::min(kMostAtOnce, list.size())), kHead);
   Externals externals(members, source.file->size());
   Checkpoint checkpoint;
   AddTree(externals.ReadValue(externals.Open(kObject)).root(), externals, checkpoint);
