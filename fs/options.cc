@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -60,10 +61,20 @@ constexpr MountFlag kMountFlags[] = {
     {"auto_unmount", "unmount even if ckptfs is killed", &Options::auto_unmount},
     {"nonempty", "mount over files or over another mount", &Options::nonempty},
     {"nofail", "a missing checkpoint is no failure", &Options::no_fail},
-    {"download", "fetch all of it first if a server has no ranges", &Options::download},
-    {"no_sign", "S3: ask as nobody in particular", &Options::s3_anonymous},
-    {"requester_pays", "S3: pay for what is fetched", &Options::s3_requester_pays},
-    {"path_style", "S3: the bucket is in the path", &Options::s3_path_style},
+};
+
+// Of remote checkpoints.
+struct SourceFlag {
+  std::string_view name;
+  std::string_view help;
+  bool SourceOptions::*member;
+};
+
+constexpr SourceFlag kSourceFlags[] = {
+    {"download", "fetch all of it first if a server has no ranges", &SourceOptions::download},
+    {"no_sign", "S3: ask as nobody in particular", &SourceOptions::s3_anonymous},
+    {"requester_pays", "S3: pay for what is fetched", &SourceOptions::s3_requester_pays},
+    {"path_style", "S3: the bucket is in the path", &SourceOptions::s3_path_style},
 };
 
 struct MountValue {
@@ -84,7 +95,7 @@ constexpr MountValue kMountValues[] = {
     {"umask", "permissions that nobody has, in octal", 8, 0777,
      [](Options& o, uint32_t n) { o.umask = n; }},
     {"timeout", "seconds for which a remote read is tried again", 10, kMostTimeout,
-     [](Options& o, uint32_t n) { o.timeout = n; }},
+     [](Options& o, uint32_t n) { o.sources.timeout = std::chrono::seconds(n); }},
 };
 
 struct MountText {
@@ -154,17 +165,17 @@ constexpr MountText kMountTexts[] = {
        o.cache_size = SizeOf("cache_size", kLeastCache, text);
      }},
     {"cacert", "FILE", "certificates of servers that are trusted",
-     [](Options& o, std::string_view text) { SetText(o.ca_file, "cacert", text); }},
+     [](Options& o, std::string_view text) { SetText(o.sources.ca_file, "cacert", text); }},
     {"token_file", "FILE", "HTTP: a bearer token",
-     [](Options& o, std::string_view text) { SetText(o.token_file, "token_file", text); }},
+     [](Options& o, std::string_view text) { SetText(o.sources.token_file, "token_file", text); }},
     {"netrc", "FILE", "HTTP: users and passwords, instead of ~/.netrc",
-     [](Options& o, std::string_view text) { SetText(o.netrc_file, "netrc", text); }},
+     [](Options& o, std::string_view text) { SetText(o.sources.netrc_file, "netrc", text); }},
     {"endpoint", "URL", "S3: a server that is not Amazon's",
-     [](Options& o, std::string_view text) { SetText(o.s3_endpoint, "endpoint", text); }},
+     [](Options& o, std::string_view text) { SetText(o.sources.s3_endpoint, "endpoint", text); }},
     {"region", "NAME", "S3: where the bucket is",
-     [](Options& o, std::string_view text) { SetText(o.s3_region, "region", text); }},
+     [](Options& o, std::string_view text) { SetText(o.sources.s3_region, "region", text); }},
     {"profile", "NAME", "S3: of the files of the AWS tools",
-     [](Options& o, std::string_view text) { SetText(o.s3_profile, "profile", text); }},
+     [](Options& o, std::string_view text) { SetText(o.sources.s3_profile, "profile", text); }},
     {"verify", "HOW", "check what is read by its hashes: off, warn or enforce", SetVerify},
 };
 
@@ -231,6 +242,10 @@ void SetMountOption(Options& options, std::string_view word) {
       flag != std::end(kMountFlags)) {
     if (has_value) Fail(EINVAL, "option {}: takes no value", name);
     options.*flag->member = true;
+  } else if (const auto* source = std::ranges::find(kSourceFlags, name, &SourceFlag::name);
+             source != std::end(kSourceFlags)) {
+    if (has_value) Fail(EINVAL, "option {}: takes no value", name);
+    options.sources.*source->member = true;
   } else if (const auto* value = std::ranges::find(kMountValues, name, &MountValue::name);
              value != std::end(kMountValues)) {
     SetNumber(options, *value, word.substr(std::min(equals + 1, word.size())));
@@ -356,6 +371,9 @@ std::string Usage() {
         option.help);
   }
   for (const MountFlag& option : kMountFlags) {
+    add(fmt::format("-o {}", option.name), option.help);
+  }
+  for (const SourceFlag& option : kSourceFlags) {
     add(fmt::format("-o {}", option.name), option.help);
   }
   for (const MountValue& option : kMountValues) {

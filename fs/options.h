@@ -10,6 +10,8 @@
 #include <string>
 #include <string_view>
 
+#include "parser/source_options.h"
+
 namespace ckptfs {
 
 // What -o verify= says of bytes that have hashes in the checkpoint.
@@ -42,21 +44,11 @@ struct Options {
   std::string passphrase_file;  // ... or with its passphrase; empty: there is none.
   std::string sidecar;          // The file with its tensors; empty: it lies beside it.
 
-  // Of what is not on this machine; see parser/source_options.h.
+  // Of what is not on this machine.
   uint64_t memory = uint64_t{256} << 20U;     // For its bytes, in bytes.
   std::string cache_directory;                // For its bytes, on a disk; empty: nowhere.
   uint64_t cache_size = uint64_t{10} << 30U;  // Of that, in bytes.
-  uint32_t timeout = 300;                     // Seconds.
-  bool download = false;
-  std::string ca_file;
-  std::string token_file;
-  std::string netrc_file;
-  std::string s3_endpoint;
-  std::string s3_region;
-  std::string s3_profile;
-  bool s3_anonymous = false;
-  bool s3_requester_pays = false;
-  bool s3_path_style = false;
+  SourceOptions sources;                      // All but the functions.
 };
 
 // What the program ends with, so that a script knows which kind of mistake was made.

@@ -31,23 +31,13 @@ void ShowProgress(uint64_t done, uint64_t total) {
 
 }  // namespace
 
-Remote::Remote(const Options& options, Log& log) : settings_(options) {
+Remote::Remote(const Options& options, Log& log)
+    : settings_(options), source_options_(options.sources) {
   source_options_.cached = [this](RemoteObjectPtr object) {
     return Cache()->Add(std::move(object));
   };
   source_options_.warn = [&log](std::string_view what) { log.Say(Log::Level::kWarning, what); };
   source_options_.progress = ShowProgress;
-  source_options_.timeout = std::chrono::seconds(options.timeout);
-  source_options_.download = options.download;
-  source_options_.ca_file = options.ca_file;
-  source_options_.token_file = options.token_file;
-  source_options_.netrc_file = options.netrc_file;
-  source_options_.s3_endpoint = options.s3_endpoint;
-  source_options_.s3_region = options.s3_region;
-  source_options_.s3_profile = options.s3_profile;
-  source_options_.s3_anonymous = options.s3_anonymous;
-  source_options_.s3_requester_pays = options.s3_requester_pays;
-  source_options_.s3_path_style = options.s3_path_style;
 }
 
 std::shared_ptr<RangeCache> Remote::Cache() {

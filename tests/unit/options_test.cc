@@ -99,6 +99,45 @@ TEST(Options, NameTheFileOfAPassphrase) {
   EXPECT_EQ(ParseList("sidecar=a.tensors").sidecar, "a.tensors");
 }
 
+TEST(Options, TellSizesInUnits) {
+  const Options options = ParseList("memory=2G,cache_dir=/c,cache_size=512m");
+  EXPECT_EQ(options.memory, uint64_t{2} << 30);
+  EXPECT_EQ(options.cache_directory, "/c");
+  EXPECT_EQ(options.cache_size, uint64_t{512} << 20);
+  EXPECT_EQ(ParseList("memory=8388608").memory, uint64_t{8} << 20);
+}
+
+TEST(Options, TellWhenASizeIsNone) {
+  const auto refuse = [](const std::string& list) { return [=] { ParseList(list); }; };
+  const std::string sentence = "option memory: needs a size of at least 8m, such as 512m or 2g, got ";
+  EXPECT_THAT(refuse("memory=7m"), ThrowsMessage<Error>(sentence + "'7m'; see ckptfs -h"));
+  EXPECT_THAT(refuse("memory=1gb"), ThrowsMessage<Error>(sentence + "'1gb'; see ckptfs -h"));
+  EXPECT_THAT(refuse("memory="), ThrowsMessage<Error>(sentence + "''; see ckptfs -h"));
+  EXPECT_THAT(refuse("memory=99999999999t"),
+              ThrowsMessage<Error>(sentence + "'99999999999t'; see ckptfs -h"));
+  EXPECT_THAT(refuse("cache_size=1m"),
+              ThrowsMessage<Error>("option cache_size: needs a size of at least 64m, such as 512m or "
+                                   "2g, got '1m'; see ckptfs -h"));
+}
+
+TEST(Options, SayHowSourcesAreReached) {
+  const SourceOptions sources =
+      ParseList("timeout=20,download,cacert=/ca.pem,token_file=/t,netrc=/n,endpoint=http://h:1,"
+                "region=eu-west-1,profile=me,no_sign,requester_pays,path_style")
+          .sources;
+  EXPECT_EQ(sources.timeout, std::chrono::seconds(20));
+  EXPECT_TRUE(sources.download);
+  EXPECT_EQ(sources.ca_file, "/ca.pem");
+  EXPECT_EQ(sources.token_file, "/t");
+  EXPECT_EQ(sources.netrc_file, "/n");
+  EXPECT_EQ(sources.s3_endpoint, "http://h:1");
+  EXPECT_EQ(sources.s3_region, "eu-west-1");
+  EXPECT_EQ(sources.s3_profile, "me");
+  EXPECT_TRUE(sources.s3_anonymous);
+  EXPECT_TRUE(sources.s3_requester_pays);
+  EXPECT_TRUE(sources.s3_path_style);
+}
+
 TEST(Options, EndAtTwoDashes) {
   const Options options = Parse({"-f", "--", "-o", "-m.pth"});
   EXPECT_EQ(options.source, "-o");
@@ -276,12 +315,26 @@ Unmount with: fusermount3 -u MOUNTPOINT
   -o auto_unmount          unmount even if ckptfs is killed
   -o nonempty              mount over files or over another mount
   -o nofail                a missing checkpoint is no failure
+  -o download              fetch all of it first if a server has no ranges
+  -o no_sign               S3: ask as nobody in particular
+  -o requester_pays        S3: pay for what is fetched
+  -o path_style            S3: the bucket is in the path
   -o uid=N                 owner of all files
   -o gid=N                 group of all files
   -o umask=N               permissions that nobody has, in octal
+  -o timeout=N             seconds for which a remote read is tried again
   -o key_file=FILE         the key of an encrypted checkpoint: 32 bytes
   -o passphrase_file=FILE  the passphrase of an encrypted checkpoint
   -o sidecar=FILE          where tensorizer.torch_compat has put the tensors
+  -o memory=SIZE           for remote bytes, 256m if nothing is said
+  -o cache_dir=DIR         keep remote bytes there, for the next mount
+  -o cache_size=SIZE       of that directory at most, 10g if nothing is said
+  -o cacert=FILE           certificates of servers that are trusted
+  -o token_file=FILE       HTTP: a bearer token
+  -o netrc=FILE            HTTP: users and passwords, instead of ~/.netrc
+  -o endpoint=URL          S3: a server that is not Amazon's
+  -o region=NAME           S3: where the bucket is
+  -o profile=NAME          S3: of the files of the AWS tools
   -o verify=HOW            check what is read by its hashes: off, warn or enforce
 
 exit status:
