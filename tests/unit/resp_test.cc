@@ -17,7 +17,7 @@ using Kind = Head::Kind;
 TEST(Resp, WritesACommandWithAnyBytesInIt) {
   std::string out;
   AppendCommand({"GET", std::string_view("a b\0\r\n", 6)}, out);
-  EXPECT_EQ(out, std::string("*2\r\n$3\r\nGET\r\n$6\r\na b\0\r\n\r\n", 27));
+  EXPECT_EQ(out, std::string("*2\r\n$3\r\nGET\r\n$6\r\na b") + '\0' + "\r\n\r\n");
 }
 
 TEST(Resp, AppendsACommandToOthers) {
