@@ -153,6 +153,18 @@ class Reading(Http):
         self.assertMounts("http://files.invalid/m.safetensors",
                           http_proxy=self.server.url(""))
 
+    def test_a_proxy_that_lets_nobody_through_is_told_at_once(self):
+        url = "https://files.invalid/m.safetensors"
+        done = self.refused(url, https_proxy=self.server.url(""))
+        self.assertRefusedLike(done, SOURCE, f"{url}: the proxy answers with status 40[0-9]")
+
+    def test_a_directory_of_dcp_mounts_by_its_metadata(self):
+        shutil.copytree(ckptfs.SAMPLES / "dcp" / "dcp_torch1.13", self.root / "dcp")
+        mount = self.mount(self.server.url("/dcp/.metadata"))
+        local = self.mount(self.root / "dcp")
+        for path in sorted(local.path.rglob("*.memmap")):
+            self.assertEqual(ckptfs.read(mount / path.relative_to(local.path)), ckptfs.read(path))
+
     def test_a_sharded_checkpoint_mounts_by_its_index(self):
         shards = self.root / "sharded"
         shards.mkdir()

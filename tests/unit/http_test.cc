@@ -235,6 +235,12 @@ TEST_F(PatienceTest, GrowsWithWhatArrives) {
   EXPECT_EQ(patience_.Left(At(seconds(60))), seconds(10));
 }
 
+TEST_F(PatienceTest, DoesNotGrowWithWhatArrivesAgain) {
+  patience_.Received(uint64_t{160} << 10U);
+  patience_.Received(uint64_t{100} << 10U);
+  EXPECT_EQ(patience_.Left(At(seconds(60))), seconds(10));
+}
+
 TEST_F(PatienceTest, TakesAFaultAfterManyBytesForANewOne) {
   patience_.Wait(At(seconds(0)), {});
   patience_.Wait(At(seconds(0)), {});
@@ -390,8 +396,7 @@ TEST(Url, IsPrivateIfItIsEncryptedOrStaysHere) {
 }
 
 TEST(Url, MustNameAHost) {
-  EXPECT_THAT([] { ParseUrl("http:///m.pth"); },
-              ThrowsMessage<Error>("the URL names no host"));
+  EXPECT_THAT([] { ParseUrl("http:///m.pth"); }, ThrowsMessage<Error>("the URL names no host"));
 }
 
 TEST(Url, OfAnotherSchemeIsRefused) {

@@ -51,7 +51,7 @@ class Attempts {
   // Sets the limits of time of a request that is to bring `length` bytes.
   void Limit(Request& request, uint64_t length) const;
 
-  // Says how many bytes have arrived since the beginning. Throws Fault if they took too long.
+  // Says how many bytes are there. Throws Fault if they took too long.
   void Received(uint64_t bytes);
 
  private:

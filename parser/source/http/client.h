@@ -48,6 +48,9 @@ class Receiver {
   virtual void Take(std::span<const std::byte> bytes) = 0;
 };
 
+constexpr std::string_view kProxyWantsPassword =
+    "the proxy needs authorisation: put user and password into its URL";
+
 // Thread-safe.
 class Client {
  public:
@@ -63,9 +66,9 @@ class Client {
 
   // Sends a request and waits for its answer, whatever its status; does not follow redirects.
   // `receiver` may be null. Throws Error: ECANCELED soon after `stop` wants it, ETIMEDOUT after a
-  // stall or the deadline, ECONNREFUSED, EHOSTUNREACH (no such host), EPROTO (TLS and
-  // certificates), ECONNRESET (whatever else breaks a connection, or is no HTTP). Messages have no
-  // secrets.
+  // stall or the deadline, ECONNREFUSED, EHOSTUNREACH (no such host), EACCES (the proxy wants a
+  // password), EPROTO (TLS and certificates), ECONNRESET (whatever else breaks a connection, or is
+  // no HTTP). Messages have no secrets.
   Response Perform(const Request& request, Receiver* receiver, const std::stop_token& stop);
 
  private:

@@ -2,10 +2,12 @@
 
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <utility>
 
 namespace ckptfs::http {
 
@@ -24,8 +26,8 @@ class Patience {
   Patience(Duration allowed, Clock::time_point now, std::function<double()> random)
       : allowed_(allowed), start_(now), random_(std::move(random)) {}
 
-  // Says how many bytes have arrived since the beginning.
-  void Received(uint64_t bytes) { received_ = bytes; }
+  // Says how many bytes are there. Those that have to be fetched again count once.
+  void Received(uint64_t bytes) { received_ = std::max(received_, bytes); }
 
   // The time that is left; zero if it is up.
   Duration Left(Clock::time_point now) const;

@@ -223,6 +223,10 @@ void Transfer::TakeBody(std::string_view bytes) {
 void Transfer::FailFor(CURLcode code, CURL* handle, const char* details) const {
   const double stall = std::chrono::duration<double>(request_.stall).count();
   if (is_stalled_) Fail(ETIMEDOUT, "the server is silent for {:.3g} s", stall);
+  long proxy = 0;  // What a proxy answered instead of letting us through.
+  curl_easy_getinfo(handle, CURLINFO_HTTP_CONNECTCODE, &proxy);
+  if (!has_head_ && proxy == 407) Fail(EACCES, "{}", kProxyWantsPassword);
+  if (!has_head_ && proxy >= 300) Fail(ECONNREFUSED, "the proxy answers with status {}", proxy);
   long system_error = 0;
   curl_easy_getinfo(handle, CURLINFO_OS_ERRNO, &system_error);
   const int error = static_cast<int>(system_error);

@@ -95,7 +95,7 @@ void WebAccess::FailFor(const Response& response) const {
     case 410:
       Fail(ENOENT, "the server has no such file");
     case 407:
-      Fail(EACCES, "the proxy needs authorisation: put user and password into its URL");
+      Fail(EACCES, "{}", kProxyWantsPassword);
     default:
       Fail(EIO, "the server answers with status {}", response.status);
   }
