@@ -1,0 +1,95 @@
+#include "parser/layer/located.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "parser/error.h"
+#include "parser/layer/memory.h"
+#include "parser/layer/slice.h"
+#include "parser/layer/strided.h"
+#include "parser/layer/verified.h"
+#include "tests/support/counting_source.h"
+#include "tests/support/sources.h"
+
+namespace ckptfs {
+namespace {
+
+using testing::ThrowsMessage;
+
+// A header of one digit, which says how far behind it the data are, is at byte 1. They are expected
+// at byte 2, and are four bytes.
+ByteSourcePtr Located(const std::string& file) {
+  return MakeLocated({std::make_shared<MemorySource>(file), 2, 4}, {.offset = 1, .length = 1},
+                     [](std::span<const std::byte> header) -> uint64_t {
+                       const int digit = std::to_integer<int>(header[0]) - '0';
+                       if (digit < 0 || digit > 9) Fail(EBADMSG, "its header is no digit");
+                       return 1 + static_cast<uint64_t>(digit);
+                     });
+}
+
+TEST(Located, ReadsWhatIsWhereItWasExpected) {
+  EXPECT_EQ(ReadString(*Located("-1abcdefgh"), 2, 4), "abcd");
+}
+
+TEST(Located, ReadsWhatIsElsewhere) { EXPECT_EQ(ReadString(*Located("-3abcdefgh"), 3, 3), "def"); }
+
+TEST(Located, ReadsPiecesThatAreElsewhere) {
+  std::string text(2, '\0');
+  Located("-3abcdefgh")->ReadPiecesAt(2, 2, 1, std::as_writable_bytes(std::span(text)));
+  EXPECT_EQ(text, "ce");
+}
+
+TEST(Located, ReadsAllElseWhereItIs) {
+  EXPECT_EQ(ReadString(*Located("-3abcdefgh"), 6, 4), "efgh");
+}
+
+TEST(Located, GivesNothingBehindABadHeader) {
+  const ByteSourcePtr source = Located("-xabcdefgh");
+  EXPECT_THAT([&] { ReadString(*source, 2, 1); }, ThrowsMessage<Error>("its header is no digit"));
+  EXPECT_THAT([&] { ReadString(*source, 2, 1); }, ThrowsMessage<Error>("its header is no digit"));
+}
+
+// What a source of 200 zeros is told, in a text.
+class Told {
+ public:
+  Told()
+      : source_(std::make_shared<CountingSource>(
+            std::make_shared<MemorySource>(std::string(200, '\0')))) {}
+
+  const std::shared_ptr<CountingSource>& source() const { return source_; }
+
+  std::string text() const {
+    std::string text;
+    for (const ByteRange& range : source_->expected()) {
+      text += fmt::format("[{} {}]", range.offset, range.length);
+    }
+    return text;
+  }
+
+ private:
+  std::shared_ptr<CountingSource> source_;
+};
+
+TEST(Layers, TellOfAFileWhereItIsInASlice) {
+  const Told told;
+  const Slice slice({told.source(), 100, 50});
+  slice.ExpectFile({.offset = 10, .length = 20});
+  EXPECT_TRUE(slice.is_remote());
+  EXPECT_EQ(told.text(), "[110 20]");
+}
+
+TEST(Layers, TellOfAllThatATransposedTensorTouches) {
+  const Told told;
+  const auto strided =
+      MakeStrided({told.source(), 100, 24},
+                  {.dtype = Dtype::kUint8, .shape = {3, 2}, .stride = {1, 10}}, nullptr);
+  strided->ExpectFile({.offset = 0, .length = 6});
+  EXPECT_TRUE(strided->is_remote());
+  EXPECT_EQ(told.text(), "[100 13]");
+}
+
+}  // namespace
+}  // namespace ckptfs

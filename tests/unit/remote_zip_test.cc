@@ -1,0 +1,198 @@
+// What of a zip archive is read when each read may cost a round trip.
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "parser/error.h"
+#include "parser/format/archive/members.h"
+#include "parser/layer/memory.h"
+#include "tests/support/counting_source.h"
+#include "tests/support/sources.h"
+#include "tests/support/zip_writer.h"
+
+namespace ckptfs {
+namespace {
+
+using testing::ThrowsMessage;
+
+// So large that what lies between two of them has not come along with the ends of the file.
+constexpr uint64_t kLarge = 300'000;
+
+// An archive with `middle` in the middle, whose local header is read late.
+ZipWriter Around(std::string_view name, std::string_view data, const ZipEntry& entry = {}) {
+  ZipWriter writer;
+  writer.AddZeros("m/before", kLarge).Add(name, data, entry).AddZeros("m/behind", kLarge);
+  return writer;
+}
+
+// The members of an archive that is far away.
+class RemoteZip {
+ public:
+  explicit RemoteZip(ByteSourcePtr archive)
+      : source_(std::make_shared<CountingSource>(std::move(archive))),
+        budget_(Budget::ForFile(source_->size())),
+        members_({source_, 0, source_->size()}, budget_, nullptr, std::make_shared<PanelCache>()) {}
+  explicit RemoteZip(const ZipWriter& writer) : RemoteZip(writer.Source()) {}
+
+  const zip::Member& Find(std::string_view name) const { return *members_.Find(name); }
+  Record Open(std::string_view name) const { return members_.Open(Find(name), name); }
+  std::string Read(std::string_view name) const { return ReadString(Open(name).data); }
+  const CountingSource& source() const { return *source_; }
+
+ private:
+  std::shared_ptr<CountingSource> source_;
+  Budget budget_;
+  Members members_;
+};
+
+TEST(RemoteZip, LeavesHeadersUntilTheirMembersAreRead) {
+  const RemoteZip zip(Around("m/a", "abcd"));
+  EXPECT_TRUE(zip.Find("m/a").until_located);
+  EXPECT_EQ(zip.source().round_trips(), 2U);  // The beginning and the end.
+  EXPECT_EQ(zip.Read("m/a"), "abcd");
+  EXPECT_EQ(zip.source().round_trips(), 3U);
+  EXPECT_EQ(zip.Read("m/a"), "abcd");
+  EXPECT_EQ(zip.source().round_trips(), 3U);
+}
+
+TEST(RemoteZip, ReadsHeadersThatHaveComeAlong) {
+  const RemoteZip zip(ZipWriter().Add("m/a", "abcd").AddZeros("m/b", kLarge).Add("m/c", "ef"));
+  EXPECT_FALSE(zip.Find("m/a").until_located);
+  EXPECT_FALSE(zip.Find("m/c").until_located);
+  EXPECT_EQ(zip.source().round_trips(), 2U);
+}
+
+TEST(RemoteZip, ExpectsDataWhereTheyAre) {
+  const RemoteZip zip(Around("m/a", "abcd"));
+  EXPECT_EQ(ReadString(zip.source(), zip.Find("m/a").data_offset, 4), "abcd");
+}
+
+TEST(RemoteZip, ExpectsDataWithoutADescriptorWhereTheyAre) {
+  const RemoteZip zip(
+      ZipWriter({.alignment = 0})
+          .AddZeros("m/before", kLarge, {.flags = 0, .has_descriptor = false})
+          .Add("m/a", "abcd", {.flags = 0, .has_descriptor = false, .local_extra = "\7\7\1\0x"})
+          .AddZeros("m/behind", kLarge, {.flags = 0, .has_descriptor = false}));
+  EXPECT_TRUE(zip.Find("m/a").until_located);
+  EXPECT_EQ(ReadString(zip.source(), zip.Find("m/a").data_offset, 4), "abcd");
+}
+
+// Its flag says that a descriptor follows the data, but there is none.
+TEST(RemoteZip, ReadsDataThatAreNotWhereTheyWereExpected) {
+  ZipWriter writer;
+  writer.AddZeros("m/before", kLarge)
+      .Add("m/a", "abcdefgh", {.has_descriptor = false})
+      .AddZeros("m/behind", kLarge);
+  const RemoteZip zip(writer);
+  ASSERT_TRUE(zip.Find("m/a").until_located);
+  EXPECT_NE(ReadString(zip.source(), zip.Find("m/a").data_offset, 8), "abcdefgh");
+  EXPECT_EQ(zip.Read("m/a"), "abcdefgh");
+}
+
+TEST(RemoteZip, ReadsAllHeadersIfOneThatHasComeAlongIsUnexpected) {
+  const RemoteZip zip(ZipWriter()
+                          .Add("m/first", "abcdefgh", {.has_descriptor = false})
+                          .AddZeros("m/before", kLarge)
+                          .Add("m/a", "abcd", {.has_descriptor = false})
+                          .AddZeros("m/behind", kLarge));
+  EXPECT_FALSE(zip.Find("m/a").until_located);
+  EXPECT_EQ(ReadString(zip.source(), zip.Find("m/a").data_offset, 4), "abcd");
+}
+
+TEST(RemoteZip, GivesTiedStoragesOneSource) {
+  const RemoteZip zip(Around("m/a", "abcd"));
+  EXPECT_EQ(zip.Open("m/a").data.source, zip.Open("m/a").data.source);
+}
+
+TEST(RemoteZip, TellsWhereStoredDataAreInTheFile) {
+  const RemoteZip zip(Around("m/a", "abcd"));
+  const Record record = zip.Open("m/a");
+  EXPECT_TRUE(record.is_in_file);
+  EXPECT_EQ(record.data.offset, zip.Find("m/a").data_offset);
+}
+
+TEST(RemoteZip, DecodesAMemberWhoseHeaderIsReadLate) {
+  ZipWriter writer;
+  writer.AddZeros("m/before", kLarge)
+      .AddDeflated("m/a", "abcdabcdabcdabcd")
+      .AddZeros("m/behind", kLarge);
+  const RemoteZip zip(writer);
+  EXPECT_TRUE(zip.Find("m/a").until_located);
+  EXPECT_EQ(zip.Read("m/a"), "abcdabcdabcdabcd");
+}
+
+TEST(RemoteZip, TellsOfTheFileWithItsHeader) {
+  const RemoteZip zip(Around("m/a", "abcd"));
+  const Extent data = zip.Open("m/a").data;
+  data.source->ExpectFile({.offset = data.offset, .length = data.length});
+  const ByteRange expected = zip.source().expected().at(0);
+  EXPECT_EQ(expected.offset, zip.Find("m/a").until_located->header);
+  EXPECT_EQ(expected.offset + expected.length, data.offset + data.length);
+}
+
+TEST(RemoteZip, RefusesAMemberOfAnotherNameInItsLocalHeader) {
+  const RemoteZip zip(Around("m/a", "abcd", {.local_name = "m/b"}));
+  EXPECT_THAT([&] { zip.Read("m/a"); },
+              ThrowsMessage<Error>("local header at byte 300080: name is 'm/b', but 'm/a' in the "
+                                   "central directory"));
+  EXPECT_EQ(zip.Read("m/behind"), std::string(kLarge, '\0'));
+}
+
+TEST(RemoteZip, RefusesAMemberWithANameOfAnotherLengthInItsLocalHeader) {
+  const RemoteZip zip(Around("m/a", "abcd", {.local_name = "m/ab"}));
+  EXPECT_THAT([&] { zip.Read("m/a"); },
+              ThrowsMessage<Error>("local header at byte 300080: name has 4 bytes, but 'm/a' has 3 "
+                                   "in the central directory"));
+}
+
+TEST(RemoteZip, RefusesAMemberWithoutALocalHeader) {
+  const RemoteZip zip(Around("m/a", "abcd", {.local_signature = "PK\7\7"}));
+  EXPECT_THAT([&] { zip.Read("m/a"); },
+              ThrowsMessage<Error>("member 'm/a' has no local header at byte 300080"));
+  EXPECT_EQ(zip.Read("m/before"), std::string(kLarge, '\0'));
+}
+
+// The length of its extra fields is made so large that the data would begin within the next member.
+TEST(RemoteZip, RefusesAMemberThatWouldReachIntoTheNextOne) {
+  const ByteSourcePtr right = Around("m/a", "abcd").Source();
+  std::string archive = ReadString(*right, 0, right->size());
+  archive.replace(300'080 + 28, 2, "\xf0\x00", 2);
+  const RemoteZip zip(std::make_shared<MemorySource>(archive));
+  EXPECT_THAT([&] { zip.Read("m/a"); },
+              ThrowsMessage<Error>("local header at byte 300080: 4 bytes of member 'm/a' begin at "
+                                   "byte 300353, but the next header is at byte 300180"));
+}
+
+TEST(RemoteZip, RefusesAnArchiveWhoseMembersOverlap) {
+  const ZipWriter writer = Around("m/a", "abcd", {.size = 200'000, .compressed_size = 200'000});
+  EXPECT_THAT([&] { RemoteZip{writer}; },
+              ThrowsMessage<Error>("zip: local header at byte 300180: member 'm/behind' begins "
+                                   "before 'm/a' ends at byte 500160"));
+}
+
+TEST(RemoteZip, RefusesAnArchiveThatHasOneHeaderForTwoMembers) {
+  const ZipWriter writer = Around("m/a", "abcd", {.header = 0});
+  EXPECT_THAT([&] { RemoteZip{writer}; },
+              ThrowsMessage<Error>("zip: local header at byte 0: name has 8 bytes, but 'm/a' has 3 "
+                                   "in the central directory"));
+}
+
+TEST(RemoteZip, LosesOneMemberIfThereIsNoHeaderWhereTheDirectorySaysSo) {
+  const RemoteZip zip(Around("m/a", "abcd", {.header = 1'000}));
+  EXPECT_EQ(zip.Open("m/a").error, "m/a: has no local header at byte 1000");
+  EXPECT_EQ(zip.Read("m/before"), std::string(kLarge, '\0'));
+}
+
+TEST(RemoteZip, ReadsAHeaderWithTheLongestName) {
+  const std::string name = "m/" + std::string(60'000, 'n');
+  const RemoteZip zip(Around(name, "abcd"));
+  EXPECT_EQ(zip.Read(name), "abcd");
+}
+
+}  // namespace
+}  // namespace ckptfs
