@@ -1,0 +1,67 @@
+#include "parser/open_files.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/support/memory_folder.h"
+#include "tests/support/sources.h"
+
+namespace ckptfs {
+namespace {
+
+using testing::StrEq;
+using testing::ThrowsMessage;
+
+// A folder of files "0", "1", ... that have their names in them, but for "7", which is not there.
+// Waits when a file is opened until `together` are.
+class FarFolder final : public Folder {
+ public:
+  explicit FarFolder(size_t together) : together_(together) {}
+
+  std::string name() const override { return "far"; }
+  bool is_remote() const override { return true; }
+  std::vector<std::string> List() const override { Fail(ENOTSUP, "cannot list"); }
+  std::vector<std::string> ListFolders() const override { return {}; }
+  FolderPtr OpenFolder(const std::string& /*name*/) const override { return nullptr; }
+
+  ByteSourcePtr Open(const std::string& name) const override {
+    for (++opening_; opening_ < together_;) std::this_thread::yield();
+    if (name == "7") Fail(ENOENT, "there is no such file");
+    if (name == "lack") Fail(ENOMEM, "no memory");
+    return std::make_shared<MemorySource>(name);
+  }
+
+ private:
+  const size_t together_;
+  mutable std::atomic<size_t> opening_ = 0;
+};
+
+TEST(OpenFiles, OpensEightAtOnceOfAFarFolder) {
+  const FarFolder folder(8);
+  const std::vector<std::string> names = {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"};
+  const std::vector<OpenedFile> files = OpenFiles(folder, names);
+  ASSERT_EQ(files.size(), 10U);
+  EXPECT_EQ(ReadString(*files[6].file, 0, 1), "6");
+  EXPECT_EQ(files[7].file, nullptr);
+  EXPECT_THAT(files[7].error->what(), StrEq("there is no such file"));
+  EXPECT_EQ(ReadString(*files[9].file, 0, 1), "9");
+}
+
+TEST(OpenFiles, TellsWhichFileThisProcessLacksMemoryFor) {
+  const std::vector<std::string> names = {"7", "lack"};
+  EXPECT_THAT([&] { OpenFiles(FarFolder(0), names); }, ThrowsMessage<Error>("lack: no memory"));
+}
+
+TEST(OpenFiles, ThrowsTheFirstErrorIfAllAreWanted) {
+  const std::vector<std::string> names = {"7", "0"};
+  EXPECT_THAT([&] { OpenAllFiles(FarFolder(0), names); },
+              ThrowsMessage<Error>("there is no such file"));
+}
+
+}  // namespace
+}  // namespace ckptfs
