@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <latch>
 #include <optional>
 #include <string>
 #include <thread>
@@ -610,6 +611,26 @@ TEST_F(DiskCacheTest, ServesThreadsThatReadWhatOthersWrite) {
     }
   }
   EXPECT_THAT(KnownObject(cache, kIdentity, size).ReadAll(), SizeIs(kCount));
+}
+
+TEST_F(DiskCacheTest, LosesNothingWhenThreadsBeginASegmentAtTheSameTime) {
+  constexpr uint64_t kThreads = 8;
+  const DiskCache cache(directory_, kMuch);
+  for (uint64_t segment = 0; segment < 50; ++segment) {
+    const KnownObject object(cache, kIdentity, kMuch);
+    const uint64_t first = segment * kSegmentBlocks;
+    std::latch start(kThreads);
+    {
+      std::vector<std::jthread> threads;
+      for (uint64_t t = 0; t < kThreads; ++t) {
+        threads.emplace_back([&, t] {
+          start.arrive_and_wait();
+          object.Write(first + t, 1);
+        });
+      }
+    }
+    EXPECT_THAT(object.Read(first, kThreads), SizeIs(kThreads)) << "segment " << segment;
+  }
 }
 
 TEST_F(DiskCacheTest, ServesThreadsWhileTheirFilesAreRemoved) {

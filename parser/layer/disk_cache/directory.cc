@@ -77,26 +77,34 @@ std::optional<Segment> CacheDirectory::Open(const SegmentId& id, bool is_wanted)
   const std::string name = NameOf(id);
   const Fd below = OpenBelow(Below(name), is_wanted);
   if (below.number() < 0) return std::nullopt;
-  bool may_write = false;
-  Fd file = OpenFile(below.number(), name, may_write);
-  const bool is_there = file.number() >= 0;
-  if (is_there) {
-    Segment segment(std::move(file), id, may_write);
-    if (segment.IsRight()) return segment;
-    errno = EBADMSG;
-  }
-  // Only what is there and wrong, or is not there, is made anew; not what cannot be opened for want
-  // of descriptors.
-  const bool is_wrong = is_there || errno == EPERM || errno == ELOOP;
+  if (auto segment = OpenThere(below.number(), name, id)) return segment;
+  // Only what is not there, or is wrong, is made anew; not what cannot be opened for want of
+  // descriptors.
+  const bool is_wrong = errno == EPERM || errno == ELOOP || errno == EBADMSG;
   if (!is_wanted || (!is_wrong && errno != ENOENT)) return std::nullopt;
   if (is_wrong && ::unlinkat(below.number(), name.c_str(), 0) != 0 && errno != ENOENT) {
     return std::nullopt;
   }
-  file = MakeFile(below.number(), name);
+  Fd made = MakeFile(below.number(), name);
+  if (made.number() >= 0) {
+    Segment segment(std::move(made), id, true);
+    if (segment.IsRight()) return segment;
+  } else if (errno == EEXIST) {
+    // Another one was faster.
+    return OpenThere(below.number(), name, id);
+  }
+  return std::nullopt;
+}
+
+std::optional<Segment> CacheDirectory::OpenThere(int below, const std::string& name,
+                                                 const SegmentId& id) const {
+  bool may_write = false;
+  Fd file = OpenFile(below, name, may_write);
   if (file.number() < 0) return std::nullopt;
-  Segment segment(std::move(file), id, true);
-  if (!segment.IsRight()) return std::nullopt;
-  return segment;
+  Segment segment(std::move(file), id, may_write);
+  if (segment.IsRight()) return segment;
+  errno = EBADMSG;
+  return std::nullopt;
 }
 
 int64_t CacheDirectory::room() const {

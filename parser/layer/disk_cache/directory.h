@@ -69,6 +69,10 @@ class CacheDirectory {
   // or not to be trusted, which errno says.
   Fd OpenBelow(const std::string& name, bool is_wanted) const;
 
+  // Opens a segment that is there and right. Returns nothing if there is none; errno says why then:
+  // ENOENT, or, if it may be removed, EPERM, ELOOP or EBADMSG, or what else has failed.
+  std::optional<Segment> OpenThere(int below, const std::string& name, const SegmentId& id) const;
+
   Fd OpenFile(int below, const std::string& name, bool& may_write) const;
   Fd MakeFile(int below, const std::string& name) const;
 
