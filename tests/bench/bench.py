@@ -1,7 +1,7 @@
 """Measures ckptfs beside other ways to the same bytes. To be run by tools/bench.
 
-The programs are $CKPTFS, $CKPTFS_NULL, $CKPTFS_READER, $CKPTFS_OPENER and $CKPTFS_INFLATER, and the
-Python with torch is $CKPTFS_PYTHON.
+The programs are $CKPTFS, $CKPTFS_NULL, $CKPTFS_READER, $CKPTFS_OPENER, $CKPTFS_INFLATER and
+$CKPTFS_FETCHER, and the Python with torch is $CKPTFS_PYTHON.
 """
 
 import argparse
@@ -106,7 +106,7 @@ def main():
     try:
         with Lab(os.environ["CKPTFS"], os.environ["CKPTFS_NULL"], os.environ["CKPTFS_READER"],
                  os.environ["CKPTFS_OPENER"], os.environ["CKPTFS_INFLATER"],
-                 os.environ["CKPTFS_PYTHON"]) as lab:
+                 os.environ["CKPTFS_FETCHER"], os.environ["CKPTFS_PYTHON"]) as lab:
             values = measure(lab, options)
     except Failure as failure:
         sys.exit(f"bench: {failure}")

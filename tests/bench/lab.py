@@ -64,9 +64,9 @@ class Daemon(Mount):
 class Lab:
     consumer = HERE / "consumer.py"
 
-    def __init__(self, ckptfs, null, reader, opener, inflater, python):
+    def __init__(self, ckptfs, null, reader, opener, inflater, fetcher, python):
         self.ckptfs, self.null, self.reader, self.python = ckptfs, null, reader, python
-        self.opener, self.inflater = opener, inflater
+        self.opener, self.inflater, self.fetcher = opener, inflater, fetcher
         self.directory = Path(tempfile.mkdtemp(prefix="ckptfs-bench."))
         self.checkpoints = {}
         self.daemon_cpus = os.sched_getaffinity(0)
@@ -145,6 +145,15 @@ class Lab:
             with running_on(self.daemon_cpus):
                 seconds = self.clock(*command, env=os.environ | {"CKPTFS_KEY": KEY})
             with Daemon(mountpoint, daemon_of(mountpoint), seconds, contender) as daemon:
+                yield daemon
+
+    @contextmanager
+    def remote(self, url, *options):
+        """Yields a new Daemon of ckptfs that shows what is at a URL."""
+        with self.mountpoint() as mountpoint:
+            with running_on(self.daemon_cpus):
+                seconds = self.clock(self.ckptfs, *options, url, mountpoint)
+            with Daemon(mountpoint, daemon_of(mountpoint), seconds, "ckptfs") as daemon:
                 yield daemon
 
     @contextmanager

@@ -28,6 +28,10 @@ def judge(rows, values):
 def quantity(value, figure):
     if figure.endswith("MiB"):
         return f"{value:.1f} MiB"
+    if figure.endswith("KiB"):
+        return f"{value:.1f} KiB"
+    if figure.startswith(("bytes", "round trips", "requests")):
+        return f"{value:.3g}"
     if figure.endswith("s/GiB"):
         return f"{value:.2f} s/GiB"
     return f"{value:.2f} s" if value >= 1 else f"{value * 1000:.1f} ms"
