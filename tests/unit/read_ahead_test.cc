@@ -132,9 +132,15 @@ TEST_F(ReadAheadTest, KeepsAReaderInOrderThroughManyRandomReads) {
   EXPECT_GE(ReadAll(16 * kMiB, 20 * kMiB), 33 * kMiB);
 }
 
-TEST_F(ReadAheadTest, WantsWhatLiesBehindAHeaderAsLongAsFilesAreUnknown) {
-  EXPECT_EQ(Read(0, 1000), 128 * kKiB + 1000);
-  EXPECT_EQ(Read(100 * kMiB, 3 * kMiB), 103 * kMiB + 512 * kKiB);
+TEST_F(ReadAheadTest, HasWhatLiesBehindAHeaderComeWithItAsLongAsFilesAreUnknown) {
+  const auto first = policy_.Note(0, {0, 1000}, now_);
+  EXPECT_EQ(policy_.EndOf(first, now_), 128 * kKiB + 1000);
+  const auto second = policy_.Note(0, {100 * kMiB, 3 * kMiB}, now_);
+  EXPECT_EQ(policy_.EndOf(second, now_), 103 * kMiB + 512 * kKiB);
+}
+
+TEST_F(ReadAheadTest, WantsNothingByItselfAsLongAsFilesAreUnknown) {
+  EXPECT_EQ(Read(0, 20 * kMiB), 20 * kMiB);
 }
 
 TEST_F(ReadAheadTest, ForgetsWhatWasReadToOpenAnObject) {

@@ -161,7 +161,7 @@ ReadAhead::StreamId ReadAhead::Note(uint32_t object, ByteRange read, Clock::time
 }
 
 uint64_t ReadAhead::WindowOf(const Stream& stream, Clock::time_point now) const {
-  if (objects_[stream.object].files.empty()) {
+  if (IsOpening(stream.object)) {
     return std::clamp(stream.read, kLeastOpeningWindow, kMostOpeningWindow);
   }
   if (stream.least == 0) return 0;
@@ -188,9 +188,12 @@ uint64_t ReadAhead::EndOf(const Stream& stream, Clock::time_point now) const {
   const uint64_t size = objects_[stream.object].size;
   if (stream.has_failed) return stream.position;
   const uint64_t end = stream.position + std::min(WindowOf(stream, now), size - stream.position);
-  return objects_[stream.object].files.empty()
-             ? end
-             : std::max(std::min(end, BoundOf(stream)), stream.position);
+  if (IsOpening(stream.object)) return end;
+  return std::max(std::min(end, BoundOf(stream)), stream.position);
+}
+
+uint64_t ReadAhead::WishEndOf(const Stream& stream, Clock::time_point now) const {
+  return IsOpening(stream.object) ? stream.position : EndOf(stream, now);
 }
 
 uint64_t ReadAhead::EndOf(StreamId id, Clock::time_point now) {
@@ -225,7 +228,7 @@ std::optional<ReadAhead::Wish> ReadAhead::Next(Clock::time_point now,
   uint64_t least = 0;
   for (Stream& stream : streams_) {
     if (now - stream.last >= kIdle) continue;
-    const uint64_t end = EndOf(stream, now);
+    const uint64_t end = WishEndOf(stream, now);
     stream.fetched = present_up_to(stream.object, stream.fetched);
     if (stream.fetched >= end) continue;
     // Small pieces are collected, unless the window cannot grow any more or runs dry.
@@ -241,7 +244,7 @@ std::optional<ReadAhead::Wish> ReadAhead::Next(Clock::time_point now,
     }
   }
   if (neediest == nullptr) return {};
-  const uint64_t end = EndOf(*neediest, now);
+  const uint64_t end = WishEndOf(*neediest, now);
   const uint64_t length = std::min(end - neediest->fetched, RangeLength(neediest->id, now));
   return Wish{neediest->id, neediest->object, {neediest->fetched, length}};
 }

@@ -37,10 +37,15 @@ class ReadAhead {
   // Says that `range` of an object is a file of the mount.
   void ExpectFile(uint32_t object, ByteRange range);
 
+  // Whether nothing is known of the files of an object yet, since it is being opened.
+  bool IsOpening(uint32_t object) const { return objects_[object].files.empty(); }
+
   // Notes a read of an object. Returns the stream that it belongs to.
   StreamId Note(uint32_t object, ByteRange read, Clock::time_point now);
 
   // Where the window of a stream ends: an offset behind what was read last. 0 if it is forgotten.
+  // While an object is being opened, that is how far a range for a reader may go beyond what is
+  // read; nothing else is fetched then.
   uint64_t EndOf(StreamId id, Clock::time_point now);
 
   // How long a range should be that is fetched for a stream, in bytes.
@@ -100,6 +105,7 @@ class ReadAhead {
   uint64_t WindowOf(const Stream& stream, Clock::time_point now) const;
   uint64_t BoundOf(const Stream& stream) const;
   uint64_t EndOf(const Stream& stream, Clock::time_point now) const;
+  uint64_t WishEndOf(const Stream& stream, Clock::time_point now) const;
 
   const uint64_t most_;
   std::vector<Object> objects_;

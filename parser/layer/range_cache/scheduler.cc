@@ -11,8 +11,11 @@ namespace {
 // All windows together: the rest is for what is being fetched and what was read and may be again.
 constexpr uint64_t WindowsOf(size_t memory) { return memory / 8 * 3; }
 
-// The end of an object, where the directory of an archive is, is fetched by that many bytes.
-constexpr uint64_t kTail = uint64_t{256} << 10U;
+// The end of an object, where the directory of an archive is, is fetched from this block on.
+constexpr uint64_t TailOf(uint64_t size) {
+  constexpr uint64_t kTail = uint64_t{256} << 10U;
+  return (size - std::min(size, kTail)) / kBlockSize;
+}
 
 constexpr size_t kMostSoon = 20'000;
 
@@ -50,8 +53,11 @@ void Scheduler::ReadSoon(uint32_t object, std::span<const ByteRange> ranges) {
   };
   for (const ByteRange& range : sorted) {
     if (range.length == 0) continue;
-    const uint64_t first = range.offset / kBlockSize;
     const uint64_t behind = BlockCount(range.offset + range.length);
+    uint64_t first = range.offset / kBlockSize;
+    if (read_ahead_.IsOpening(object) && behind == BlockCount(sizes_[object])) {
+      first = std::min(first, TailOf(sizes_[object]));
+    }
     if (first > end || begin == end) {
       add();
       begin = first;
@@ -121,17 +127,17 @@ std::unique_ptr<RangeFetch> Scheduler::TakeFor(const Waiter& waiter, Clock::time
   const auto& [object, block] = waiter.key;
   if (waiter.error != nullptr || frames_.Find(waiter.key) != nullptr) return nullptr;
   const uint64_t size = sizes_[object];
-  const uint64_t most = read_ahead_.RangeLength(waiter.stream, now) / kBlockSize;
-  const uint64_t window = BlockCount(std::min(read_ahead_.EndOf(waiter.stream, now), size));
+  uint64_t window = BlockCount(std::min(read_ahead_.EndOf(waiter.stream, now), size));
   uint64_t first = block;
-  if (waiter.end_block == BlockCount(size)) {
-    const uint64_t tail = (size - std::min(size, kTail)) / kBlockSize;
+  if (!read_ahead_.IsOpening(object)) {
+    window = std::min(window, block + read_ahead_.RangeLength(waiter.stream, now) / kBlockSize);
+  } else if (waiter.end_block == BlockCount(size)) {
+    const uint64_t tail = TailOf(size);
     while (first > tail && frames_.Find({object, first - 1}) == nullptr) --first;
   }
   // What this reader waits for comes in one range, if it is not very long.
   constexpr uint64_t kMostAtOnce = (uint64_t{8} << 20U) / kBlockSize;
-  const uint64_t end =
-      std::min(std::max(waiter.end_block, std::min(window, block + most)), block + kMostAtOnce);
+  const uint64_t end = std::min(std::max(waiter.end_block, window), block + kMostAtOnce);
   auto fetch = Begin(object, first, end, Frames::Need::kReader, now);
   if (fetch == nullptr) return nullptr;
   fetch->stream = waiter.stream;

@@ -68,7 +68,11 @@ class Scheduler {
   // Returns the frame of a block, if the first `needed` bytes of it are there; else null.
   Frame* Find(const BlockKey& key, size_t needed);
   void Pin(Frame& frame) { frames_.Pin(frame); }
-  void Unpin(Frame& frame, size_t count) { frames_.Unpin(frame, count); }
+
+  // What is read to open an object will be read again, so it is not given away.
+  void Unpin(Frame& frame, size_t count) {
+    frames_.Unpin(frame, read_ahead_.IsOpening(frame.key.object) ? 0 : count);
+  }
 
   void Wait(Waiter& waiter);
   void Leave(Waiter& waiter);
