@@ -98,11 +98,11 @@ Authorization::Authorization(const Url& url, const SourceOptions& options) : ori
   if (!options.token_file.empty()) {
     // It is read again, wherever the program is then.
     token_file_ = std::filesystem::absolute(options.token_file).string();
-    std::string token = ReadToken(token_file_);
+    const std::string token = ReadToken(token_file_);
     if (!url.IsPrivate()) {
       Fail(EINVAL, "a token is sent over https or to this machine, but not over http");
     }
-    SetToken(std::move(token), fmt::format("the token in {}", Quoted(token_file_)));
+    SetToken(token, fmt::format("the token in {}", Quoted(token_file_)));
     return;
   }
   if (const auto login = LoginIn(options.netrc_file, url.host)) {
@@ -123,7 +123,7 @@ Authorization::Authorization(const Url& url, const SourceOptions& options) : ori
   }
 }
 
-void Authorization::SetToken(std::string token, std::string what) {
+void Authorization::SetToken(std::string_view token, std::string what) {
   value_ = "Bearer " + RequireToken(token, what);
   what_ = std::move(what);
 }

@@ -12,6 +12,7 @@
 
 #include <mutex>
 #include <string>
+#include <string_view>
 
 #include "parser/source/http/url.h"
 #include "parser/source_options.h"
@@ -34,7 +35,7 @@ class Authorization {
   const std::string& what() const { return what_; }
 
  private:
-  void SetToken(std::string token, std::string what);
+  void SetToken(std::string_view token, std::string what);
 
   std::string origin_;
   std::string what_;

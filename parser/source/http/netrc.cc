@@ -5,6 +5,7 @@
 #include "parser/source/http/netrc.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace ckptfs::http {
 namespace {
@@ -66,8 +67,8 @@ std::optional<Login> FindLogin(std::string_view text, std::string_view host) {
       words.SkipMacro();
     } else if (*word == "login" || *word == "password" || *word == "account") {
       std::string value = words.Next().value_or("");
-      if (found && *word == "login") found->user = std::move(value);
-      if (found && *word == "password") found->password = std::move(value);
+      if (!found || *word == "account") continue;
+      (*word == "login" ? found->user : found->password) = std::move(value);
     }
   }
   return found;
