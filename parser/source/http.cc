@@ -38,6 +38,7 @@ class WebFolder final : public Folder {
       : url_(std::move(url)), server_(std::move(server)) {}
 
   std::string name() const override { return url_; }
+  bool is_remote() const override { return true; }
 
   std::vector<std::string> List() const override { FailUnlisted(); }
   std::vector<std::string> ListFolders() const override { FailUnlisted(); }
