@@ -8,6 +8,7 @@ import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from lab import HERE
 
@@ -124,11 +125,10 @@ def disk_cache(lab, sizes, contender):
         with lab.mount("ckptfs", sizes.safetensors) as daemon:
             yield "read", read_all(lab, daemon, count)
         return
-    option = f"-ocache_dir={lab.directory}/cache"
-    with served(lab) as server:
-        if not (lab.directory / "cache").exists():
-            with lab.remote(url_of(server, path), option) as daemon:
-                read_all(lab, daemon, count)
+    with served(lab) as server, TemporaryDirectory(dir=lab.directory) as directory:
+        option = f"-ocache_dir={directory}"
+        with lab.remote(url_of(server, path), option) as daemon:
+            read_all(lab, daemon, count)
         server.reset()
         with lab.remote(url_of(server, path), option) as daemon:
             yield "read", read_all(lab, daemon, count)
