@@ -40,8 +40,9 @@ size_t UserLength(std::string_view rest) {
   const std::string_view authority = rest.substr(0, rest.find_first_of("/?#"));
   const size_t colon = authority.find(':');
   const bool has_port =
-      colon == std::string_view::npos || authority.starts_with('[') ||
-      authority.find_first_not_of("0123456789", colon + 1) == std::string_view::npos;
+      !authority.empty() &&
+      (colon == std::string_view::npos || authority.starts_with('[') ||
+       authority.find_first_not_of("0123456789", colon + 1) == std::string_view::npos);
   const size_t at = (has_port ? authority : rest).rfind('@');
   return at == std::string_view::npos ? 0 : at + 1;
 }

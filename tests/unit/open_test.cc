@@ -117,6 +117,10 @@ TEST(Redacted, TakesAwayAPasswordWithAQuestionMarkInIt) {
   EXPECT_EQ(Redacted("redis://joe:sec?ret@host/model"), "redis://host/model");
 }
 
+TEST(Redacted, TakesAwayAPasswordBehindASlashTooMany) {
+  EXPECT_EQ(Redacted("http:///joe:secret@host/m.pth"), "http://host/m.pth");
+}
+
 TEST(Redacted, KeepsAnAddressInBrackets) {
   EXPECT_EQ(Redacted("http://[::1]:8000/a@b"), "http://[::1]:8000/a@b");
 }

@@ -130,6 +130,13 @@ TEST(Zip, ReadsMembersInAnyOrderAndKeepsThatOfTheDirectory) {
   EXPECT_THAT(Contents(archive), ElementsAre("m/b: 2222", "m/a: 1111"));
 }
 
+// Whose headers were once read into less memory than they have.
+TEST(Zip, ReadsMembersWithTheLongestNames) {
+  const std::string name = "m/" + std::string(65'000, 'x');
+  EXPECT_THAT(Contents(ZipWriter().Add(name, "abcd").Add("m/b", "efgh").Finish()),
+              ElementsAre(name + ": abcd", "m/b: efgh"));
+}
+
 TEST(Zip, ReadsMembersWithoutBytes) {
   EXPECT_THAT(Contents(ZipWriter().Add("m/a", "").Add("m/b", "").Finish()),
               ElementsAre("m/a: ", "m/b: "));
