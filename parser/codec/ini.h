@@ -1,0 +1,34 @@
+// Text in sections of settings, as the files of the AWS tools and of s3cmd are.
+//
+//   [profile training]
+//   region = eu-central-1     ; names are in any case, what follows '=' or ':' is the value
+//   s3 =                      # a line that is indented more than its setting goes on with its
+//   value
+//     endpoint_url = https://objects.example
+//
+// There is no standard. This is the dialect of Python's configparser, which these tools read with:
+// a comment is a line of its own, values are not quoted.
+
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+
+namespace ckptfs::ini {
+
+using Section = std::map<std::string, std::string, std::less<>>;  // Names are in lower case.
+using Sections = std::map<std::string, Section, std::less<>>;
+
+// Reads a text. A value of several lines has line feeds between them. Of sections of one name all
+// settings count, of settings of one name the last one. Throws Error(EBADMSG) that says which line
+// is neither a section nor a setting, without what is in it, for it may be secret.
+Sections Read(std::string_view text);
+
+// Reads the lines of a value that is a list of settings itself.
+Section ReadValue(std::string_view value);
+
+// Returns the setting `name`; empty if there is none.
+std::string_view Find(const Section& section, std::string_view name);
+
+}  // namespace ckptfs::ini

@@ -1,0 +1,150 @@
+// Credentials that a program prints: "credential_process" of a profile.
+//
+// The program is the user's, as good as a command that he types, but nothing says that it ends, or
+// stops printing. No shell runs it.
+
+#include <fcntl.h>
+#include <poll.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "parser/codec/shell_words.h"
+#include "parser/error.h"
+#include "parser/fd.h"
+#include "parser/source/s3/answer.h"
+#include "parser/source/s3/providers.h"
+
+namespace ckptfs::s3 {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kPatience{60};
+constexpr size_t kMostOutput = size_t{1} << 16U;
+
+// A process, which is gone with this.
+class Child {
+ public:
+  // Throws Error if there is no such program. What it prints goes to `output`.
+  Child(std::vector<std::string> words, const Fd& output) : program_(words.front()) {
+    std::vector<char*> arguments;
+    for (std::string& word : words) arguments.push_back(word.data());
+    arguments.push_back(nullptr);
+    posix_spawn_file_actions_t actions;
+    ::posix_spawn_file_actions_init(&actions);
+    ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    ::posix_spawn_file_actions_adddup2(&actions, output.number(), STDOUT_FILENO);
+    posix_spawnattr_t attributes;
+    ::posix_spawnattr_init(&attributes);
+    // A group of its own, so that what it starts ends with it, and signals as programs expect them.
+    sigset_t none;
+    ::sigemptyset(&none);
+    sigset_t usual;
+    ::sigemptyset(&usual);
+    ::sigaddset(&usual, SIGPIPE);
+    ::posix_spawnattr_setpgroup(&attributes, 0);
+    ::posix_spawnattr_setsigmask(&attributes, &none);
+    ::posix_spawnattr_setsigdefault(&attributes, &usual);
+    ::posix_spawnattr_setflags(
+        &attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    const int failure =
+        ::posix_spawnp(&pid_, program_.c_str(), &actions, &attributes, arguments.data(), environ);
+    ::posix_spawn_file_actions_destroy(&actions);
+    ::posix_spawnattr_destroy(&attributes);
+    if (failure != 0) {
+      pid_ = -1;
+      Fail(EACCES, "cannot run the credential_process {}: {}", Quoted(program_),
+           ErrnoText(failure));
+    }
+  }
+
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  ~Child() {
+    if (pid_ < 0) return;
+    ::kill(-pid_, SIGKILL);
+    while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+    }
+  }
+
+  // Waits for its end. Throws Error if that was no success, or does not come.
+  void Wait(Clock::time_point deadline) {
+    int status = 0;
+    while (::waitpid(pid_, &status, WNOHANG) == 0) {
+      if (Clock::now() >= deadline) FailLate();
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    pid_ = -1;
+    if (WIFSIGNALED(status)) {
+      Fail(EACCES, "the credential_process {} was ended by signal {}", Quoted(program_),
+           WTERMSIG(status));
+    }
+    if (WEXITSTATUS(status) != 0) {
+      Fail(EACCES, "the credential_process {} ended with status {}", Quoted(program_),
+           WEXITSTATUS(status));
+    }
+  }
+
+  [[noreturn]] void FailLate() const {
+    Fail(EACCES, "the credential_process {} has printed no credentials in {} s", Quoted(program_),
+         kPatience.count());
+  }
+
+ private:
+  const std::string program_;
+  pid_t pid_ = -1;
+};
+
+int MillisecondsUntil(Clock::time_point time) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(time - Clock::now()).count();
+  return left < 0 ? 0 : static_cast<int>(left);
+}
+
+}  // namespace
+
+CredentialsPtr FromProcess(const std::string& command_line) {
+  std::vector<std::string> words;
+  try {
+    words = ShellWords(command_line);
+  } catch (const Error& e) {
+    throw WithContext("credential_process", e);
+  }
+  if (words.empty()) Fail(EACCES, "the credential_process is empty");
+  const std::string program = words.front();
+  const Clock::time_point deadline = Clock::now() + kPatience;
+  std::array<int, 2> ends = {};
+  if (::pipe2(ends.data(), O_CLOEXEC) < 0) FailErrno("cannot make a pipe");
+  const Fd output(ends[0]);
+  Fd input(ends[1]);
+  Child child(std::move(words), input);
+  { const Fd closed = std::move(input); }
+  std::string printed;
+  while (true) {
+    pollfd wait = {.fd = output.number(), .events = POLLIN, .revents = 0};
+    const int ready = ::poll(&wait, 1, MillisecondsUntil(deadline));
+    if (ready == 0) child.FailLate();
+    if (ready < 0) continue;
+    std::array<char, 4096> piece = {};
+    const ssize_t n = ::read(output.number(), piece.data(), piece.size());
+    if (n == 0) break;
+    if (n > 0) printed.append(piece.data(), static_cast<size_t>(n));
+    if (printed.size() > kMostOutput) {
+      Fail(EACCES, "the credential_process {} prints more than {} bytes", Quoted(program),
+           kMostOutput);
+    }
+  }
+  child.Wait(deadline);
+  return CredentialsInJson(printed, "credential_process " + Quoted(program));
+}
+
+}  // namespace ckptfs::s3
