@@ -20,6 +20,7 @@ class Remote {
   Remote(const Options& options, Log& log);
   Remote(const Remote&) = delete;
   Remote& operator=(const Remote&) = delete;
+  ~Remote() = default;
 
   // To open sources with.
   const SourceOptions& options() const { return source_options_; }

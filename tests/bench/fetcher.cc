@@ -67,29 +67,31 @@ void Fetch(const std::string& url, uint64_t size, uint64_t range, std::atomic<ui
   }
 }
 
+// Returns the seconds that all of it took.
+double FetchAll(const std::string& url, uint64_t size, uint64_t range, uint64_t threads) {
+  std::atomic<uint64_t> next = 0;
+  const auto begin = std::chrono::steady_clock::now();
+  std::vector<std::future<void>> fetches;
+  for (uint64_t i = 0; i < threads; ++i) {
+    fetches.push_back(std::async(std::launch::async, [&] { Fetch(url, size, range, next); }));
+  }
+  for (auto& fetch : fetches) fetch.get();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
 }  // namespace
 }  // namespace ckptfs
 
 int main(int argc, char** argv) {
-  using namespace ckptfs;
   if (argc != 5) {
     fmt::print(stderr, "usage: fetcher URL SIZE RANGE THREADS\n");
     return 2;
   }
   try {
     ::curl_global_init(CURL_GLOBAL_DEFAULT);
-    const std::string url = argv[1];
-    const uint64_t size = NumberOf(argv[2]);
-    const uint64_t range = std::max<uint64_t>(1, NumberOf(argv[3]));
-    std::atomic<uint64_t> next = 0;
-    const auto begin = std::chrono::steady_clock::now();
-    std::vector<std::future<void>> fetches;
-    for (uint64_t i = 0; i < NumberOf(argv[4]); ++i) {
-      fetches.push_back(std::async(std::launch::async, [&] { Fetch(url, size, range, next); }));
-    }
-    for (auto& fetch : fetches) fetch.get();
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-    fmt::print("{:.6f}\n", seconds.count());
+    const uint64_t range = std::max<uint64_t>(1, ckptfs::NumberOf(argv[3]));
+    fmt::print("{:.6f}\n", ckptfs::FetchAll(argv[1], ckptfs::NumberOf(argv[2]), range,
+                                            ckptfs::NumberOf(argv[4])));
     return 0;
   } catch (const std::exception& e) {
     fmt::print(stderr, "fetcher: {}\n", e.what());

@@ -129,6 +129,7 @@ def disk_cache(lab, sizes, contender):
         option = f"-ocache_dir={directory}"
         with lab.remote(url_of(server, path), option) as daemon:
             read_all(lab, daemon, count)
+        lab.run("sync", "-f", directory)  # Or the disk is still busy with it.
         server.reset()
         with lab.remote(url_of(server, path), option) as daemon:
             yield "read", read_all(lab, daemon, count)

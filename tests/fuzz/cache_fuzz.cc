@@ -11,6 +11,8 @@
 #include "parser/fd.h"
 #include "parser/layer/disk_cache/segment.h"
 
+using ckptfs::kBlockSize;
+
 namespace {
 
 // Where the parts of a segment begin. The input has them without the gaps between them, which would
@@ -33,7 +35,6 @@ std::span<const uint8_t> Place(int file, size_t offset, size_t room,
 // Of any input, only blocks are here that are those of a file; and what is written is here then,
 // and changes no other block. Anything else is a bug.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace ckptfs;
   const int file = ::memfd_create("segment", MFD_CLOEXEC);
   if (file < 0) std::abort();
   std::span<const uint8_t> rest(data, size);
@@ -41,11 +42,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   rest = Place(file, kIndexBegin, kBlocks * sizeof(uint64_t), rest);
   Place(file, kBlocksBegin, kBlocks * kBlockSize, rest);
 
-  const SegmentId id = {.object_size = (kBlocks - 1) * kBlockSize + 5};
-  const Segment segment(Fd(file), id, true);
+  const ckptfs::SegmentId id = {.object_size = (kBlocks - 1) * kBlockSize + 5};
+  const ckptfs::Segment segment(ckptfs::Fd(file), id, true);
   segment.IsRight();
   std::vector<std::vector<std::byte>> bytes;
-  for (uint64_t i = 0; i < kBlocks; ++i) bytes.emplace_back(BlockLength(id.object_size, i));
+  for (uint64_t i = 0; i < kBlocks; ++i) bytes.emplace_back(ckptfs::BlockLength(id.object_size, i));
   std::vector<std::span<std::byte>> blocks(bytes.begin(), bytes.end());
   std::vector<uint8_t> is_here(kBlocks);
   segment.Read(0, blocks, is_here);

@@ -39,7 +39,7 @@ std::string Below(std::string_view name) { return std::string(name.substr(0, 2))
 bool IsSegmentName(std::string_view name, std::string_view below) {
   return name.size() > kHashDigits + 1 && name.starts_with(below) && name[kHashDigits] == '-' &&
          name.find_first_not_of(kDigits) == kHashDigits &&
-         name.find_first_not_of(kDigits.substr(0, 10), kHashDigits + 1) == name.npos;
+         name.find_first_not_of(kDigits.substr(0, 10), kHashDigits + 1) == std::string_view::npos;
 }
 
 struct CloseDirectory {

@@ -17,10 +17,11 @@
 #include <sys/stat.h>
 
 #include <array>
-#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <tuple>
+#include <utility>
 
 #include "parser/fd.h"
 #include "parser/layer/block.h"
@@ -35,7 +36,10 @@ struct SegmentId {
   uint64_t object_size = 0;               // In bytes.
   uint64_t number = 0;  // Of the piece: block kSegmentBlocks * number is its first.
 
-  auto operator<=>(const SegmentId&) const = default;
+  friend bool operator<(const SegmentId& a, const SegmentId& b) {
+    return std::tie(a.object, a.object_size, a.number) <
+           std::tie(b.object, b.object_size, b.number);
+  }
 };
 
 // Thread-safe, also between processes.
