@@ -89,6 +89,9 @@ class RangeCache::FrameDelivery final : public Delivery {
     }
   }
 
+  // Behind the last frame that is filled.
+  size_t whole_end() const { return index_; }
+
  private:
   RangeCache& cache_;
   RangeFetch& fetch_;
@@ -274,24 +277,32 @@ void RangeCache::RunFetch(RangeFetch& fetch) {
   for (size_t begin = 0; begin < count;) {
     size_t end = begin;
     while (end < count && !is_here[end]) ++end;
-    if (begin < end) {
-      FetchRun(object, fetch, begin, end);
-      object.disk->Write(fetch.first_block + begin,
-                         std::vector<std::span<const std::byte>>(
-                             blocks.begin() + static_cast<std::ptrdiff_t>(begin),
-                             blocks.begin() + static_cast<std::ptrdiff_t>(end)));
-    }
+    if (begin < end) FetchRun(object, fetch, begin, end);
     begin = std::max(end, begin + 1);
   }
 }
 
-// Fetches the frames from `begin` to `end`.
+// Fetches the frames from `begin` to `end`, and keeps those on the disk that have come, also if the
+// others never will.
 void RangeCache::FetchRun(const Object& object, RangeFetch& fetch, size_t begin, size_t end) {
   FrameDelivery delivery(*this, fetch, begin, end);
   uint64_t length = 0;
   for (size_t i = begin; i < end; ++i) length += fetch.frames[i]->size;
-  object.remote->Fetch((fetch.first_block + begin) * kBlockSize, length, delivery,
-                       fetch.stop.get_token());
+  std::exception_ptr error;
+  try {
+    object.remote->Fetch((fetch.first_block + begin) * kBlockSize, length, delivery,
+                         fetch.stop.get_token());
+  } catch (...) {
+    error = std::current_exception();
+  }
+  if (object.disk != nullptr) {
+    std::vector<std::span<const std::byte>> whole;
+    for (size_t i = begin; i < delivery.whole_end(); ++i) {
+      whole.emplace_back(fetch.frames[i]->bytes, fetch.frames[i]->size);
+    }
+    object.disk->Write(fetch.first_block + begin, whole);
+  }
+  if (error != nullptr) std::rethrow_exception(error);
 }
 
 }  // namespace ckptfs
