@@ -24,7 +24,7 @@ def arguments():
     parser = argparse.ArgumentParser(
         prog="tools/bench", description="Measures ckptfs beside other ways to the same bytes.",
         epilog="rows: " + ", ".join(ROWS))
-    parser.add_argument("--peers", action="store_true", help="measure fuse-zip too")
+    parser.add_argument("--peers", action="store_true", help="measure fuse-zip and rclone too")
     parser.add_argument("--quick", action="store_true",
                         help="small sizes and one round: to see that it works, not how fast it is")
     parser.add_argument("--rows", metavar="NAME,...",
@@ -37,8 +37,9 @@ def arguments():
     for name in names:
         if name not in ROWS:
             parser.error(f"there is no row '{name}', only {', '.join(ROWS)}")
-    if options.peers and not shutil.which("fuse-zip"):
-        parser.error("--peers needs fuse-zip")
+    for program in PEERS if options.peers else ():
+        if not shutil.which(program):
+            parser.error(f"--peers needs {program}")
     options.rows = {name: ROWS[name] for name in names}
     return options
 

@@ -69,6 +69,10 @@ def link(lab, sizes, contender):
             if contender == "curl":
                 yield figure, fetch(lab, url_of(server, path), path)
                 continue
+            if contender == "rclone":
+                with lab.rclone(server.url("/")) as directory:
+                    yield figure, lab.read(directory / path.name)[0]
+                continue
             with lab.remote(url_of(server, path)) as daemon:
                 yield figure, read_all(lab, daemon, sizes.safetensors[1])
             yield f"bytes fetched per byte at {latency} ms", server.stats()["bytes"] / size

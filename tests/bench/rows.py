@@ -305,11 +305,13 @@ ROWS = {
         Goal("by 1", "null", 1.2),
         Goal("by 2", "null", 1.2),
         Goal("by 4", "null", 1.2))),
-    "link": Row(2, ("ckptfs", "curl", "link"), remote.link, (
+    "link": Row(2, ("ckptfs", "curl", "link", "rclone"), remote.link, (
         Goal("read at 10 ms", "link", 1 / 0.95),
         Goal("read at 10 ms", "curl", 1.05),
         Goal("read at 50 ms", "link", 1 / 0.92),
         Goal("read at 50 ms", "curl", 1.05),
+        Goal("read at 10 ms", "rclone", 1),
+        Goal("read at 50 ms", "rclone", 1),
         Goal("bytes fetched per byte at 10 ms", None, 1.02),
         Goal("bytes fetched per byte at 50 ms", None, 1.02))),
     "loopback": Row(5, ("ckptfs", "curl"), remote.loopback, (
@@ -326,4 +328,4 @@ ROWS = {
         Goal("to memory", "tensorizer", 1),)),
 }
 
-PEERS = ("fuse-zip",)
+PEERS = ("fuse-zip", "rclone")
