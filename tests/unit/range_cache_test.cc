@@ -261,5 +261,58 @@ TEST_F(RangeCacheTest, ReadsInOrderWithFewLongRequests) {
   EXPECT_LE(server_->requests(), 100U);
 }
 
+// Sends three blocks of what is asked for, and then fails.
+class BreakingServer final : public RemoteObject {
+ public:
+  std::string name() const override { return "test://object"; }
+  uint64_t size() const override { return 8 * kBlockSize; }
+  std::string identity() const override { return "test://object v1"; }
+
+  void Fetch(uint64_t offset, uint64_t length, Delivery& delivery,
+             const std::stop_token& /*stop*/) const override {
+    const uint64_t end = offset + std::min<uint64_t>(length, 3 * kBlockSize);
+    while (offset < end) {
+      const auto room = delivery.room();
+      for (std::byte& byte : room) byte = ByteAt(offset++);
+      delivery.Arrived(room.size());
+    }
+    Fail(EIO, "the server has gone");
+  }
+};
+
+// Remembers which blocks were written.
+class NotedDisk final : public DiskObject {
+ public:
+  std::vector<bool> Read(uint64_t /*first*/,
+                         std::span<const std::span<std::byte>> blocks) const override {
+    return std::vector<bool>(blocks.size());
+  }
+
+  void Write(uint64_t first,
+             std::span<const std::span<const std::byte>> blocks) const noexcept override {
+    const std::lock_guard lock(mutex_);
+    for (size_t i = 0; i < blocks.size(); ++i) written_.push_back(first + i);
+  }
+
+  std::vector<uint64_t> written() const {
+    const std::lock_guard lock(mutex_);
+    return written_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::vector<uint64_t> written_;
+};
+
+TEST(RangeCache, KeepsOnTheDiskWhatHasComeBeforeAFault) {
+  const auto disk = std::make_shared<NotedDisk>();
+  const auto cache = std::make_shared<RangeCache>(RangeCache::kLeastMemory,
+                                                  [&](std::string_view, uint64_t) { return disk; });
+  const auto source = cache->Add(std::make_shared<BreakingServer>());
+  std::vector<std::byte> buffer(8 * kBlockSize);
+  EXPECT_THAT([&] { source->ReadAt(0, buffer); }, ThrowsMessage<Error>("the server has gone"));
+  EXPECT_THAT(disk->written(), ::testing::IsSupersetOf({0, 1, 2}));
+}
+
 }  // namespace
 }  // namespace ckptfs
