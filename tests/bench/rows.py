@@ -305,7 +305,7 @@ ROWS = {
         Goal("by 1", "null", 1.2),
         Goal("by 2", "null", 1.2),
         Goal("by 4", "null", 1.2))),
-    "link": Row(2, ("ckptfs", "curl", "link", "rclone"), remote.link, (
+    "link": Row(3, ("ckptfs", "curl", "link", "rclone"), remote.link, (
         Goal("read at 10 ms", "link", 1 / 0.95),
         Goal("read at 10 ms", "curl", 1.05),
         Goal("read at 50 ms", "link", 1 / 0.92),
