@@ -22,7 +22,7 @@ constexpr uint64_t kPartBehindFile = 64;  // Of what was read.
 // After a few files in order, the next one will be read, too.
 constexpr unsigned kFewFiles = 4;
 constexpr uint64_t kPartBehindFiles = 4;
-constexpr uint64_t kMostBehindFiles = 8 * kMiB;
+constexpr uint64_t kMostBehindFiles = 16 * kMiB;
 // Before the files are known: what lies behind a header is often the next one.
 constexpr uint64_t kLeastOpeningWindow = 128 * kKiB;
 constexpr uint64_t kMostOpeningWindow = 512 * kKiB;
