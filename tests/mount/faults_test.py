@@ -213,6 +213,10 @@ class LastingFaults(Together):
         self.assertStaleForEver("precondition")
 
 
+# Which clock is over first depends on how busy the machine is.
+SILENT = r"the server is silent for \d+ s|too slow: \d+ bytes so far"
+
+
 class LastingFaultsOfOpening(Together):
     """Faults of the first request that do not pass."""
 
@@ -235,11 +239,13 @@ class LastingFaultsOfOpening(Together):
                                  cls.keeper.mountpoint())
 
     def assertGivenUp(self, name, sentence):
-        """The last line says why, and those before it, what was tried again."""
+        """The last line says why, by a regular expression, and those before it, what was tried
+        again."""
         done = self.outcome(name)
         url = self.server.url(f"/{name}")
         *warnings, last = done.stderr.splitlines()
-        self.assertEqual((done.returncode, last), (SOURCE, f"ckptfs: {url}: {sentence}"))
+        self.assertEqual(done.returncode, SOURCE)
+        self.assertRegex(last, rf"\Ackptfs: {url}: (?:{sentence}); gave up after {TIMEOUT} s\Z")
         for warning in warnings:
             self.assertRegex(warning, rf"\Ackptfs: warning: {url}: .*; trying again")
 
@@ -248,28 +254,27 @@ class LastingFaultsOfOpening(Together):
                            f"{self.server.url(f'/{name}')}: {sentence}")
 
     def test_connections_that_are_closed(self):
-        self.assertGivenUp("drop", "connection closed without an answer; gave up after 3 s")
+        self.assertGivenUp("drop", "connection closed without an answer")
 
     def test_a_server_that_is_busy(self):
-        self.assertGivenUp("status", "the server answers with status 503; gave up after 3 s")
+        self.assertGivenUp("status", "the server answers with status 503")
 
     def test_a_server_that_is_silent(self):
-        self.assertGivenUp("stall_head", "the server is silent for 1 s; gave up after 3 s")
+        self.assertGivenUp("stall_head", SILENT)
 
     def test_a_server_that_is_silent_after_the_headers(self):
-        self.assertGivenUp("stall_body", "the server is silent for 1 s; gave up after 3 s")
+        self.assertGivenUp("stall_body", SILENT)
 
     def test_resets(self):
-        self.assertGivenUp("reset", "connection reset after 0 bytes; gave up after 3 s")
+        self.assertGivenUp("reset", "connection reset after 0 bytes")
 
     def test_a_range_that_is_wrong(self):
         self.assertGivenUp("content_range",
-                           "the server sends 'bytes 5-9/10' instead of the first bytes; gave up "
-                           "after 3 s")
+                           "the server sends 'bytes 5-9/10' instead of the first bytes")
 
     def test_a_length_that_is_wrong(self):
         self.assertGivenUp("length_delta",
-                           "the server announces '65541' bytes instead of 65536; gave up after 3 s")
+                           "the server announces '65541' bytes instead of 65536")
 
     def test_access_that_is_denied(self):
         self.assertRefusedAtOnce("denied", "the server denies access")
