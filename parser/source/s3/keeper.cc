@@ -56,7 +56,8 @@ bool CredentialsKeeper::Renew(const std::string& access_key) {
   while (is_finding_) found_again_.wait(lock);
   if (!current_) return false;
   if (current_->access_key != access_key) return true;  // Another thread was faster.
-  if (now_() < found_at_ + kPause) return false;
+  if (renewed_at_ && now_() < *renewed_at_ + kPause) return false;
+  renewed_at_ = now_();
   const CredentialsPtr refused = current_;
   FindAgain(lock);
   return current_ && !AreSame(*refused, *current_);

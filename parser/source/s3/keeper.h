@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -32,7 +33,8 @@ class CredentialsKeeper {
   CredentialsPtr Get();
 
   // Says that a server refused a request that was signed with `access_key`. Returns whether there
-  // are other credentials now, which may fare better. Throws as Get does.
+  // are other credentials now, which may fare better; for that it looks once in half a minute.
+  // Throws as Get does.
   bool Renew(const std::string& access_key);
 
  private:
@@ -48,7 +50,8 @@ class CredentialsKeeper {
   bool is_finding_ = false;
   bool is_found_ = false;
   CredentialsPtr current_;
-  int64_t found_at_ = 0;  // When `find_` ended last, well or not.
+  int64_t found_at_ = 0;               // When `find_` ended last, well or not.
+  std::optional<int64_t> renewed_at_;  // When it was called last because of a refusal.
 };
 
 }  // namespace ckptfs::s3

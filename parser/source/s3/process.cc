@@ -28,14 +28,14 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kPatience{60};
 constexpr size_t kMostOutput = size_t{1} << 16U;
 
 // A process, which is gone with this.
 class Child {
  public:
   // Throws Error if there is no such program. What it prints goes to `output`.
-  Child(std::vector<std::string> words, const Fd& output) : program_(words.front()) {
+  Child(std::vector<std::string> words, const Fd& output, std::chrono::seconds patience)
+      : program_(words.front()), patience_(patience), deadline_(Clock::now() + patience) {
     std::vector<char*> arguments;
     for (std::string& word : words) arguments.push_back(word.data());
     arguments.push_back(nullptr);
@@ -78,10 +78,10 @@ class Child {
   }
 
   // Waits for its end. Throws Error if that was no success, or does not come.
-  void Wait(Clock::time_point deadline) {
+  void Wait() {
     int status = 0;
     while (::waitpid(pid_, &status, WNOHANG) == 0) {
-      if (Clock::now() >= deadline) FailLate();
+      if (Clock::now() >= deadline_) FailLate();
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
     pid_ = -1;
@@ -97,11 +97,15 @@ class Child {
 
   [[noreturn]] void FailLate() const {
     Fail(EACCES, "the credential_process {} has printed no credentials in {} s", Quoted(program_),
-         kPatience.count());
+         patience_.count());
   }
+
+  Clock::time_point deadline() const { return deadline_; }
 
  private:
   const std::string program_;
+  const std::chrono::seconds patience_;
+  const Clock::time_point deadline_;
   pid_t pid_ = -1;
 };
 
@@ -112,7 +116,7 @@ int MillisecondsUntil(Clock::time_point time) {
 
 }  // namespace
 
-CredentialsPtr FromProcess(const std::string& command_line) {
+CredentialsPtr FromProcess(const std::string& command_line, std::chrono::seconds patience) {
   std::vector<std::string> words;
   try {
     words = ShellWords(command_line);
@@ -121,17 +125,16 @@ CredentialsPtr FromProcess(const std::string& command_line) {
   }
   if (words.empty()) Fail(EACCES, "the credential_process is empty");
   const std::string program = words.front();
-  const Clock::time_point deadline = Clock::now() + kPatience;
   std::array<int, 2> ends = {};
   if (::pipe2(ends.data(), O_CLOEXEC) < 0) FailErrno("cannot make a pipe");
   const Fd output(ends[0]);
   Fd input(ends[1]);
-  Child child(std::move(words), input);
+  Child child(std::move(words), input, patience);
   { const Fd closed = std::move(input); }
   std::string printed;
   while (true) {
     pollfd wait = {.fd = output.number(), .events = POLLIN, .revents = 0};
-    const int ready = ::poll(&wait, 1, MillisecondsUntil(deadline));
+    const int ready = ::poll(&wait, 1, MillisecondsUntil(child.deadline()));
     if (ready == 0) child.FailLate();
     if (ready < 0) continue;
     std::array<char, 4096> piece = {};
@@ -143,7 +146,7 @@ CredentialsPtr FromProcess(const std::string& command_line) {
            kMostOutput);
     }
   }
-  child.Wait(deadline);
+  child.Wait();
   return CredentialsInJson(printed, "credential_process " + Quoted(program));
 }
 

@@ -24,12 +24,13 @@ CredentialsPtr KeysIn(const ini::Section& section, const std::string& origin) {
 }
 
 // Keys, or a program that prints them.
-CredentialsPtr OwnKeys(const Config& config, const std::string& profile) {
+CredentialsPtr OwnKeys(const Surroundings& around, const std::string& profile) {
+  const Config& config = around.config;
   const std::string origin = "profile " + Quoted(profile);
   if (CredentialsPtr keys = KeysIn(config.InCredentials(profile), origin)) return keys;
   if (const std::string_view process = config.Setting(profile, "credential_process");
       !process.empty()) {
-    return FromProcess(std::string(process));
+    return FromProcess(std::string(process), around.options.timeout);
   }
   return KeysIn(config.InConfig(profile), origin);
 }
@@ -64,7 +65,7 @@ CredentialsPtr FromChain(const Surroundings& around, std::vector<std::string>& p
     if (const std::string place = setting("credential_source"); !place.empty()) {
       by = FromPlace(around, place);
     } else if (const std::string source = setting("source_profile"); source == profile) {
-      by = OwnKeys(around.config, profile);
+      by = OwnKeys(around, profile);
     } else if (!source.empty()) {
       if (profiles.size() == kMostRoles) {
         Fail(EACCES, "profile {} takes more than {} roles one after another",
@@ -84,7 +85,7 @@ CredentialsPtr FromChain(const Surroundings& around, std::vector<std::string>& p
          "credential_process = aws configure export-credentials --profile {}",
          Quoted(profile), profile);
   }
-  return OwnKeys(around.config, profile);
+  return OwnKeys(around, profile);
 }
 
 }  // namespace

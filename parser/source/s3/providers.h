@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <chrono>
 #include <string>
 
 #include "parser/source/http/client.h"
@@ -11,7 +12,7 @@
 
 namespace ckptfs::s3 {
 
-// What a provider may ask. Outlives it.
+// What a provider may ask. Outlives it. None takes much longer than options.timeout.
 struct Surroundings {
   const Config& config;
   http::Client& client;
@@ -27,8 +28,8 @@ CredentialsPtr FindCredentials(const Surroundings& around);
 // A profile of the files: keys, a program that prints them, or a role that we may take on.
 CredentialsPtr FromProfile(const Surroundings& around, const std::string& profile);
 
-// The output of a program, which has a minute for it.
-CredentialsPtr FromProcess(const std::string& command_line);
+// The output of a program, which has so long for it.
+CredentialsPtr FromProcess(const std::string& command_line, std::chrono::seconds patience);
 
 // The server that an orchestrator of containers runs for them.
 CredentialsPtr FromContainer(const Surroundings& around);

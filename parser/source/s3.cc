@@ -1,0 +1,32 @@
+// Objects in S3 and in whatever else speaks its protocol: see s3/uri.h for what a URI names.
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "parser/scheme.h"
+#include "parser/source/s3/access.h"
+#include "parser/source/s3/bucket.h"
+#include "parser/source/s3/config.h"
+#include "parser/source/s3/uri.h"
+
+namespace ckptfs {
+namespace {
+
+Source Open(const std::string& uri, const SourceOptions& options) {
+  const s3::Location location = s3::ParseUri(uri);
+  const auto bucket =
+      std::make_shared<s3::Bucket>(location.bucket, s3::ProcessEnvironment, options);
+  return {.file = options.cached(s3::OpenObject(bucket, location.key, location.version, uri)),
+          .folder = nullptr,
+          .file_name = ""};
+}
+
+constexpr std::string_view kNames[] = {"s3"};
+
+}  // namespace
+
+extern const Scheme s3_scheme{.names = kNames, .open = Open};
+
+}  // namespace ckptfs
