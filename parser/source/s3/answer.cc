@@ -161,8 +161,11 @@ std::optional<int64_t> ParseTime(std::string_view text) {
     char sign = 0;
     int hours = 0;
     int minutes = 0;
-    if (std::sscanf(std::string(rest).c_str(), "%c%2d:%2d", &sign, &hours, &minutes) != 3 ||
-        (sign != '+' && sign != '-') || hours < 0 || minutes < 0) {
+    int length = 0;
+    if (std::sscanf(std::string(rest).c_str(), "%c%2d:%2d%n", &sign, &hours, &minutes, &length) !=
+            3 ||
+        static_cast<size_t>(length) != rest.size() || (sign != '+' && sign != '-') || hours < 0 ||
+        minutes < 0) {
       return std::nullopt;
     }
     east = (sign == '-' ? -1 : 1) * (int64_t{hours} * 3600 + int64_t{minutes} * 60);

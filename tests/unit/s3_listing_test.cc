@@ -1,0 +1,163 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fmt/format.h>
+
+#include <string>
+#include <vector>
+
+#include "parser/error.h"
+#include "parser/source/s3/listing.h"
+
+namespace ckptfs::s3 {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::Pair;
+using testing::ThrowsMessage;
+using testing::UnorderedElementsAre;
+
+std::string Result(const std::string& content) {
+  return R"(<?xml version="1.0"?><ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">)" +
+         content + "</ListBucketResult>";
+}
+
+std::string File(const std::string& key) {
+  return fmt::format("<Contents><Key>{}</Key><Size>1</Size></Contents>", key);
+}
+
+std::string Folder(const std::string& prefix) {
+  return fmt::format("<CommonPrefixes><Prefix>{}</Prefix></CommonPrefixes>", prefix);
+}
+
+std::string Truncated(const std::string& next) {
+  return fmt::format(
+      "<IsTruncated>true</IsTruncated><NextContinuationToken>{}</NextContinuationToken>", next);
+}
+
+constexpr const char* kEncoded = "<EncodingType>url</EncodingType>";
+
+// A server that answers with these pages, one after another.
+class Server {
+ public:
+  explicit Server(std::vector<std::string> pages) : pages_(std::move(pages)) {}
+
+  Listing List(std::string_view prefix) {
+    return s3::List(prefix, [&](const Query& query) {
+      queries_.push_back(query);
+      return Result(pages_.at(queries_.size() - 1));
+    });
+  }
+
+  const std::vector<Query>& queries() const { return queries_; }
+
+ private:
+  const std::vector<std::string> pages_;
+  std::vector<Query> queries_;
+};
+
+TEST(S3Listing, HasFilesAndFoldersOfAPrefix) {
+  Server server({File("d/b") + File("d/a") + Folder("d/y/") + Folder("d/x/")});
+  const Listing listing = server.List("d/");
+  EXPECT_THAT(listing.files, ElementsAre("a", "b"));
+  EXPECT_THAT(listing.folders, ElementsAre("x", "y"));
+}
+
+TEST(S3Listing, AsksForWhatIsRightBelowThePrefix) {
+  Server server({""});
+  server.List("d/");
+  EXPECT_THAT(server.queries(),
+              ElementsAre(UnorderedElementsAre(Pair("list-type", "2"), Pair("delimiter", "/"),
+                                               Pair("encoding-type", "url"),
+                                               Pair("max-keys", "250"), Pair("prefix", "d/"))));
+}
+
+TEST(S3Listing, GoesOnPageAfterPage) {
+  Server server({File("a") + Truncated("t+/="), Truncated("u"), File("b")});
+  EXPECT_THAT(server.List("").files, ElementsAre("a", "b"));
+  ASSERT_EQ(server.queries().size(), 3U);
+  EXPECT_THAT(server.queries()[1], Contains(Pair("continuation-token", "t+/=")));
+  EXPECT_THAT(server.queries()[2], Contains(Pair("continuation-token", "u")));
+}
+
+TEST(S3Listing, HasEachNameOnce) {
+  Server server({File("a") + Folder("x/") + Truncated("t"), File("a") + Folder("x/")});
+  const Listing listing = server.List("");
+  EXPECT_THAT(listing.files, ElementsAre("a"));
+  EXPECT_THAT(listing.folders, ElementsAre("x"));
+}
+
+TEST(S3Listing, DecodesKeysIfTheServerSaysThatTheyAreEncoded) {
+  Server server({kEncoded + File("d%2Fa%0Ab") + File("d%2Fc+d%2B%25") + Folder("d%2Fx+y/")});
+  const Listing listing = server.List("d/");
+  EXPECT_THAT(listing.files, ElementsAre("a\nb", "c d+%"));
+  EXPECT_THAT(listing.folders, ElementsAre("x y"));
+}
+
+TEST(S3Listing, TakesKeysAsTheyAreIfTheServerEncodesNothing) {
+  Server server({File("a+%41 &amp;&lt;") + File(" ")});
+  EXPECT_THAT(server.List("").files, ElementsAre(" ", "a+%41 &<"));
+}
+
+TEST(S3Listing, LeavesOutWhatStandsForTheFolderItself) {
+  Server server({File("d/") + File("d/a")});
+  EXPECT_THAT(server.List("d/").files, ElementsAre("a"));
+}
+
+TEST(S3Listing, LeavesOutNamesThatNoFileHas) {
+  Server server({kEncoded + File("d/.") + File("d/..") + File("d/a%5Cb") + File("d/a%2Fb") +
+                 Folder("d//") + Folder("d/../") + File("d/...")});
+  const Listing listing = server.List("d/");
+  EXPECT_THAT(listing.files, ElementsAre("..."));
+  EXPECT_THAT(listing.folders, IsEmpty());
+}
+
+TEST(S3Listing, IsRefusedIfItIsOfAnotherPrefix) {
+  Server server({File("e/a")});
+  EXPECT_THAT([&] { server.List("d/"); },
+              ThrowsMessage<Error>("the server lists 'e/a', which was not asked for"));
+}
+
+TEST(S3Listing, MustSayWhereItGoesOn) {
+  Server server({Truncated("")});
+  EXPECT_THAT([&] { server.List(""); },
+              ThrowsMessage<Error>("the server's listing goes on, but it does not say where"));
+}
+
+TEST(S3Listing, MustNotGoInCircles) {
+  Server server({Truncated("t"), Truncated("t")});
+  EXPECT_THAT([&] { server.List(""); },
+              ThrowsMessage<Error>("the server's listing does not go on"));
+}
+
+TEST(S3Listing, EndsThoughTheServerNeverSaysSo) {
+  int page = 0;
+  EXPECT_THAT(
+      [&] { List("", [&](const Query&) { return Result(Truncated(std::to_string(++page))); }); },
+      ThrowsMessage<Error>("the server's listing has more than 4000 pages"));
+}
+
+TEST(S3Listing, HasNoMoreFilesThanAFolder) {
+  int page = 0;
+  const auto ask = [&](const Query&) {
+    std::string files;
+    ++page;
+    for (int i = 0; i < 5000; ++i) files += File(fmt::format("{}.{}", page, i));
+    return Result(files + Truncated(std::to_string(page)));
+  };
+  EXPECT_THAT([&] { List("", ask); }, ThrowsMessage<Error>("has more than 100000 files"));
+}
+
+TEST(S3Listing, MustBeXml) {
+  EXPECT_THAT([] { ReadPage("<ListBucketResult><Contents>"); },
+              ThrowsMessage<Error>("the server does not answer with a listing in XML"));
+  EXPECT_THAT([] { ReadPage("<html></html>"); },
+              ThrowsMessage<Error>("the server does not answer with a listing in XML"));
+  EXPECT_THAT([] { ReadPage(""); },
+              ThrowsMessage<Error>("the server does not answer with a listing in XML"));
+}
+
+}  // namespace
+}  // namespace ckptfs::s3

@@ -1,0 +1,378 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "parser/codec/ini.h"
+#include "parser/codec/shell_words.h"
+#include "parser/error.h"
+#include "parser/source/s3/answer.h"
+#include "parser/source/s3/listing.h"
+#include "parser/source/s3/sigv4.h"
+#include "parser/source/s3/uri.h"
+
+namespace ckptfs::s3 {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Pair;
+using testing::ThrowsMessage;
+using testing::UnorderedElementsAre;
+
+// --- URIs ---------------------------------------------------------------------------------------
+
+TEST(S3Uri, NamesABucketAndAKey) {
+  const Location location = ParseUri("s3://bucket/dir/m.pth");
+  EXPECT_EQ(location.bucket, "bucket");
+  EXPECT_EQ(location.key, "dir/m.pth");
+  EXPECT_EQ(location.version, "");
+  EXPECT_FALSE(location.is_folder());
+}
+
+TEST(S3Uri, HasTheKeyAsItIs) {
+  EXPECT_EQ(ParseUri("s3://b/a b%20+?x=1#y//./../z").key, "a b%20+?x=1#y//./../z");
+}
+
+TEST(S3Uri, HasAKeyThatBeginsWithASlash) { EXPECT_EQ(ParseUri("s3://b//m").key, "/m"); }
+
+TEST(S3Uri, NamesAVersionAtTheEnd) {
+  const Location location = ParseUri("s3://b/k?versionId=1?versionId=Ab.C_d");
+  EXPECT_EQ(location.key, "k?versionId=1");
+  EXPECT_EQ(location.version, "Ab.C_d");
+}
+
+TEST(S3Uri, NamesAFolderByASlashAtTheEnd) { EXPECT_TRUE(ParseUri("s3://b/dir/").is_folder()); }
+
+TEST(S3Uri, NamesABucketAsAFolder) {
+  EXPECT_TRUE(ParseUri("s3://b").is_folder());
+  EXPECT_EQ(ParseUri("s3://b").bucket, "b");
+}
+
+TEST(S3Uri, MustNameABucket) {
+  EXPECT_THAT([] { ParseUri("s3:///key"); },
+              ThrowsMessage<Error>("names no bucket, as in s3://bucket/key"));
+}
+
+TEST(S3Uri, HasNoUserInIt) {
+  EXPECT_THAT([] { ParseUri("s3://user@b/key"); },
+              ThrowsMessage<Error>("'user@b' cannot be the name of a bucket"));
+}
+
+TEST(S3Uri, DoesNotLeadToAnotherHost) {
+  EXPECT_THAT([] { ParseUri("s3://host:80\\/key"); },
+              ThrowsMessage<Error>("'host:80\\' cannot be the name of a bucket"));
+}
+
+TEST(S3Uri, HasNoFolderInAVersion) {
+  EXPECT_THAT([] { ParseUri("s3://b/d/?versionId=1"); },
+              ThrowsMessage<Error>("a folder has no versions"));
+}
+
+TEST(S3Uri, MustTellTheVersionThatItAsksFor) {
+  EXPECT_THAT([] { ParseUri("s3://b/k?versionId="); },
+              ThrowsMessage<Error>("there is no version after ?versionId="));
+}
+
+TEST(S3Encoding, LeavesOnlyWhatIsPlainEverywhere) {
+  EXPECT_EQ(Encoded("azAZ09-._~", true), "azAZ09-._~");
+  EXPECT_EQ(Encoded(" +%&=?#@:,;$!*'()\"<>\\^`{|}", true),
+            "%20%2B%25%26%3D%3F%23%40%3A%2C%3B%24%21%2A%27%28%29%22%3C%3E%5C%5E%60%7B%7C%7D");
+}
+
+TEST(S3Encoding, IsInUpperCase) { EXPECT_EQ(Encoded("\xC3\xA4\xFF\n", true), "%C3%A4%FF%0A"); }
+
+TEST(S3Encoding, KeepsTheSlashesOfAPath) {
+  EXPECT_EQ(Encoded("a//b/./c", false), "a//b/./c");
+  EXPECT_EQ(Encoded("a/b", true), "a%2Fb");
+}
+
+TEST(S3Encoding, IsUndoneInListings) { EXPECT_EQ(Decoded("a+b%20c%2Bd%2bе"), "a b c+d+е"); }
+
+TEST(S3Encoding, LeavesWhatIsNone) {
+  EXPECT_EQ(Decoded("%"), "%");
+  EXPECT_EQ(Decoded("%4"), "%4");
+  EXPECT_EQ(Decoded("%4x%xx"), "%4x%xx");
+  EXPECT_EQ(Decoded("%41"), "A");
+}
+
+// --- Signatures ---------------------------------------------------------------------------------
+
+// The examples of the documentation: 24 May 2013, 00:00:00 UTC.
+class S3Signature : public testing::Test {
+ protected:
+  static constexpr std::time_t kThen = 1369353600;
+
+  std::string HeaderOf(const Unsigned& request) const {
+    return Sign(request, {.region = "us-east-1"}, *credentials_, kThen).back();
+  }
+
+  Unsigned Get(std::string path, const Query& query) const {
+    Unsigned request;
+    request.host = "examplebucket.s3.amazonaws.com";
+    request.path = std::move(path);
+    request.query = CanonicalQuery(query);
+    return request;
+  }
+
+  const CredentialsPtr credentials_ = MakeCredentials(
+      "AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "", "a test");
+};
+
+TEST_F(S3Signature, OfARangeIsThatOfTheDocumentation) {
+  Unsigned request = Get("/test.txt", {});
+  request.headers = {{"range", "bytes=0-9"}};
+  EXPECT_EQ(HeaderOf(request),
+            "Authorization: AWS4-HMAC-SHA256 "
+            "Credential=AKIAIOSFODNN7EXAMPLE/20130524/us-east-1/s3/aws4_request,"
+            "SignedHeaders=host;range;x-amz-content-sha256;x-amz-date,"
+            "Signature=f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41");
+}
+
+TEST_F(S3Signature, OfAQueryWithoutAValueIsThatOfTheDocumentation) {
+  EXPECT_THAT(HeaderOf(Get("/", {{"lifecycle", ""}})),
+              testing::EndsWith(
+                  "Signature=fea454ca298b7da1c68078a5d1bdbfbbe0d65c699e0f91ac7a200a0136783543"));
+}
+
+TEST_F(S3Signature, OfAListingIsThatOfTheDocumentation) {
+  EXPECT_THAT(HeaderOf(Get("/", {{"prefix", "J"}, {"max-keys", "2"}})),
+              testing::EndsWith(
+                  "Signature=34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7"));
+}
+
+// Made by botocore.
+TEST_F(S3Signature, OfAnOddKeyWithASessionIsThatOfTheAwsTools) {
+  const CredentialsPtr temporary = MakeCredentials(
+      "AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "tok/en+=", "a test");
+  Unsigned request;
+  request.host = "s3.eu-central-1.amazonaws.com";
+  request.path = "/my.bucket/" + Encoded("a b+%/\xC3\xA4//e/./x", false);
+  request.headers = {{"x-amz-request-payer", "requester"}};
+  EXPECT_THAT(
+      Sign(request, {.region = "eu-central-1"}, *temporary, 1795320000),
+      ElementsAre(
+          "x-amz-request-payer: requester",
+          "x-amz-content-sha256: e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+          "x-amz-date: 20261122T040000Z", "x-amz-security-token: tok/en+=",
+          "Authorization: AWS4-HMAC-SHA256 "
+          "Credential=AKIAIOSFODNN7EXAMPLE/20261122/eu-central-1/s3/aws4_request,"
+          "SignedHeaders=host;x-amz-content-sha256;x-amz-date;x-amz-request-payer;"
+          "x-amz-security-token,"
+          "Signature=7a4561afa6e32281bde3d1188ea4dfe8eb63a5a91fd34b86f34f288f4f4bd82b"));
+}
+
+TEST(S3Query, IsSortedByWhatGoesOverTheWire) {
+  EXPECT_EQ(CanonicalQuery({{"b", "1"}, {"a", "\xC3\xA4 /+"}, {"A", ""}, {"a-b", "x"}}),
+            "A=&a=%C3%A4%20%2F%2B&a-b=x&b=1");
+}
+
+TEST(S3Query, IsEmptyIfThereIsNone) { EXPECT_EQ(CanonicalQuery({}), ""); }
+
+TEST(S3Credentials, HaveNothingInThemThatEndsAHeader) {
+  EXPECT_THAT([] { MakeCredentials("key", "secret", "token\r\nHost: other", "a test"); },
+              ThrowsMessage<Error>("the credentials of a test are empty, or have characters in "
+                                   "them that no key has"));
+}
+
+TEST(S3Credentials, AreNoneWithoutASecret) {
+  EXPECT_THAT([] { MakeCredentials("key", "", "", "a test"); },
+              ThrowsMessage<Error>(HasSubstr("are empty")));
+}
+
+// --- Files of settings --------------------------------------------------------------------------
+
+TEST(Ini, HasSectionsOfSettings) {
+  const ini::Sections sections = ini::Read("[a]\nx = 1\ny:2\n\n[ profile b ]\nx=3 # kept\n");
+  EXPECT_THAT(sections,
+              UnorderedElementsAre(Pair("a", UnorderedElementsAre(Pair("x", "1"), Pair("y", "2"))),
+                                   Pair("profile b", UnorderedElementsAre(Pair("x", "3 # kept")))));
+}
+
+TEST(Ini, TakesNamesInAnyCase) {
+  EXPECT_THAT(ini::Read("[a]\nAWS_Key=V\n"), Contains(Pair("a", Contains(Pair("aws_key", "V")))));
+}
+
+TEST(Ini, KeepsWhatFollowsTheFirstDelimiter) {
+  EXPECT_THAT(ini::Read("[a]\nx = b=c:d\n"), Contains(Pair("a", Contains(Pair("x", "b=c:d")))));
+}
+
+TEST(Ini, GoesOnInLinesThatAreIndented) {
+  const ini::Sections sections = ini::Read("[a]\ns3 =\n  x = 1\n\n  # no value\n  y = 2\nz = 3\n");
+  EXPECT_THAT(
+      sections,
+      Contains(Pair("a", UnorderedElementsAre(Pair("s3", "\nx = 1\ny = 2"), Pair("z", "3")))));
+}
+
+TEST(Ini, HasSettingsInAValue) {
+  EXPECT_THAT(ini::ReadValue("\nx = 1\nnonsense\nY = 2"),
+              UnorderedElementsAre(Pair("x", "1"), Pair("y", "2")));
+}
+
+TEST(Ini, TakesTheLastOfSettingsOfOneNameInAllSectionsOfOneName) {
+  EXPECT_THAT(ini::Read("[a]\nx=1\n[b]\n[a]\nx=2\ny=3\n"),
+              Contains(Pair("a", UnorderedElementsAre(Pair("x", "2"), Pair("y", "3")))));
+}
+
+TEST(Ini, MayHaveAByteOrderMarkAndLinesOfWindows) {
+  EXPECT_THAT(ini::Read("\xEF\xBB\xBF[a]\r\nx = 1\r\n"),
+              UnorderedElementsAre(Pair("a", UnorderedElementsAre(Pair("x", "1")))));
+}
+
+TEST(Ini, IsRefusedWithoutWhatIsInALineThatIsNoSetting) {
+  EXPECT_THAT([] { ini::Read("[a]\n\nsecret\n"); },
+              ThrowsMessage<Error>("line 3 is neither a section nor a setting"));
+}
+
+TEST(Ini, HasNoSettingBeforeTheFirstSection) {
+  EXPECT_THAT([] { ini::Read("# all\nx = 1\n"); },
+              ThrowsMessage<Error>("line 2 is a setting before the first section"));
+}
+
+// --- Command lines ------------------------------------------------------------------------------
+
+TEST(ShellWords, ArePartedByBlanks) {
+  EXPECT_THAT(ShellWords(" a  b\tc\n"), ElementsAre("a", "b", "c"));
+}
+
+TEST(ShellWords, AreKeptByQuotes) {
+  EXPECT_THAT(ShellWords(R"("/my tools/x" --a='b  c'd "" '')"),
+              ElementsAre("/my tools/x", "--a=b  cd", "", ""));
+}
+
+TEST(ShellWords, HaveBackslashesAsPythonReadsThem) {
+  EXPECT_THAT(ShellWords(R"(a\ b "c\"d\e\\" 'f\g')"), ElementsAre("a b", R"(c"d\e\)", R"(f\g)"));
+}
+
+TEST(ShellWords, ExpandNothing) {
+  EXPECT_THAT(ShellWords("$HOME `x` *;|"), ElementsAre("$HOME", "`x`", "*;|"));
+}
+
+TEST(ShellWords, AreNoneOfABlankLine) { EXPECT_THAT(ShellWords(" \t"), IsEmpty()); }
+
+TEST(ShellWords, MustEndTheirQuotes) {
+  EXPECT_THAT([] { ShellWords("a 'b"); }, ThrowsMessage<Error>("a quotation mark is not closed"));
+  EXPECT_THAT([] { ShellWords("a \\"); },
+              ThrowsMessage<Error>("nothing follows the last backslash"));
+}
+
+// --- Answers ------------------------------------------------------------------------------------
+
+TEST(S3Time, IsThatOfTheEpoch) { EXPECT_EQ(ParseTime("1970-01-01T00:00:00Z"), 0); }
+
+TEST(S3Time, MayHaveAFraction) { EXPECT_EQ(ParseTime("2026-11-22T04:00:00.999999Z"), 1795320000); }
+
+TEST(S3Time, MayBeOfAnotherZone) {
+  EXPECT_EQ(ParseTime("2026-11-22T05:30:00+01:30"), 1795320000);
+  EXPECT_EQ(ParseTime("2026-11-21T23:00:00-05:00"), 1795320000);
+}
+
+TEST(S3Time, IsNoneThatNoCalendarHas) {
+  EXPECT_EQ(ParseTime("2026-02-29T00:00:00Z"), std::nullopt);
+  EXPECT_EQ(ParseTime("2026-11-22T24:00:00Z"), std::nullopt);
+}
+
+TEST(S3Time, HasNothingAfterIt) {
+  EXPECT_EQ(ParseTime("2026-11-22T04:00:00Zx"), std::nullopt);
+  EXPECT_EQ(ParseTime("2026-11-22T04:00:00+01:00x"), std::nullopt);
+}
+
+TEST(S3Time, IsNoneOfAnotherForm) {
+  EXPECT_EQ(ParseTime("soon"), std::nullopt);
+  EXPECT_EQ(ParseTime("2026-11-22 04:00:00"), std::nullopt);
+  EXPECT_EQ(ParseTime(""), std::nullopt);
+}
+
+TEST(S3Answer, HasCredentialsInJson) {
+  const CredentialsPtr found = CredentialsInJson(
+      R"({"Version": 1, "AccessKeyId": "AK", "SecretAccessKey": "SK", "SessionToken": "ST",
+          "Expiration": "2026-11-22T04:00:00Z"})",
+      "the program");
+  EXPECT_TRUE(AreSame(*found, *MakeCredentials("AK", "SK", "ST", "")));
+  EXPECT_EQ(found->expiry, 1795320000);
+  EXPECT_EQ(found->origin, "the program");
+}
+
+TEST(S3Answer, HasTheTokenOfAContainer) {
+  const CredentialsPtr found =
+      CredentialsInJson(R"({"AccessKeyId":"AK","SecretAccessKey":"SK","Token":"T"})", "it");
+  EXPECT_EQ(found->session_token, "T");
+  EXPECT_EQ(found->expiry, std::nullopt);
+}
+
+TEST(S3Answer, TakesNoCredentialsFromBelow) {
+  EXPECT_THAT(
+      [] { CredentialsInJson(R"({"a": {"AccessKeyId":"AK","SecretAccessKey":"SK"}})", "it"); },
+      ThrowsMessage<Error>("it has no credentials for us"));
+}
+
+TEST(S3Answer, TellsTheCodeOfARefusalInJson) {
+  EXPECT_THAT([] { CredentialsInJson(R"({"Code": "AssumeRoleUnauthorizedAccess"})", "it"); },
+              ThrowsMessage<Error>("it has no credentials for us: AssumeRoleUnauthorizedAccess"));
+}
+
+TEST(S3Answer, ShowsNothingThatIsNoCode) {
+  EXPECT_THAT([] { CredentialsInJson(R"({"Code": "no such user"})", "it"); },
+              ThrowsMessage<Error>("it has no credentials for us"));
+}
+
+TEST(S3Answer, IsNotShownIfItIsNoJson) {
+  EXPECT_THAT([] { CredentialsInJson("SECRET", "it"); },
+              ThrowsMessage<Error>("it does not answer with credentials in JSON"));
+  EXPECT_THAT([] { CredentialsInJson("[\"SECRET\"]", "it"); },
+              ThrowsMessage<Error>("it does not answer with credentials in JSON"));
+}
+
+TEST(S3Answer, MustTellATimeIfItTellsTheEnd) {
+  EXPECT_THAT(
+      [] {
+        CredentialsInJson(R"({"AccessKeyId":"A","SecretAccessKey":"S","Expiration":"never"})",
+                          "it");
+      },
+      ThrowsMessage<Error>("it says 'never' for the time when credentials end"));
+}
+
+TEST(S3Answer, HasCredentialsInXml) {
+  const CredentialsPtr found = CredentialsInXml(
+      R"(<AssumeRoleResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><AssumeRoleResult>
+         <Credentials><AccessKeyId>AK</AccessKeyId><SecretAccessKey>S&amp;K</SecretAccessKey>
+         <SessionToken>ST</SessionToken><Expiration>2026-11-22T04:00:00Z</Expiration>
+         </Credentials></AssumeRoleResult></AssumeRoleResponse>)",
+      "the role");
+  EXPECT_TRUE(AreSame(*found, *MakeCredentials("AK", "S&K", "ST", "")));
+  EXPECT_EQ(found->expiry, 1795320000);
+}
+
+TEST(S3Answer, TellsTheCodeOfARefusalInXml) {
+  EXPECT_THAT(
+      [] {
+        CredentialsInXml("<ErrorResponse><Error><Code>ExpiredToken</Code></Error></ErrorResponse>",
+                         "the role");
+      },
+      ThrowsMessage<Error>("the role has no credentials for us: ExpiredToken"));
+}
+
+TEST(S3Answer, TellsWhatHasFailed) {
+  const Failure failure = FailureIn(
+      "<?xml version=\"1.0\"?><Error><Code>AuthorizationHeaderMalformed</Code><Message>the region "
+      "is wrong</Message><Region>eu-west-1</Region></Error>");
+  EXPECT_EQ(failure.code, "AuthorizationHeaderMalformed");
+  EXPECT_EQ(failure.message, "the region is wrong");
+  EXPECT_EQ(failure.region, "eu-west-1");
+}
+
+TEST(S3Answer, MayHaveAnEmptyMessage) {
+  const Failure failure = FailureIn("<Error><Code>NoSuchKey</Code><Message></Message></Error>");
+  EXPECT_EQ(failure.code, "NoSuchKey");
+  EXPECT_EQ(failure.message, "");
+}
+
+TEST(S3Answer, TellsNothingIfItIsNoXml) {
+  EXPECT_EQ(FailureIn("<html>Forbidden").code, "");
+  EXPECT_EQ(FailureIn("").code, "");
+}
+
+}  // namespace
+}  // namespace ckptfs::s3
