@@ -1,5 +1,7 @@
 // Objects in S3 and in whatever else speaks its protocol: see s3/uri.h for what a URI names.
 
+#include <fmt/format.h>
+
 #include <memory>
 #include <string>
 #include <string_view>
@@ -9,6 +11,7 @@
 #include "parser/source/s3/access.h"
 #include "parser/source/s3/bucket.h"
 #include "parser/source/s3/config.h"
+#include "parser/source/s3/folder.h"
 #include "parser/source/s3/uri.h"
 
 namespace ckptfs {
@@ -18,9 +21,13 @@ Source Open(const std::string& uri, const SourceOptions& options) {
   const s3::Location location = s3::ParseUri(uri);
   const auto bucket =
       std::make_shared<s3::Bucket>(location.bucket, s3::ProcessEnvironment, options);
+  const std::string prefix = location.key.substr(0, location.key.rfind('/') + 1);
+  FolderPtr folder =
+      s3::MakeFolder(bucket, prefix, fmt::format("s3://{}/{}", location.bucket, prefix));
+  if (location.is_folder()) return {.file = nullptr, .folder = std::move(folder), .file_name = ""};
   return {.file = options.cached(s3::OpenObject(bucket, location.key, location.version, uri)),
-          .folder = nullptr,
-          .file_name = ""};
+          .folder = std::move(folder),
+          .file_name = location.key.substr(prefix.size())};
 }
 
 constexpr std::string_view kNames[] = {"s3"};
