@@ -254,9 +254,8 @@ TEST(Options, RefuseAFileOfAKeyWithoutAName) {
 }
 
 TEST(Options, RefuseAFileOfAPassphraseWithoutAName) {
-  EXPECT_THAT(
-      [] { ParseList("passphrase_file="); },
-      ThrowsMessage<Error>("option passphrase_file: needs a value; see ckptfs -h"));
+  EXPECT_THAT([] { ParseList("passphrase_file="); },
+              ThrowsMessage<Error>("option passphrase_file: needs a value; see ckptfs -h"));
 }
 
 TEST(Options, RefuseAKeyAndAPassphrase) {
