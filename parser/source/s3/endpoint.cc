@@ -11,6 +11,9 @@
 namespace ckptfs::s3 {
 namespace {
 
+// What AWS' S3 was called before there were regions, and is in many files of s3cmd.
+constexpr std::string_view kAws = "s3.amazonaws.com";
+
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 bool IsLowerOrDigit(char c) { return (c >= 'a' && c <= 'z') || IsDigit(c); }
 
@@ -59,6 +62,7 @@ Endpoint ParseEndpoint(std::string_view url) {
     }
     Fail(EINVAL, "{} is no endpoint of S3: https://host:port is one", Quoted(given));
   }
+  if (endpoint.host == kAws) endpoint.host.clear();
   return endpoint;
 }
 

@@ -28,7 +28,8 @@ struct Endpoint {
 // URL.
 Endpoint EndpointFor(const Config& config, const SourceOptions& options);
 
-// Reads a URL; without a scheme it is https. Throws Error(EINVAL).
+// Reads a URL; without a scheme it is https. That of s3.amazonaws.com is AWS in any region. Throws
+// Error(EINVAL).
 Endpoint ParseEndpoint(std::string_view url);
 
 // Where requests about a bucket go.

@@ -52,8 +52,7 @@ std::string WhatIsSaid(const http::Response& response, const Failure& failure) {
          said);
   }
   if (origin.empty()) {
-    Fail(EACCES,
-         "the server denies access to nobody in particular, as there are no credentials: {}", said);
+    Fail(EACCES, "the server denies access to a request without credentials: {}", said);
   }
   Fail(EACCES, "the server denies access with the credentials of {}: {}", origin, said);
 }
