@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "parser/error.h"
 #include "parser/scheme.h"
 #include "parser/source/s3/access.h"
 #include "parser/source/s3/bucket.h"
@@ -17,17 +19,37 @@
 namespace ckptfs {
 namespace {
 
+// Whether there is something in it that we may see.
+bool HasContents(const Folder& folder) {
+  try {
+    return !folder.List().empty() || !folder.ListFolders().empty();
+  } catch (const Error& e) {
+    if (e.code() != ENOENT && e.code() != EACCES) throw;
+    return false;
+  }
+}
+
 Source Open(const std::string& uri, const SourceOptions& options) {
   const s3::Location location = s3::ParseUri(uri);
   const auto bucket =
       std::make_shared<s3::Bucket>(location.bucket, s3::ProcessEnvironment, options);
+  const auto folder = [&](const std::string& prefix) {
+    return s3::MakeFolder(bucket, prefix, fmt::format("s3://{}/{}", location.bucket, prefix));
+  };
+  if (location.is_folder())
+    return {.file = nullptr, .folder = folder(location.key), .file_name = ""};
   const std::string prefix = location.key.substr(0, location.key.rfind('/') + 1);
-  FolderPtr folder =
-      s3::MakeFolder(bucket, prefix, fmt::format("s3://{}/{}", location.bucket, prefix));
-  if (location.is_folder()) return {.file = nullptr, .folder = std::move(folder), .file_name = ""};
-  return {.file = options.cached(s3::OpenObject(bucket, location.key, location.version, uri)),
-          .folder = std::move(folder),
-          .file_name = location.key.substr(prefix.size())};
+  try {
+    return {.file = options.cached(s3::OpenObject(bucket, location.key, location.version, uri)),
+            .folder = folder(prefix),
+            .file_name = location.key.substr(prefix.size())};
+  } catch (const Error& e) {
+    if (e.code() != ENOENT || !location.version.empty()) throw;
+    // A folder may be named without the slash, as local ones are.
+    FolderPtr below = folder(location.key + "/");
+    if (!HasContents(*below)) throw;
+    return {.file = nullptr, .folder = std::move(below), .file_name = ""};
+  }
 }
 
 constexpr std::string_view kNames[] = {"s3"};

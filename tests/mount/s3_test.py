@@ -1,5 +1,6 @@
 """One checkpoint in S3: on a real server, on one that fails, and on one that answers as AWS does."""
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -43,8 +44,23 @@ def environment(home, **variables):
     return kept | {"HOME": str(home), "AWS_EC2_METADATA_DISABLED": "true"} | variables
 
 
+GATEWAYS = {}  # Those that run, by whether they look at session tokens.
+
+
+def gateway(sessions):
+    """A gateway that runs for as long as there are tests of this file."""
+    if sessions not in GATEWAYS:
+        GATEWAYS[sessions] = S3Gateway(sessions=sessions)
+        ckptfs.unittest.addModuleCleanup(lambda: GATEWAYS.pop(sessions).close())
+        with contextlib.closing(GATEWAYS[sessions].client()) as client:
+            client.create_bucket(Bucket="models")
+    return GATEWAYS[sessions]
+
+
 class S3(ckptfs.Case):
     """With a gateway that has the bucket "models", and in it "m.safetensors"."""
+
+    looks_at_sessions = False
 
     @classmethod
     def setUpClass(cls):
@@ -52,10 +68,9 @@ class S3(ckptfs.Case):
             raise ckptfs.unittest.SkipTest("avoidable: there is no radosgw")
         cls.home = Path(ckptfs.tempfile.mkdtemp(prefix="ckptfs-test."))
         cls.addClassCleanup(shutil.rmtree, cls.home, ignore_errors=True)
-        cls.gateway = cls.enterClassContext(S3Gateway(sessions=cls.__name__ == "Sessions"))
+        cls.gateway = gateway(cls.looks_at_sessions)
         cls.client = cls.gateway.client()
         cls.addClassCleanup(cls.client.close)
-        cls.client.create_bucket(Bucket="models")
         cls.model = model(cls.home)
         cls.put("m.safetensors", cls.model)
 
@@ -100,6 +115,10 @@ class Objects(S3):
     def test_a_bucket_that_is_not_there_is_told(self):
         self.assertRefused(self.refused("s3://nowhere/m.safetensors"), SOURCE,
                            "s3://nowhere/m.safetensors: there is no such bucket: NoSuchBucket")
+
+    def test_a_folder_may_be_named_without_its_slash(self):
+        self.put("folder/model.safetensors", self.model)
+        self.assertMounts("s3://models/folder")
 
     def test_an_endpoint_and_a_region_are_taken_from_options(self):
         self.assertMounts("s3://models/m.safetensors", "-o",
@@ -219,7 +238,7 @@ class Versions(S3):
 
 
 class Sessions(S3):
-    """A gateway that looks at session tokens."""
+    looks_at_sessions = True
 
     def test_a_session_token_is_sent(self):
         key, secret, token = self.gateway.session()
@@ -389,6 +408,13 @@ class Aws(ckptfs.Case):
         self.aws.ahead = -86400
         self.assertMounts(self.environment())
         self.assertEqual([status for status, in self.asked("status")].count(403), 1)
+
+    def test_a_clock_that_never_agrees_is_told(self):
+        self.aws.ahead = 3600
+        self.aws.drift = 3600
+        self.assertRefused(self.refused(self.environment()), SOURCE,
+                           "s3://my-models/m.safetensors: the server's clock and ours differ, and "
+                           "its answers do not help: RequestTimeTooSkewed, 'As AWS says it.'")
 
     def test_a_clock_that_jumps_is_followed_by_readers(self):
         with self.mount("s3://my-models/m.safetensors", env=self.environment()) as mount:

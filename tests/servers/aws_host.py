@@ -6,6 +6,7 @@ asked directly, as a custom endpoint, or as a proxy: then the host in the URL is
     with AwsHost(content, region="eu-central-1") as aws:
         aws.endpoint                the server itself; also what to use as http_proxy
         aws.ahead = 3600            its clock, in seconds before ours
+        aws.drift = 3600            by how much it goes further with each request
         aws.expired = {"AKIDOLD"}   access keys whose tokens have expired
         aws.redirect = "http://..." answer everything with 307 to this place
         aws.is_deleted = True       the newest version says that there is none
@@ -34,6 +35,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self):
         aws = self.server.aws
+        aws.ahead += aws.drift
         found = SCOPE.match(self.headers.get("Authorization", ""))
         self.key, region, names = (found[1], found[3], found[4].split(";")) if found else ("", "", [])
         host = self.headers["Host"]
@@ -90,7 +92,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 class AwsHost:
     def __init__(self, content, region="us-east-1"):
         self.content, self.region = content, region
-        self.ahead, self.expired, self.redirect, self.log = 0, set(), None, []
+        self.ahead, self.drift, self.expired, self.redirect, self.log = 0, 0, set(), None, []
         self.is_deleted, self.tells_region = False, True
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True

@@ -23,8 +23,11 @@ namespace {
 // AWS' oldest region knows all buckets, and other services mostly have no regions but by this name.
 constexpr std::string_view kUsualRegion = "us-east-1";
 
-// Clocks that differ by this many seconds are not worth a word: AWS wants them within 15 minutes.
-constexpr int64_t kSameTime = 60;
+// Whether two times, in seconds, are the same to AWS, which wants them within 15 minutes.
+bool IsAbout(int64_t a, int64_t b) {
+  constexpr int64_t kSame = 60;
+  return std::abs(a - b) < kSame;
+}
 
 // Who signed a request, and where it counts. Empty if nobody did.
 struct Signer {
@@ -174,19 +177,23 @@ bool Bucket::FollowRegion(const http::Request& request, std::string_view wanted)
 }
 
 bool Bucket::CorrectClock(const http::Request& request, const http::Response& response) {
+  constexpr int kMostCorrections = 4;
   const auto theirs = http::ParseDate(response.Find("date"));
   const auto signed_at = TimeOf(request);
   if (!theirs || !signed_at) return false;
-  const int64_t offset = *theirs - std::time(nullptr);
-  if (std::abs(*theirs - *signed_at) < kSameTime) return false;  // That was not it.
+  const int64_t now = std::time(nullptr);
   const std::scoped_lock lock(mutex_);
-  clock_offset_ = offset;
+  // Another thread has been told the same.
+  if (!IsAbout(*signed_at, now + clock_offset_)) return true;
+  if (IsAbout(*signed_at, *theirs) || ++corrections_ > kMostCorrections) return false;
+  clock_offset_ = *theirs - now;
   return true;
 }
 
 void Bucket::Succeeded() {
   const std::scoped_lock lock(mutex_);
   moves_ = 0;
+  corrections_ = 0;
 }
 
 }  // namespace ckptfs::s3

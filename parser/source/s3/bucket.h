@@ -79,6 +79,7 @@ class Bucket {
   std::string region_;
   int moves_ = 0;             // To other regions, in a row.
   int64_t clock_offset_ = 0;  // Seconds that the server's clock is ahead of ours.
+  int corrections_ = 0;       // Of the clock, in a row.
 };
 
 }  // namespace ckptfs::s3

@@ -48,8 +48,7 @@ std::string WhatIsSaid(const http::Response& response, const Failure& failure) {
     Fail(EACCES, "the object is in an archive, and has to be restored first: {}", said);
   }
   if (failure.code == "RequestTimeTooSkewed") {
-    Fail(EACCES, "the server's clock and ours differ, and its answer does not tell its time: {}",
-         said);
+    Fail(EACCES, "the server's clock and ours differ, and its answers do not help: {}", said);
   }
   if (origin.empty()) {
     Fail(EACCES, "the server denies access to a request without credentials: {}", said);
