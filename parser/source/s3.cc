@@ -36,8 +36,11 @@ Source Open(const std::string& uri, const SourceOptions& options) {
   const auto folder = [&](const std::string& prefix) {
     return s3::MakeFolder(bucket, prefix, fmt::format("s3://{}/{}", location.bucket, prefix));
   };
-  if (location.is_folder())
-    return {.file = nullptr, .folder = folder(location.key), .file_name = ""};
+  if (location.is_folder()) {
+    FolderPtr named = folder(location.key);
+    if (!HasContents(*named)) Fail(ENOENT, "there is no object whose key begins so");
+    return {.file = nullptr, .folder = std::move(named), .file_name = ""};
+  }
   const std::string prefix = location.key.substr(0, location.key.rfind('/') + 1);
   try {
     return {.file = options.cached(s3::OpenObject(bucket, location.key, location.version, uri)),

@@ -69,24 +69,24 @@ void ReadAhead::Sort(Object& object) {
 }
 
 // The end of the file that has `offset`, or of the gap before the next one.
-uint64_t ReadAhead::FileEnd(uint32_t number, uint64_t offset) {
-  Object& object = objects_[number];
-  Sort(object);
-  const auto next = std::ranges::upper_bound(object.files, offset, {}, &ByteRange::offset);
-  if (next != object.files.begin()) {
+uint64_t ReadAhead::FileEnd(uint32_t object, uint64_t offset) {
+  Object& known = objects_[object];
+  Sort(known);
+  const auto next = std::ranges::upper_bound(known.files, offset, {}, &ByteRange::offset);
+  if (next != known.files.begin()) {
     const ByteRange& file = *std::prev(next);
     if (offset - file.offset < file.length) return file.offset + file.length;
   }
-  return next == object.files.end() ? object.size : next->offset;
+  return next == known.files.end() ? known.size : next->offset;
 }
 
 // Whether a file begins at `offset`, or a little behind it, where its header is.
-bool ReadAhead::IsFileBegin(uint32_t number, uint64_t offset) {
+bool ReadAhead::IsFileBegin(uint32_t object, uint64_t offset) {
   constexpr uint64_t kMostHeader = 4 * kKiB;
-  Object& object = objects_[number];
-  Sort(object);
-  const auto file = std::ranges::lower_bound(object.files, offset, {}, &ByteRange::offset);
-  return file != object.files.end() && file->offset - offset <= kMostHeader;
+  Object& known = objects_[object];
+  Sort(known);
+  const auto file = std::ranges::lower_bound(known.files, offset, {}, &ByteRange::offset);
+  return file != known.files.end() && file->offset - offset <= kMostHeader;
 }
 
 ReadAhead::Stream* ReadAhead::Find(StreamId id) {

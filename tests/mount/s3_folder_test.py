@@ -1,0 +1,126 @@
+"""Folders of a bucket are mounted as local directories are. The server is a real one."""
+
+import json
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import ckptfs
+import s3_case
+import view
+from ckptfs import SAMPLES, SOURCE
+from s3_case import contents
+
+# Each may be in a key; what they mean to URLs, XML, signatures and terminals differs.
+ODD = ["a b", "a+b", "50%", "%20", "x?y#z", "ä", "日本", "~-_.!*'()", ":@,;$", "&<>\"'", "=", "..."]
+
+
+def shard(name, body):
+    header = {name: {"dtype": "U8", "shape": [len(body)], "data_offsets": [0, len(body)]}}
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + body
+
+
+def index(files):
+    return json.dumps({"metadata": {"total_size": 0}, "weight_map": files}).encode()
+
+
+class Folders(s3_case.Case):
+    def assertSameAsDirectory(self, directory, prefix):
+        """The folder is on its mount what the directory is that was uploaded to it."""
+        self.upload(directory, prefix)
+        local = contents(self.mount(directory, quiet=False))
+        mount = self.mount(f"s3://models/{prefix}", env=self.somebody(), quiet=False)
+        self.assertEqual(contents(mount), local)
+        self.assertTrue(local)
+        return mount
+
+    def test_sharded_safetensors_are_one_checkpoint(self):
+        self.assertSameAsDirectory(SAMPLES / "sharded" / "hf_safetensors", "llm/main/")
+
+    def test_sharded_pickles_are_one_checkpoint(self):
+        self.assertSameAsDirectory(SAMPLES / "sharded" / "hf_bin", "llm/bin/")
+
+    def test_a_distributed_checkpoint_of_torch_is_one_checkpoint(self):
+        directory = self.scratch()
+        done = ckptfs.run(sys.executable, "-B", Path(__file__).with_name("dcp_save.py"), directory,
+                          2, 200, timeout=120)
+        if "ModuleNotFoundError" in done.stderr:
+            self.skip_avoidable(done.stderr.splitlines()[-1])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        mount = self.assertSameAsDirectory(directory / "200", "dcp/200/")
+        told = json.loads((directory / "200.json").read_text())["tensors"]
+        self.assertEqual({keys: [[leaf.dtype, list(leaf.shape), leaf.sha256] for leaf in leaves]
+                          for keys, leaves in view.tensors(mount.path).items()}, told)
+
+    def test_a_directory_of_tensordict_is_one_checkpoint(self):
+        self.assertSameAsDirectory(SAMPLES / "tensordict" / "tensordict_memmap_v0.15.3", "td/")
+
+    def test_a_whole_bucket_is_a_folder(self):
+        self.client.create_bucket(Bucket="whole")
+        body = b"whole bucket"
+        self.client.put_object(Bucket="whole", Key="m.safetensors", Body=shard("w", body))
+        self.client.put_object(Bucket="whole", Key="model.safetensors.index.json",
+                               Body=index({"w": "m.safetensors"}))
+        for source in ("s3://whole", "s3://whole/"):
+            with self.mount(source, env=self.somebody()) as mount:
+                self.assertEqual(contents(mount), [("tensor", "w", body)])
+
+    def test_the_index_leads_to_its_files(self):
+        self.put("named/m.safetensors", shard("w", b"by index"))
+        self.put("named/other.safetensors", shard("x", b"not named"))
+        self.put("named/model.safetensors.index.json", index({"w": "m.safetensors"}))
+        mount = self.mount("s3://models/named/model.safetensors.index.json", env=self.somebody(),
+                           quiet=False)
+        self.assertEqual(contents(mount), [("tensor", "w", b"by index")])
+
+    def test_files_and_folders_have_odd_names(self):
+        files = {}
+        for number, odd in enumerate(ODD):
+            files[f"w{number}"] = f"{odd}.safetensors"
+            self.put(f"odd/{'/'.join(ODD)}/{odd}.safetensors",
+                     shard(f"w{number}", f"{number} {odd}".encode()))
+        # Not in a listing, or not as a file.
+        for key in ("", "./x", "../x", "/x", "a\\b"):
+            self.put(f"odd/{'/'.join(ODD)}/{key}", b"")
+        self.put(f"odd/{'/'.join(ODD)}/model.safetensors.index.json", index(files))
+        mount = self.mount(f"s3://models/odd/{'/'.join(ODD)}/", env=self.somebody())
+        self.assertEqual(sorted(contents(mount)),
+                         sorted(("tensor", f"w{number}", f"{number} {odd}".encode())
+                                for number, odd in enumerate(ODD)))
+
+    def test_a_folder_has_several_pages_of_files(self):
+        count = 601  # A page has 250.
+        files = {}
+        def put(number):
+            self.put(f"pages/n{number:04}.npy", b"not looked at")
+        with ThreadPoolExecutor(8) as threads:
+            list(threads.map(put, range(count)))
+        # The last ones: only who reads all pages finds them.
+        for name in "yz":
+            files[name] = f"z{name}.safetensors"
+            self.put(f"pages/z{name}.safetensors", shard(name, name.encode()))
+        self.put("pages/zz.safetensors.index.json", index(files))
+        mount = self.mount("s3://models/pages/", env=self.somebody())
+        self.assertEqual(contents(mount), [("tensor", "y", b"y"), ("tensor", "z", b"z")])
+
+    def test_a_missing_shard_costs_its_tensors_alone(self):
+        self.put("torn/m1.safetensors", shard("a", b"here"))
+        self.put("torn/model.safetensors.index.json",
+                 index({"a": "m1.safetensors", "b": "m2.safetensors"}))
+        mount = self.mount("s3://models/torn/", env=self.somebody(), quiet=False)
+        self.assertEqual(ckptfs.read(mount / "a.memmap"), b"here")
+        self.assertIn("m2.safetensors", mount.messages)
+
+    def test_nothing_is_below_the_prefix(self):
+        done = self.ckptfs("s3://models/no/such/", self.mountpoint(), env=self.somebody())
+        self.assertRefused(done, SOURCE, "s3://models/no/such/: there is no object whose key begins so")
+
+    def test_there_is_no_such_bucket(self):
+        done = self.ckptfs("s3://no-such-bucket/", self.mountpoint(), env=self.somebody())
+        self.assertRefused(done, SOURCE,
+                           "s3://no-such-bucket/: there is no such bucket: NoSuchBucket")
+
+
+if __name__ == "__main__":
+    ckptfs.main()
