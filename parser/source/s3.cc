@@ -38,7 +38,9 @@ Source Open(const std::string& uri, const SourceOptions& options) {
   };
   if (location.is_folder()) {
     FolderPtr named = folder(location.key);
-    if (!HasContents(*named)) Fail(ENOENT, "there is no object whose key begins so");
+    if (named->List().empty() && named->ListFolders().empty()) {
+      Fail(ENOENT, "there is no object whose key begins so");
+    }
     return {.file = nullptr, .folder = std::move(named), .file_name = ""};
   }
   const std::string prefix = location.key.substr(0, location.key.rfind('/') + 1);

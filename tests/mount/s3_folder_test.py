@@ -123,4 +123,4 @@ class Folders(s3_case.Case):
 
 
 if __name__ == "__main__":
-    ckptfs.main()
+    ckptfs.unittest.main()
