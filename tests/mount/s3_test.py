@@ -6,6 +6,8 @@ import hashlib
 import json
 import os
 import shutil
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -461,3 +463,21 @@ class Aws(ckptfs.Case):
             keys.write_text("[default]\naws_access_key_id = AKIDNEW\naws_secret_access_key = s\n")
             self.aws.expired = {"AKIDOLD"}
             self.assertEqual(ckptfs.read(mount / "d.memmap"), content("d"))
+
+    def test_a_program_that_never_ends_does_not_keep_a_mount_from_ending(self):
+        program, again, waits = (self.home / name for name in ("program", "again", "waits"))
+        keys = json.dumps({"Version": 1, "AccessKeyId": "AKIDOLD", "SecretAccessKey": "secret"})
+        program.write_text(f"#!/bin/sh\nif [ -e {again} ]; then touch {waits}; sleep 60; fi\n"
+                           f"touch {again}\necho '{keys}'\n")
+        program.chmod(0o755)
+        (self.home / ".aws").mkdir()
+        (self.home / ".aws" / "config").write_text(f"[default]\ncredential_process = {program}\n")
+        mount = self.mount("s3://my-models/m.safetensors",
+                           env=self.environment(AWS_ACCESS_KEY_ID=""))
+        self.aws.expired = {"AKIDOLD"}
+        reader = subprocess.Popen(["cat", mount / "d.memmap"], stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.DEVNULL)
+        self.addCleanup(reader.wait)
+        ckptfs.wait_until(waits.exists)
+        os.kill(mount.daemon, signal.SIGTERM)
+        self.assertEqual(mount.wait(5), 0)

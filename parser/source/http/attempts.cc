@@ -12,6 +12,7 @@
 #include <random>
 #include <utility>
 
+#include "parser/interruption.h"
 #include "parser/source/http/fields.h"
 
 namespace ckptfs::http {
@@ -25,12 +26,21 @@ std::function<double()> Randomness() {
   };
 }
 
-// Ends early if `stop` wants it.
+bool IsGivenUp(const std::stop_token& stop) {
+  return stop.stop_requested() || Interruption::IsGivenUpHere();
+}
+
+// Ends early if `stop` wants it, or an Interruption.
 void Sleep(milliseconds duration, const std::stop_token& stop) {
+  constexpr milliseconds kLook(200);
+  const auto end = std::chrono::steady_clock::now() + duration;
   std::mutex mutex;
   std::condition_variable_any stopped;
   std::unique_lock lock(mutex);
-  stopped.wait_for(lock, stop, duration, [] { return false; });
+  while (!IsGivenUp(stop) && std::chrono::steady_clock::now() < end) {
+    const auto until = std::min(end, std::chrono::steady_clock::now() + kLook);
+    stopped.wait_until(lock, stop, until, [] { return false; });
+  }
 }
 
 }  // namespace
@@ -65,7 +75,7 @@ bool Attempts::MayPass(int code) const {
 void Attempts::Run(const std::function<bool()>& attempt, const std::stop_token& stop) {
   constexpr int kMostAtOnce = 32;
   for (int again = 0; again < kMostAtOnce; ++again) {
-    if (stop.stop_requested()) Fail(ECANCELED, "the request was given up");
+    if (IsGivenUp(stop)) Fail(ECANCELED, "the request was given up");
     try {
       if (attempt()) return;
       continue;
@@ -81,7 +91,7 @@ void Attempts::Run(const std::function<bool()>& attempt, const std::stop_token& 
 }
 
 void Attempts::WaitAfter(const Error& fault, milliseconds asked_for, const std::stop_token& stop) {
-  if (stop.stop_requested()) Fail(ECANCELED, "the request was given up");
+  if (IsGivenUp(stop)) Fail(ECANCELED, "the request was given up");
   const std::string what =
       part_.empty() ? std::string(fault.what()) : fmt::format("{}: {}", part_, fault.what());
   const auto wait = patience_.Wait(Patience::Clock::now(), asked_for);

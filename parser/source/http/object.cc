@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "parser/error.h"
+#include "parser/interruption.h"
 #include "parser/source/http/attempts.h"
 #include "parser/source/http/fields.h"
 #include "parser/source/http/opening.h"
@@ -115,6 +116,9 @@ class Object final : public RemoteObject {
 
  private:
   void FetchPart(ByteRange range, Delivery& delivery, const std::stop_token& stop) const {
+    // Credentials may have to be renewed first, which waits for others than this server.
+    const Interruption::IsGivenUp is_given_up = [&stop] { return stop.stop_requested(); };
+    const Interruption interruption(is_given_up);
     Attempts attempts(options_, Attempts::Phase::kReading, name_, NameOf(range));
     uint64_t done = 0;
     const auto attempt = [&] {

@@ -14,7 +14,8 @@
 
 namespace ckptfs::http {
 
-// How requests for one object are made: where they go and by whose authority. Thread-safe.
+// How requests for one object are made: where they go and by whose authority. Thread-safe. Whatever
+// waits in it ends soon after an Interruption.
 class Access {
  public:
   virtual ~Access() = default;

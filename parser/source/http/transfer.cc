@@ -11,6 +11,7 @@
 #include <string>
 
 #include "parser/error.h"
+#include "parser/interruption.h"
 
 namespace ckptfs::http {
 namespace {
@@ -126,7 +127,7 @@ Response Transfer::Run(const Connection& connection) {
   curl_easy_setopt(handle, CURLOPT_ERRORBUFFER, nullptr);
   curl_easy_setopt(handle, CURLOPT_HTTPHEADER, nullptr);
   if (thrown_) std::rethrow_exception(thrown_);
-  if (stop_.stop_requested()) Fail(ECANCELED, "the request was given up");
+  if (IsGivenUp()) Fail(ECANCELED, "the request was given up");
   if (code != CURLE_OK && !is_body_cut_) FailFor(code, handle, details.data());
   if (!has_head_) Fail(ECONNRESET, "the server sends no headers");
   is_clean_ = code == CURLE_OK;
@@ -167,8 +168,10 @@ int Transfer::OnProgress(void* self, curl_off_t /*total_down*/, curl_off_t down,
   return static_cast<Transfer*>(self)->LookAtTheClock(down + up) ? 0 : 1;
 }
 
+bool Transfer::IsGivenUp() const { return stop_.stop_requested() || Interruption::IsGivenUpHere(); }
+
 bool Transfer::LookAtTheClock(curl_off_t bytes) {
-  if (stop_.stop_requested()) return false;
+  if (IsGivenUp()) return false;
   const Clock::time_point now = Clock::now();
   if (bytes != bytes_) {
     bytes_ = bytes;

@@ -41,6 +41,9 @@ class Transfer {
   void EndHead();
   void TakeBody(std::string_view bytes);
 
+  // Whether nobody wants it any more.
+  bool IsGivenUp() const;
+
   // Whether the transfer goes on.
   bool LookAtTheClock(curl_off_t bytes);
 

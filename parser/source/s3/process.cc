@@ -20,6 +20,7 @@
 #include "parser/codec/shell_words.h"
 #include "parser/error.h"
 #include "parser/fd.h"
+#include "parser/interruption.h"
 #include "parser/source/s3/answer.h"
 #include "parser/source/s3/providers.h"
 
@@ -28,6 +29,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr int kLook = 100;  // Milliseconds from one look at the clock to the next.
 constexpr size_t kMostOutput = size_t{1} << 16U;
 
 // A process, which is gone with this.
@@ -81,7 +83,7 @@ class Child {
   void Wait() {
     int status = 0;
     while (::waitpid(pid_, &status, WNOHANG) == 0) {
-      if (Clock::now() >= deadline_) FailLate();
+      LookAtTheClock();
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
     pid_ = -1;
@@ -95,12 +97,13 @@ class Child {
     }
   }
 
-  [[noreturn]] void FailLate() const {
+  // Throws Error if there is no use in waiting any longer.
+  void LookAtTheClock() const {
+    if (Interruption::IsGivenUpHere()) Fail(ECANCELED, "the request was given up");
+    if (Clock::now() < deadline_) return;
     Fail(EACCES, "the credential_process {} has printed no credentials in {} s", Quoted(program_),
          patience_.count());
   }
-
-  Clock::time_point deadline() const { return deadline_; }
 
  private:
   const std::string program_;
@@ -108,11 +111,6 @@ class Child {
   const Clock::time_point deadline_;
   pid_t pid_ = -1;
 };
-
-int MillisecondsUntil(Clock::time_point time) {
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(time - Clock::now()).count();
-  return left < 0 ? 0 : static_cast<int>(left);
-}
 
 }  // namespace
 
@@ -134,9 +132,9 @@ CredentialsPtr FromProcess(const std::string& command_line, std::chrono::seconds
   std::string printed;
   while (true) {
     pollfd wait = {.fd = output.number(), .events = POLLIN, .revents = 0};
-    const int ready = ::poll(&wait, 1, MillisecondsUntil(child.deadline()));
-    if (ready == 0) child.FailLate();
-    if (ready < 0) continue;
+    const int ready = ::poll(&wait, 1, kLook);
+    child.LookAtTheClock();
+    if (ready <= 0) continue;
     std::array<char, 4096> piece = {};
     const ssize_t n = ::read(output.number(), piece.data(), piece.size());
     if (n == 0) break;
