@@ -37,7 +37,13 @@ class Tap(unittest.TestResult):
 
     def addError(self, test, error):
         super().addError(test, error)
-        self.remember(test, error)
+        if isinstance(test, unittest.TestCase):
+            self.remember(test, error)
+        else:  # What prepares a class or a file, or cleans up after it.
+            self.count += 1
+            print(f"not ok {self.count} {test}", flush=True)
+            for text in self._exc_info_to_string(error, test).splitlines():
+                print("# " + text, flush=True)
 
     def addFailure(self, test, error):
         super().addFailure(test, error)
