@@ -30,6 +30,7 @@ class Bucket {
   Bucket(std::string name, const Environment& environment, const SourceOptions& options);
   Bucket(const Bucket&) = delete;
   Bucket& operator=(const Bucket&) = delete;
+  ~Bucket() = default;
 
   const std::string& name() const { return name_; }
   const SourceOptions& options() const { return options_; }

@@ -26,9 +26,9 @@ ini::Sections ReadSections(const std::string& path) {
 }
 
 const ini::Section& SectionOf(const ini::Sections& sections, std::string_view name) {
-  static const ini::Section kNone;
+  static const ini::Section none;
   const auto found = sections.find(name);
-  return found == sections.end() ? kNone : found->second;
+  return found == sections.end() ? none : found->second;
 }
 
 // The file has the default profile as [default], and all others as [profile name].
@@ -99,7 +99,7 @@ std::string Config::EndpointOf(std::string_view service) const {
   for (char& c : upper) {
     if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
   }
-  const std::string from_environment =
+  std::string from_environment =
       FirstOf({Variable("AWS_ENDPOINT_URL_" + upper), Variable("AWS_ENDPOINT_URL")});
   if (!from_environment.empty()) return from_environment;
   const std::string_view services = Setting(profile_, "services");

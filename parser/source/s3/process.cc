@@ -39,6 +39,7 @@ class Child {
   Child(std::vector<std::string> words, const Fd& output, std::chrono::seconds patience)
       : program_(words.front()), patience_(patience), deadline_(Clock::now() + patience) {
     std::vector<char*> arguments;
+    arguments.reserve(words.size() + 1);
     for (std::string& word : words) arguments.push_back(word.data());
     arguments.push_back(nullptr);
     posix_spawn_file_actions_t actions;
