@@ -24,8 +24,7 @@ constexpr size_t kMostPages = 4000;
 
 void Sort(std::vector<std::string>& names) {
   std::ranges::sort(names);
-  const auto rest = std::ranges::unique(names);
-  names.erase(rest.begin(), rest.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
 }
 
 // Collects the pages of one listing.

@@ -1,0 +1,113 @@
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "parser/codec/ini.h"
+#include "parser/codec/shell_words.h"
+#include "parser/error.h"
+#include "parser/folder.h"
+#include "parser/source/s3/answer.h"
+#include "parser/source/s3/endpoint.h"
+#include "parser/source/s3/listing.h"
+#include "parser/source/s3/uri.h"
+
+namespace ckptfs::s3 {
+namespace {
+
+void Require(bool holds) {
+  if (!holds) std::abort();
+}
+
+// Calls `check`, which may throw an Error, and nothing else.
+template <typename Check>
+void Try(const Check& check) {
+  try {
+    check();
+  } catch (const Error&) {
+    return;
+  }
+}
+
+// What is taken from a file of settings is in it, and no line of it is longer than it is there.
+void CheckSettings(const std::string& text) {
+  Try([&] {
+    size_t size = 0;
+    for (const auto& [name, section] : ini::Read(text)) {
+      size += name.size();
+      for (const auto& [setting, value] : section) {
+        size += setting.size() + value.size();
+        for (const auto& [below, part] : ini::ReadValue(value)) {
+          Require(below.size() + part.size() < value.size());
+        }
+      }
+    }
+    Require(size <= text.size());
+  });
+  Try([&] {
+    size_t size = 0;
+    for (const std::string& word : ShellWords(text)) size += word.size();
+    Require(size <= text.size());
+  });
+}
+
+// Credentials are good for headers, whoever answered with them.
+void CheckCredentials(const CredentialsPtr& found) {
+  const auto is_for_header = [](char c) { return c > ' ' && c < 0x7f; };
+  Require(!found->access_key.empty() && std::ranges::all_of(found->access_key, is_for_header));
+  Require(std::ranges::all_of(found->session_token, is_for_header));
+}
+
+// A listing has plain names, in order, each once, however often a page comes.
+void CheckListing(const std::string& xml, std::string_view prefix) {
+  const auto check = [](const std::vector<std::string>& names) {
+    Require(std::ranges::all_of(names, IsPlainName));
+    Require(std::ranges::adjacent_find(names, std::greater_equal<>()) == names.end());
+  };
+  int asked = 0;
+  const Listing listing = List(prefix, [&](const Query&) {
+    // Ends what would go on.
+    return ++asked <= 2 ? xml : "<ListBucketResult/>";
+  });
+  check(listing.files);
+  check(listing.folders);
+}
+
+void CheckAnswers(const std::string& text) {
+  Try([&] { CheckCredentials(CredentialsInJson(text, "it")); });
+  Try([&] { CheckCredentials(CredentialsInXml(text, "it")); });
+  Try([&] { CheckListing(text, ""); });
+  Try([&] { CheckListing(text, "d/"); });
+  const Failure failure = FailureIn(text);
+  Require(failure.code.size() <= 64);
+  ParseTime(text);
+}
+
+void CheckNames(const std::string& text) {
+  Require(Decoded(Encoded(text, true)) == text);
+  Require(Decoded(Encoded(text, false)) == text);
+  Try([&] {
+    const Location location = ParseUri(text);
+    Require(!location.bucket.empty() &&
+            location.bucket.find_first_of("/@:?#\\") == std::string::npos);
+  });
+  Try([&] {
+    const Endpoint endpoint = ParseEndpoint(text);
+    Require(endpoint.host.find_first_of("/@?#\\ ") == std::string::npos);
+  });
+}
+
+}  // namespace
+}  // namespace ckptfs::s3
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string text(reinterpret_cast<const char*>(data), size);
+  ckptfs::s3::CheckSettings(text);
+  ckptfs::s3::CheckAnswers(text);
+  ckptfs::s3::CheckNames(text);
+  return 0;
+}
