@@ -321,6 +321,17 @@ TEST_F(S3Keeper, FindsThemAgainOnceThePlaceIsBack) {
   EXPECT_EQ(KeyNow(), "A2");
 }
 
+TEST_F(S3Keeper, DoesNotTakeUsForNobodyOnceThePlaceHasNoneAnyMore) {
+  KeyNow();
+  is_empty_ = true;
+  now_ += kHour - 100;
+  EXPECT_EQ(KeyNow(), "A1");
+  now_ += 100;
+  EXPECT_THAT([&] { KeyNow(); }, ThrowsMessage<Error>("there are no credentials any more"));
+  is_empty_ = false;
+  EXPECT_EQ(KeyNow(), "A2");
+}
+
 TEST_F(S3Keeper, RemembersThatThereAreNone) {
   is_empty_ = true;
   EXPECT_EQ(KeyNow(), "none");

@@ -1,5 +1,6 @@
 #include "parser/source/s3/keeper.h"
 
+#include <cerrno>
 #include <exception>
 
 #include "parser/error.h"
@@ -23,12 +24,15 @@ bool CredentialsKeeper::IsDue(const Credentials& credentials) const {
 }
 
 void CredentialsKeeper::FindAgain(std::unique_lock<std::mutex>& lock) {
+  const bool was_found = current_ != nullptr;
   is_finding_ = true;
   lock.unlock();
   CredentialsPtr found;
   std::exception_ptr failure;
   try {
     found = find_();
+    // A place that has had some and has none now is out of order: nobody is whom we were not.
+    if (!found && was_found) Fail(EACCES, "there are no credentials any more");
   } catch (...) {
     failure = std::current_exception();
   }

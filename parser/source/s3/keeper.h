@@ -28,8 +28,8 @@ class CredentialsKeeper {
   // `find` is called by one thread at a time.
   CredentialsKeeper(Find find, Now now) : find_(std::move(find)), now_(std::move(now)) {}
 
-  // The credentials that are good now; null if there are none at all. Throws what `find` throws,
-  // unless older ones are still good.
+  // The credentials that are good now; null if there have never been any. Throws what `find`
+  // throws, or Error(EACCES) if it finds none any more, unless older ones are still good.
   CredentialsPtr Get();
 
   // Says that a server refused a request that was signed with `access_key`. Returns whether there
