@@ -6,6 +6,7 @@ Without /dev/fuse all tests are skipped. A test is skipped for a reason that cou
 ("avoidable: ...") only outside of continuous integration: where $CKPTFS_NO_SKIP is set, it fails.
 """
 
+import contextlib
 import importlib.util
 import os
 import sys
@@ -21,7 +22,10 @@ class Tap(unittest.TestResult):
 
     def line(self, ok, test, comment="", detail=""):
         self.count += 1
-        name = f"{type(test).__name__} {test._testMethodName[len('test_'):].replace('_', ' ')}"
+        if isinstance(test, unittest.TestCase):
+            name = f"{type(test).__name__} {test._testMethodName[len('test_'):].replace('_', ' ')}"
+        else:
+            name = str(test)  # "setUpClass (http_test.Reading)"
         print(f"{'ok' if ok else 'not ok'} {self.count} {name}{comment}", flush=True)
         for text in detail.splitlines():
             print("# " + text, flush=True)
@@ -30,6 +34,16 @@ class Tap(unittest.TestResult):
         super().startTest(test)
         self.problems = []
 
+    @contextlib.contextmanager
+    def beside(self, test):
+        """What befalls a class as a whole, where no test starts or stops, is a line, too."""
+        is_beside = not isinstance(test, unittest.TestCase)
+        if is_beside:
+            self.problems = []
+        yield
+        if is_beside:
+            self.tell(test)
+
     def remember(self, test, error):
         # unittest's own way of showing it, which leaves out its own frames.
         text = self._exc_info_to_string(error, test).encode("utf-8", "replace").decode()
@@ -37,13 +51,8 @@ class Tap(unittest.TestResult):
 
     def addError(self, test, error):
         super().addError(test, error)
-        if isinstance(test, unittest.TestCase):
+        with self.beside(test):
             self.remember(test, error)
-        else:  # What prepares a class or a file, or cleans up after it.
-            self.count += 1
-            print(f"not ok {self.count} {test}", flush=True)
-            for text in self._exc_info_to_string(error, test).splitlines():
-                print("# " + text, flush=True)
 
     def addFailure(self, test, error):
         super().addFailure(test, error)
@@ -56,15 +65,19 @@ class Tap(unittest.TestResult):
 
     def addSkip(self, test, reason):
         super().addSkip(test, reason)
-        if os.environ.get("CKPTFS_NO_SKIP") and reason.startswith("avoidable: "):
-            self.problems.append(f"skipped, but need not be: {reason}")
-        else:
-            self.skipped_for = reason
+        with self.beside(test):
+            if os.environ.get("CKPTFS_NO_SKIP") and reason.startswith("avoidable: "):
+                self.problems.append(f"skipped, but need not be: {reason}")
+            else:
+                self.skipped_for = reason
 
     skipped_for = None
 
     def stopTest(self, test):
         super().stopTest(test)
+        self.tell(test)
+
+    def tell(self, test):
         if self.problems:
             self.line(False, test, detail="\n".join(self.problems))
         elif self.skipped_for:
