@@ -64,7 +64,7 @@ class Credentials(s3_case.Case):
                 f"aws_secret_access_key = {secret or self.server.secret_key}\n")
 
 
-class Files(Credentials):
+class Places(Credentials):
     def test_nobody_is_refused(self):
         self.assertDenied(NOBODY)
 
@@ -131,8 +131,6 @@ class Files(Credentials):
         self.write(".aws/config", "[default]\ncredential_process = /no/such\n")
         self.assertDenied("cannot run the credential_process '/no/such': No such file or directory")
 
-
-class Services(Credentials):
     def test_a_web_identity_takes_on_a_role(self):
         server = self.hand_out()
         file = self.write("token", server.web_token + "\n")
