@@ -78,6 +78,7 @@ std::vector<std::string> Sign(const Unsigned& request, const Scope& scope,
     headers.emplace_back("x-amz-security-token", credentials.session_token);
   }
   std::vector<std::string> lines;
+  lines.reserve(headers.size() + 1);
   for (const auto& [name, value] : headers) lines.push_back(fmt::format("{}: {}", name, value));
 
   headers.emplace_back("host", request.host);
