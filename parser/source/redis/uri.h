@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <tuple>
 
 namespace ckptfs::redis {
 
@@ -21,7 +22,10 @@ struct Address {
   std::string host;  // A name, or an IP address; one of IPv6 without brackets.
   uint16_t port = 6379;
 
-  auto operator<=>(const Address&) const = default;
+  bool operator==(const Address&) const = default;
+  bool operator<(const Address& other) const {
+    return std::tie(host, port) < std::tie(other.host, other.port);
+  }
 };
 
 // "host:port", "[::1]:6379".
