@@ -261,7 +261,7 @@ TEST_F(RangeCacheTest, ReadsInOrderWithFewLongRequests) {
   EXPECT_LE(server_->requests(), 100U);
 }
 
-// Sends three blocks of what is asked for, and then fails.
+// Has lost all of its object but the first three blocks.
 class BreakingServer final : public RemoteObject {
  public:
   std::string name() const override { return "test://object"; }
@@ -270,7 +270,7 @@ class BreakingServer final : public RemoteObject {
 
   void Fetch(uint64_t offset, uint64_t length, Delivery& delivery,
              const std::stop_token& /*stop*/) const override {
-    const uint64_t end = offset + std::min<uint64_t>(length, 3 * kBlockSize);
+    const uint64_t end = std::min<uint64_t>(offset + length, 3 * kBlockSize);
     while (offset < end) {
       const auto room = delivery.room();
       for (std::byte& byte : room) byte = ByteAt(offset++);
