@@ -1,11 +1,11 @@
 // The directory layout that tensordict.TensorDict.load_memmap reads.
 //
-//   meta.json       lists what is here, in the order of the checkpoint: see tensordict_meta.h
-//   <key>.memmap    the bytes of a tensor; there, with no bytes, for a tensor without elements too
-//   <key>.shape.memmap    of a nested tensor: the shapes of the tensors in it
-//   <key>/          a dict, a list or an object with tensors in it: the same layout again
-//   <key>/          a value that is no tensor: a meta.json with its JSON, and nothing else
-//   <key>.jsonl     the rows of a table, which is nothing to tensordict
+//   meta.json            lists what is here, in the order of the checkpoint: see tensordict_meta.h
+//   <key>.memmap         the bytes of a tensor; empty for a tensor without elements
+//   <key>.shape.memmap   of a nested tensor: the shapes of the tensors in it
+//   <key>/               a dict, a list or an object with tensors in it: the same layout again
+//   <key>/               a value that is no tensor: a meta.json with its JSON, and nothing else
+//   <key>.jsonl          the rows of a table, which tensordict ignores
 //
 // Keys are split at dots into directories (tensordict_levels.h) and made fit for file names
 // (tensordict_names.h). From 0.13 on, tensordict looks for a tensor under its percent-encoded key,

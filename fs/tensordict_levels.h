@@ -4,10 +4,10 @@
 // directories; the members of a group are spread over levels, the first of which is the group's own
 // directory. A dot separates nothing where a directory or a key could not be:
 //
-//   ".a", "a..b"     one side of it would be empty
-//   "a.b" beside "a" what is before it is the key of a member itself
-//   "a.shape"        one side of it would be a reserved word
-//   "0.1.2.[...]"    the key has more than 32 parts
+//   ".a", "a..b"       one side of it would be empty
+//   "a.b" beside "a"   what is before it is the key of a member itself
+//   "a.shape"          one side of it would be a reserved word
+//   "0.1.2.[...]"      the key has more than 32 parts
 //
 // From there on the rest of the key stays together: "a..b" is ".b" in the directory a. So the keys
 // on the way to a member, joined by dots, always give back its key; and no two members of a group

@@ -106,8 +106,7 @@ class TreeBuilder {
   // Says what is in `directory`; to be called once for each directory. A file may be named more
   // than once, also in several directories: its names are hard links. A directory is named once.
   // Names are copied. Preconditions: names differ, have at most Tree::kMaxName bytes, are not
-  // empty,
-  // "." or "..", and have neither '/' nor NUL.
+  // empty, "." or "..", and have neither '/' nor NUL.
   void SetEntries(uint32_t directory, std::vector<std::pair<std::string_view, uint32_t>> entries);
 
   // Returns the tree; the builder is then used up. Precondition: each directory has its entries.

@@ -1,10 +1,12 @@
 // Text in sections of settings, as the files of the AWS tools and of s3cmd are.
 //
 //   [profile training]
-//   region = eu-central-1     ; names are in any case, what follows '=' or ':' is the value
-//   s3 =                      # a line that is indented more than its setting goes on with its
-//   value
+//   region = eu-central-1
+//   s3 =
 //     endpoint_url = https://objects.example
+//
+// Names are compared without case. The value follows '=' or ':'. A line that is indented more than
+// its setting continues the value.
 //
 // There is no standard. This is the dialect of Python's configparser, which these tools read with:
 // a comment is a line of its own, values are not quoted.

@@ -2,8 +2,7 @@
 //
 //   <key>.memmap         the elements, dense, from the first byte on; the file may be longer
 //   <key>.shape.memmap   of a nested tensor: the shapes of the tensors in it, a matrix of int64;
-//   the
-//                        shape of its entry is that of this matrix
+//                        the shape of its entry is that of this matrix
 //
 // A tensor without elements has no file as a rule.
 

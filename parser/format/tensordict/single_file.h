@@ -5,10 +5,10 @@
 // The JSON has a level for each collection:
 //
 //   {"cls": "TensorDict",
-//    "leaves": {"weight": ["torch.float32", [4, 3], 0, 48, 0]},       type, shape, begin, end,
-//    padding "non_tensors": {"step": [5, [], null]},                      value, batch size, device
+//    "leaves": {"weight": ["torch.float32", [4, 3], 0, 48, 0]},    type, shape, begin, end, padding
+//    "non_tensors": {"step": [5, [], null]},                       value, batch size, device
 //    "cls_metadata": {"device": null, "names": [], "batch_size": [], "is_locked": false},
-//    "layer": {...}}                                              another level, as is any member
+//    "layer": {...}}                                               another level, as is any member
 
 #pragma once
 

@@ -1,7 +1,6 @@
 // What the constructors are given that make tensors of other tensors:
 //
-//   _rebuild_sparse_tensor             layout, (indices, values, size[, is_coalesced]) for COO,
-//   else
+//   _rebuild_sparse_tensor             COO: layout, (indices, values, size[, is_coalesced]); else:
 //                                      layout, (compressed indices, plain indices, values, size)
 //   _rebuild_nested_tensor             buffer, sizes, strides, offsets
 //   _rebuild_njt                       keyword arguments: values, offsets, lengths, ...

@@ -5,7 +5,8 @@
 //   _rebuild_tensor_v2              ..., requires_grad, hooks[, metadata {"conj", "neg"}]
 //   _rebuild_tensor_v3              ..., requires_grad, hooks, dtype[, metadata]; untyped storage
 //   _rebuild_qtensor                ..., quantizer (scheme, scale, zero point), requires_grad,
-//   hooks _rebuild_parameter              tensor, requires_grad, hooks
+//                                   hooks
+//   _rebuild_parameter              tensor, requires_grad, hooks
 //   _rebuild_parameter_with_state   tensor, requires_grad, hooks, state
 //   _rebuild_from_type(_v2)         function, class, arguments of function, state
 //   _rebuild_device_tensor_*        array or tensor, dtype, device, requires_grad
