@@ -23,6 +23,7 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <fstream>

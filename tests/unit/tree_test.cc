@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "parser/layer/memory.h"
 #include "tests/support/sources.h"
 

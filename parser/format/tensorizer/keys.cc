@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <map>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "parser/error.h"
