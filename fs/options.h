@@ -68,7 +68,7 @@ enum class ExitCode : int {
 // mount(8). `arguments` are those after it. Throws Error(EINVAL).
 Options ParseOptions(const std::string& program, std::span<const char* const> arguments);
 
-// The text of --help. Made from the tables that ParseOptions reads.
+// The text of --help, made from the tables that ParseOptions reads.
 std::string Usage();
 
 // Returns `text` as one word in a list of mount options: commas and backslashes escaped.

@@ -1,0 +1,58 @@
+// All options of the command line, in one place. Parsing, --help and "did you mean" read these
+// tables, and tests/options_test.py holds the manual pages, the README and the completions to them.
+
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "fs/options.h"
+
+namespace ckptfs {
+
+// A letter after a dash, or a word after two.
+struct Switch {
+  char letter;
+  std::string_view long_name;  // Empty: none.
+  std::string_view help;       // Empty: accepted and ignored, and not in the help.
+  bool Options::*member;       // Null: ignored.
+};
+
+// What follows -o: "name", or "name=value".
+struct MountOption {
+  std::string_view name;
+  std::string_view value;  // As the help shows it: "FILE"; empty: the option takes no value.
+  std::string_view group;  // The heading of the help that it is under; options of one lie together.
+  std::string_view help;
+
+  // Sets it in `options`. `value` is empty exactly if the option takes none. Throws Error(EINVAL).
+  void (*set)(Options& options, std::string_view option, std::string_view value);
+};
+
+struct ExitStatus {
+  ExitCode code;
+  std::string_view help;
+};
+
+// Those of the program, and those of mount.ckptfs, for which -f has another meaning: see mount(8).
+std::span<const Switch> ProgramSwitches();
+std::span<const Switch> HelperSwitches();
+
+// The letters of mount.ckptfs that take a value, which is ignored: a namespace and the type.
+inline constexpr std::string_view kHelperLettersWithValue = "Nt";
+
+std::span<const MountOption> MountOptions();
+
+// Options of mount(8), fstab(5) and other FUSE programs that change nothing here, with any value.
+bool IsIgnored(std::string_view name);
+
+// Why an option of other FUSE programs is refused that it would be wrong to ignore; empty if `name`
+// is none of them.
+std::string_view WhyRefused(std::string_view name);
+
+// The mount option that `name` may be a misspelling of; empty if there is none.
+std::string_view NearestMountOption(std::string_view name);
+
+std::span<const ExitStatus> ExitStatuses();
+
+}  // namespace ckptfs
