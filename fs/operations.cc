@@ -239,7 +239,7 @@ void List(fuse_req_t req, fuse_ino_t number, size_t size, off_t off, bool with_a
     for (auto i = static_cast<size_t>(off); i < entries.size() + 2; ++i) {
       if (i < 2) {
         if (!listing.Add(i == 0 ? "." : "..", i == 0 ? number : directory.parent, i + 1)) break;
-      } else {
+      } else if (entries[i - 2].is_listed) {
         name = entries[i - 2].name;
         if (!listing.Add(name.c_str(), entries[i - 2].inode, i + 1)) break;
       }

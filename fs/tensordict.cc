@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "fs/tensordict_files.h"
+#include "fs/tensordict_index.h"
 #include "fs/tensordict_levels.h"
 #include "fs/tensordict_meta.h"
 #include "fs/tensordict_names.h"
@@ -61,46 +62,62 @@ class Names {
     sizes_.clear();
   }
 
-  void Add(std::string_view name, uint32_t inode) {
+  // Returns the name, which is valid until something is added.
+  std::string_view Add(std::string_view name, uint32_t inode) {
     text_ += name;
-    names_.push_back({.end = text_.size(), .inode = inode});
+    return End(name.size(), inode);
   }
 
-  // `key` must live until SetEntries.
-  void AddFile(std::string_view key, std::string_view suffix, uint32_t inode) {
-    const std::string encoded = EncodeKey(key);
-    text_ += encoded;
-    Add(suffix, inode);
-    if (encoded != key && IsFileName(key)) second_names_.push_back({key, suffix, inode});
+  // Also returns the name.
+  std::string_view AddFile(std::string_view key, std::string_view suffix, uint32_t inode) {
+    const std::string listed = ListedName(key);
+    if (listed != key) AddSecondNames(key, listed, suffix, inode);
+    text_ += listed;
+    text_ += suffix;
+    return End(listed.size() + suffix.size(), inode);
+  }
+
+  // Also returns the name.
+  std::string_view AddDirectory(std::string_view key, uint32_t inode) {
+    const std::string listed = DirectoryName(key);
+    if (listed != key) AddSecondNames(key, listed, "", inode);
+    return Add(listed, inode);
   }
 
   // The shapes of what is nested in the tensor `key`. Where a tensor "<key>.shape" or a directory
   // has that name, tensordict could not have it either.
   void AddSizes(std::string_view key, uint32_t inode) {
-    std::string name = EncodeKey(key);
-    name.append(kSizesSuffix);
-    if (name.size() <= Tree::kMaxName) sizes_.emplace_back(std::move(name), inode);
+    const std::string listed = ListedName(key);
+    if (listed.size() + kSizesSuffix.size() > Tree::kMaxName) return;
+    if (listed != key) AddSecondNames(key, listed, kSizesSuffix, inode);
+    sizes_.emplace_back(listed + std::string(kSizesSuffix), inode);
   }
 
-  // Makes these the entries of `directory`. A second name must not take a first one's place: "a/b"
-  // is at home in a%2Fb.memmap, "a%2Fb" is not.
+  // Makes these the entries of `directory`, and the second names, too, which are not listed. A
+  // second name must not take a first one's place: "a/b" is at home in a%2Fb.memmap, "a%2Fb" is
+  // not.
   void SetEntries(TreeBuilder& builder, uint32_t directory) {
     for (const auto& [name, inode] : sizes_) Add(name, inode);
-    for (const auto& [key, suffix, inode] : second_names_) {
-      text_ += key;
-      Add(suffix, inode);
-    }
-    std::vector<std::pair<std::string_view, uint32_t>> entries;
+    const size_t listed = names_.size();
+    for (const auto& [name, inode] : second_names_) Add(name, inode);
+    std::vector<Entry> entries;
     entries.reserve(names_.size());
     std::unordered_set<std::string_view, SecretHash> taken;
     const bool has_rivals = !second_names_.empty() || !sizes_.empty();
     size_t begin = 0;
-    for (const auto& [end, inode] : names_) {
+    for (size_t i = 0; i < names_.size(); ++i) {
+      const auto [end, inode] = names_[i];
       const auto name = std::string_view(text_).substr(begin, end - begin);
       begin = end;
-      if (!has_rivals || taken.insert(name).second) entries.emplace_back(name, inode);
+      if (has_rivals && !taken.insert(name).second) continue;
+      entries.push_back({.name = name, .inode = inode, .is_listed = i < listed});
     }
     builder.SetEntries(directory, std::move(entries));
+  }
+
+  // A name that opens and is not listed.
+  void AddSecondName(std::string name, uint32_t inode) {
+    second_names_.emplace_back(std::move(name), inode);
   }
 
  private:
@@ -109,15 +126,23 @@ class Names {
     uint32_t inode = 0;
   };
 
-  struct SecondName {
-    std::string_view key;
-    std::string_view suffix;
-    uint32_t inode = 0;
-  };
+  std::string_view End(size_t size, uint32_t inode) {
+    names_.push_back({.end = text_.size(), .inode = inode});
+    return std::string_view(text_).substr(text_.size() - size);
+  }
+
+  // Those under which tensordict looks for what is listed as `listed`, before and since 0.13.
+  void AddSecondNames(std::string_view key, std::string_view listed, std::string_view suffix,
+                      uint32_t inode) {
+    const bool is_name = !suffix.empty() || (!key.empty() && key != "." && key != "..");
+    if (is_name && IsFileName(key)) AddSecondName(std::string(key).append(suffix), inode);
+    const std::string encoded = EncodeKey(key);
+    if (encoded != listed && encoded != key) AddSecondName(encoded + std::string(suffix), inode);
+  }
 
   std::string text_;
   std::vector<Piece> names_;
-  std::vector<SecondName> second_names_;
+  std::vector<std::pair<std::string, uint32_t>> second_names_;
   std::vector<std::pair<std::string, uint32_t>> sizes_;
 };
 
@@ -131,42 +156,65 @@ class Layout {
   Tree Run(Checkpoint checkpoint) {
     const size_t members = CountMembers(checkpoint.root);
     builder_.Reserve(kInodesPerMember * members, kTextPerMember * members);
-    summary_ = SummaryText(checkpoint, options_.version, options_.source);
-    pending_.push_back({.group = std::move(checkpoint.root), .inode = Tree::kRoot});
+    index_.Reserve(members);
+    summary_ = SummaryText(checkpoint, options_.version);
+    if (options_.has_attributes) files_.DescribeRoot(checkpoint, options_.source);
+    const size_t places = index_.AddGroup(0, checkpoint.root.members.size());
+    pending_.push_back({.group = std::move(checkpoint.root),
+                        .at = {.inode = Tree::kRoot, .index = TensorIndex::kRoot},
+                        .places = places});
     while (!pending_.empty()) {
       Pending next = std::move(pending_.front());
       pending_.pop_front();
       LayOutGroup(next);
     }
+    const ByteSourcePtr index = std::move(index_).Finish();
+    root_names_.AddSecondName(std::string(kIndexName), builder_.AddFile({index, 0, index->size()}));
+    root_names_.SetEntries(builder_, Tree::kRoot);
     return builder_.Finish();
   }
 
  private:
+  // A directory, in the tree and in the index.
+  struct Directory {
+    uint32_t inode = 0;
+    uint32_t index = 0;
+  };
+
   // A group that has a directory but nothing in it yet.
   struct Pending {
     Group group;
-    uint32_t inode = 0;
-    std::string path;  // Empty if there are no attributes to be given.
+    Directory at;
+    size_t places = 0;  // In the index.
+    std::string path;   // Empty if there are no attributes to be given.
+  };
+
+  // Where a member goes.
+  struct Target {
+    Directory directory;
+    size_t place = 0;        // In the index.
+    std::string_view group;  // The path of the group.
   };
 
   void LayOutGroup(Pending& pending) {
     if (!options_.is_flat) room_ += kRoomPerMember * pending.group.members.size();
     if (!pending.group.about.empty()) summary_ = json::Object(pending.group.about);
     const Levels levels(pending.group, room_);
-    std::vector<uint32_t> inodes(levels.count());
-    inodes[0] = pending.inode;
+    std::vector<Directory> directories(levels.count());
+    directories[0] = pending.at;
     for (size_t i = 0; i < levels.count(); ++i) {
-      LayOutLevel(levels[i], inodes[i], inodes, pending);
+      LayOutLevel(levels[i], directories[i], directories, pending);
     }
   }
 
-  void LayOutLevel(std::span<const Item> level, uint32_t directory, std::vector<uint32_t>& inodes,
-                   const Pending& pending) {
+  void LayOutLevel(std::span<const Item> level, Directory directory,
+                   std::vector<Directory>& directories, const Pending& pending) {
+    const bool is_root = directory.inode == Tree::kRoot;
     meta_.Clear();
     names_.Clear();
     wanted_.clear();
     for (const Item& item : level) wanted_.push_back(WantedBy(item));
-    const auto renamed = Rename(wanted_);
+    const auto renamed = Rename(wanted_, is_root);
     auto next = renamed.begin();
     const auto& type = pending.group.python_type;
     const bool is_list = type == "list" || type == "tuple";
@@ -175,25 +223,32 @@ class Layout {
       EntryName name = {.key = item.key, .original = item.key, .is_index = is_list};
       if (next != renamed.end() && next->index == i) name.key = (next++)->key;
       if (item.member == nullptr) {
-        inodes[item.level] = AddLevel(name, directory);
+        directories[item.level] = AddLevel(name, directory);
       } else {
         name.kind = item.member->key.kind;
-        AddMember(name, *item.member, directory, pending.path);
+        const auto number = static_cast<size_t>(item.member - pending.group.members.data());
+        AddMember(
+            name, *item.member,
+            {.directory = directory, .place = pending.places + 1 + number, .group = pending.path});
       }
     }
-    names_.Add(kMetaName, builder_.AddText(MetaOf(pending, directory)));
-    names_.SetEntries(builder_, directory);
+    names_.Add(kMetaName, builder_.AddText(MetaOf(pending, directory.inode)));
+    if (is_root) {
+      root_names_ = std::move(names_);  // Until there is an index.
+    } else {
+      names_.SetEntries(builder_, directory.inode);
+    }
   }
 
   // The meta.json of `directory`, which is that of `pending` or one that dots make in it. What is
   // to be told about the checkpoint as a whole waits for one that may tell it.
   std::string_view MetaOf(const Pending& pending, uint32_t directory) {
     const Collection& collection = pending.group.collection;
-    if (collection.is_closed && directory == pending.inode) {
+    if (collection.is_closed && directory == pending.at.inode) {
       closed_ = CollectionMeta(collection.text);
       return closed_;
     }
-    return meta_.Finish(directory == pending.inode ? collection.text : "",
+    return meta_.Finish(directory == pending.at.inode ? collection.text : "",
                         std::exchange(summary_, {}));
   }
 
@@ -207,71 +262,83 @@ class Layout {
     return {item.key, true, has_table ? kTableSuffix : std::string_view()};
   }
 
-  uint32_t AddDirectory(const EntryName& name, uint32_t parent) {
-    const uint32_t inode = builder_.AddDirectory(parent);
-    names_.Add(DirectoryName(name.key), inode);
-    return inode;
+  Directory AddDirectory(const EntryName& name, Directory parent) {
+    const uint32_t inode = builder_.AddDirectory(parent.inode);
+    const std::string_view file_name = names_.AddDirectory(name.key, inode);
+    return {.inode = inode, .index = index_.AddDirectory(parent.index, name.original, file_name)};
   }
 
-  uint32_t AddLevel(const EntryName& name, uint32_t parent) {
+  Directory AddLevel(const EntryName& name, Directory parent) {
     meta_.AddLevel(name);
     return AddDirectory(name, parent);
   }
 
   // The member's content is used up, its key is not.
-  void AddMember(const EntryName& name, Member& member, uint32_t parent, std::string_view group) {
+  void AddMember(const EntryName& name, Member& member, const Target& target) {
     const std::string path =
-        options_.has_attributes ? PathOf(group, member.key.text) : std::string();
+        options_.has_attributes ? PathOf(target.group, member.key.text) : std::string();
     if (auto* tensor = std::get_if<Tensor>(&member.content)) {
-      AddTensor(name, std::move(*tensor), path);
+      AddTensor(name, std::move(*tensor), target, path);
     } else if (auto* value = std::get_if<Value>(&member.content)) {
-      AddValue(name, std::exchange(*value, {}), parent);
+      AddValue(name, std::exchange(*value, {}), target.directory, path);
     } else if (auto* table = std::get_if<Table>(&member.content)) {
       meta_.AddTable(name, *table);
-      AddLines(name, *table);
+      AddLines(name, *table, target, path);
     } else {
-      AddGroup(name, std::move(*std::get<std::unique_ptr<Group>>(member.content)), parent, path);
+      AddGroup(name, std::move(*std::get<std::unique_ptr<Group>>(member.content)), target, path);
     }
   }
 
-  void AddTensor(const EntryName& name, Tensor tensor, std::string_view path) {
+  void AddTensor(const EntryName& name, Tensor tensor, const Target& target,
+                 std::string_view path) {
     view_.clear();
     AppendView(view_, tensor);
     meta_.AddTensor(name, tensor, view_);
     if (tensor.sizes != nullptr) {
       names_.AddSizes(name.key, builder_.AddFile(Extent(tensor.sizes->data)));
     }
-    names_.AddFile(name.key, kTensorSuffix, files_.Add(tensor, view_, path));
+    const uint32_t inode = files_.Add(tensor, view_, path);
+    const std::string_view file_name = names_.AddFile(name.key, kTensorSuffix, inode);
+    index_.Add(target.directory.index, target.place, name.original, file_name, tensor);
   }
 
-  void AddLines(const EntryName& name, Table& table) {
-    names_.AddFile(name.key, kTableSuffix, files_.Add(table));
+  void AddLines(const EntryName& name, Table& table, const Target& target, std::string_view path) {
+    const uint32_t inode = files_.Add(table, path);
+    const std::string_view file_name = names_.AddFile(name.key, kTableSuffix, inode);
+    index_.Add(target.directory.index, target.place, name.original, file_name, table);
   }
 
-  void AddValue(const EntryName& name, const Value& value, uint32_t parent) {
+  void AddValue(const EntryName& name, const Value& value, Directory parent,
+                std::string_view path) {
     meta_.AddValue(name, value);
-    const uint32_t inode = AddDirectory(name, parent);
-    std::vector<std::pair<std::string_view, uint32_t>> entries = {
-        {kMetaName, builder_.AddText(ValueMeta(value))}};
+    const uint32_t inode = AddDirectory(name, parent).inode;
+    if (options_.has_attributes) files_.DescribeDirectory(inode, value.notes, path);
+    std::vector<Entry> entries = {{kMetaName, builder_.AddText(ValueMeta(value))}};
     if (!value.collection.inner.empty()) {
       const uint32_t inner = builder_.AddDirectory(inode);
       const uint32_t meta = builder_.AddText(CollectionMeta(value.collection.inner));
       builder_.SetEntries(inner, {{kMetaName, meta}});
-      entries.emplace_back(kInnerName, inner);
+      entries.push_back({kInnerName, inner});
     }
     builder_.SetEntries(inode, std::move(entries));
   }
 
-  void AddGroup(const EntryName& name, Group group, uint32_t parent, std::string path) {
+  void AddGroup(const EntryName& name, Group group, const Target& target, std::string path) {
     meta_.AddGroup(name, group);
-    if (group.table != nullptr) AddLines(name, *group.table);
-    const uint32_t inode = AddDirectory(name, parent);
-    pending_.push_back({std::move(group), inode, std::move(path)});
+    const size_t places = index_.AddGroup(target.place, group.members.size());
+    if (group.table != nullptr) {
+      AddLines(name, *group.table, {.directory = target.directory, .place = places, .group = ""},
+               path);
+    }
+    const Directory directory = AddDirectory(name, target.directory);
+    if (options_.has_attributes) files_.DescribeDirectory(directory.inode, group.notes, path);
+    pending_.push_back({std::move(group), directory, places, std::move(path)});
   }
 
   const LayoutOptions& options_;
   TreeBuilder builder_;
   TensorFiles files_;
+  TensorIndex index_;
   std::deque<Pending> pending_;
   std::string summary_;  // For the next meta.json: of the root, which comes first, or of a tensor.
   size_t room_;
@@ -280,6 +347,7 @@ class Layout {
   DirectoryMeta meta_;
   std::string closed_;
   Names names_;
+  Names root_names_;
   std::vector<Wanted> wanted_;
   std::string view_;
 };

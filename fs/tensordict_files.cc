@@ -1,6 +1,8 @@
 #include "fs/tensordict_files.h"
 
+#include <algorithm>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "fs/tensordict_meta.h"
@@ -20,11 +22,64 @@ Extent BrokenOf(const T& content) {
           .length = content.data.length};
 }
 
+// Collects attributes.
+class AttributeList {
+ public:
+  // Adds an attribute that is not empty, and not longer than what the kernel hands out.
+  void Add(std::string_view name, std::string_view value) {
+    constexpr size_t kMost = size_t{64} << 10U;  // Bytes; meta.json and tensors.jsonl have all.
+    if (value.empty() || value.size() > kMost) return;
+    attributes_.emplace_back("user.ckptfs." + std::string(name), value);
+  }
+
+  void Add(const std::vector<Note>& notes) {
+    for (const auto& [name, json] : notes) Add(name, json);
+  }
+
+  template <typename Predicate>
+  void AddIf(const Predicate& is_wanted, const std::vector<Note>& notes) {
+    for (const auto& [name, json] : notes) {
+      if (is_wanted(name)) Add(name, json);
+    }
+  }
+
+  Attributes Take() && { return std::move(attributes_); }
+
+ private:
+  Attributes attributes_;
+};
+
 }  // namespace
 
-uint32_t TensorFiles::Add(Table& table) {
+uint32_t TensorFiles::Add(Table& table, std::string_view key) {
   if (!table.error.empty()) table.data = BrokenOf(table);
-  return builder_.AddFile(std::move(table.data));
+  const uint32_t inode = builder_.AddFile(std::move(table.data));
+  if (has_attributes_) {
+    AttributeList list;
+    list.Add("key", key);
+    list.Add("member", table.member);
+    list.Add("error", table.error);
+    list.Add(table.notes);
+    builder_.SetAttributes(inode, std::move(list).Take());
+  }
+  return inode;
+}
+
+void TensorFiles::DescribeDirectory(uint32_t inode, const std::vector<Note>& notes,
+                                    std::string_view key) {
+  if (std::ranges::none_of(notes, IsAboutBytes, &Note::first)) return;
+  AttributeList list;
+  list.Add("key", key);
+  list.AddIf(IsAboutBytes, notes);
+  builder_.SetAttributes(inode, std::move(list).Take());
+}
+
+void TensorFiles::DescribeRoot(const Checkpoint& checkpoint, std::string_view source) {
+  AttributeList list;
+  list.Add("source", source);
+  list.AddIf(IsAboutBytes, checkpoint.root.notes);
+  list.AddIf(IsAboutBytes, checkpoint.notes);
+  builder_.SetAttributes(Tree::kRoot, std::move(list).Take());
 }
 
 uint32_t TensorFiles::Add(Tensor& tensor, std::string_view view, std::string_view key) {
@@ -59,21 +114,15 @@ void TensorFiles::Describe(uint32_t inode, const Tensor& tensor, std::string_vie
   const bool is_foreign = tensor.dtype == Dtype::kOpaque && !tensor.foreign_dtype.empty();
   std::string shape;
   AppendShape(shape, tensor.shape);
-  Attributes attributes;
-  constexpr size_t kMost = size_t{64}
-                           << 10U;  // Bytes that the kernel hands out; meta.json has all.
-  const auto add = [&attributes](std::string_view name, std::string value) {
-    if (value.size() > kMost) return;
-    attributes.emplace_back("user.ckptfs." + std::string(name), std::move(value));
-  };
-  add("dtype", is_foreign ? tensor.foreign_dtype : std::string(Name(tensor.dtype)));
-  add("shape", std::move(shape));
-  add("key", std::string(key));
-  if (!tensor.member.empty()) add("member", tensor.member);
-  if (tensor.is_in_file) add("offset", std::to_string(tensor.file_offset));
-  if (!tensor.error.empty()) add("error", tensor.error);
-  for (const auto& [name, json] : tensor.notes) add(name, json);
-  builder_.SetAttributes(inode, std::move(attributes));
+  AttributeList list;
+  list.Add("dtype", is_foreign ? tensor.foreign_dtype : Name(tensor.dtype));
+  list.Add("shape", shape);
+  list.Add("key", key);
+  list.Add("member", tensor.member);
+  if (tensor.is_in_file) list.Add("offset", std::to_string(tensor.file_offset));
+  list.Add("error", tensor.error);
+  list.Add(tensor.notes);
+  builder_.SetAttributes(inode, std::move(list).Take());
 }
 
 }  // namespace ckptfs

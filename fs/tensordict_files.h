@@ -23,13 +23,17 @@ class TensorFiles {
   TensorFiles(TreeBuilder& builder, bool has_attributes)
       : builder_(builder), has_attributes_(has_attributes) {}
 
-  // Returns the inode of a tensor, whose extent is used up. `view` tells its shape and type, see
-  // AppendView; `key` is for the attributes. A tensor with an error gets a file that cannot be
-  // read.
+  // Returns the inode of a tensor, whose extent is used up, but not its length. `view` tells its
+  // shape and type, see AppendView; `key` is for the attributes. A tensor with an error gets a file
+  // that cannot be read.
   uint32_t Add(Tensor& tensor, std::string_view view, std::string_view key);
 
-  // Returns the inode of a table, whose extent is used up; it gets no attributes.
-  uint32_t Add(Table& table);
+  // Returns the inode of a table, whose extent is used up, but not its length.
+  uint32_t Add(Table& table, std::string_view key);
+
+  // Give attributes to a directory and to the root, if there are any: what is known about bytes.
+  void DescribeDirectory(uint32_t inode, const std::vector<Note>& notes, std::string_view key);
+  void DescribeRoot(const Checkpoint& checkpoint, std::string_view source);
 
  private:
   uint32_t AddNew(Tensor& tensor, std::string_view key);

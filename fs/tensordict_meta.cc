@@ -21,22 +21,6 @@ void AppendNumber(std::string& out, uint64_t number) {
   out.append(digits.data(), digits.size());
 }
 
-// Appends a text of the checkpoint, which may be any bytes. Unlike json::AppendString it writes no
-// lone surrogates: some readers of JSON refuse the whole text for them.
-void AppendText(std::string& out, std::string_view text) {
-  if (utf8::IsValid(text)) {
-    json::AppendString(out, text);
-    return;
-  }
-  std::string valid;
-  while (!text.empty()) {
-    const utf8::Character next = utf8::Decode(text);
-    valid += next.is_valid ? text.substr(0, next.length) : "\uFFFD";
-    text.remove_prefix(next.length);
-  }
-  json::AppendString(out, valid);
-}
-
 // Appends ,"name":"text" if there is any text.
 void AppendOptional(std::string& out, std::string_view name, std::string_view text) {
   if (text.empty()) return;
@@ -54,6 +38,7 @@ void AppendOptional(std::string& out, std::string_view name, std::string_view te
 void AppendNotes(std::string& out, const std::vector<Note>& notes) {
   for (const auto& [name, json] : notes) {
     assert(IsNoteName(name));
+    if (IsAboutBytes(name)) continue;
     out.append(",\"").append(name).append("\":").append(json);
   }
 }
@@ -117,6 +102,29 @@ std::vector<uint64_t> ByteShape(const Tensor& tensor) {
 
 }  // namespace
 
+bool IsAboutBytes(std::string_view name) {
+  constexpr std::string_view kNames[] = {
+      // Of a tensor.
+      "storage_offset", "file", "chunks", "hashes", "encryption", "module_index",
+      // Of the checkpoint.
+      "folder", "sidecar", "storage_meta", "index_bytes", "total_data_bytes", "alignment_from"};
+  return std::ranges::count(kNames, name) != 0;
+}
+
+void AppendText(std::string& out, std::string_view text) {
+  if (utf8::IsValid(text)) {
+    json::AppendString(out, text);
+    return;
+  }
+  std::string valid;
+  while (!text.empty()) {
+    const utf8::Character next = utf8::Decode(text);
+    valid += next.is_valid ? text.substr(0, next.length) : "\uFFFD";
+    text.remove_prefix(next.length);
+  }
+  json::AppendString(out, valid);
+}
+
 void AppendShape(std::string& out, const std::vector<uint64_t>& shape) {
   out += '[';
   for (const uint64_t size : shape) {
@@ -173,11 +181,6 @@ void DirectoryMeta::End(const EntryName& name, const std::vector<Note>& notes) {
 void DirectoryMeta::AddTensor(const EntryName& name, const Tensor& tensor, std::string_view view) {
   Begin(name.key, "\"device\":\"cpu\",");
   text_ += view;
-  AppendOptional(text_, "member", tensor.member);
-  if (tensor.is_in_file) {
-    text_ += ",\"file_offset\":";
-    AppendNumber(text_, tensor.file_offset);
-  }
   AppendOptional(text_, "error", tensor.error);
   End(name, tensor.notes);
 }
@@ -211,7 +214,6 @@ void DirectoryMeta::AppendLines(const Table& table) {
   text_ += "\"bytes\":";
   AppendNumber(text_, table.data.length);
   AppendOptional(text_, "python_type", table.python_type);
-  AppendOptional(text_, "member", table.member);
   AppendOptional(text_, "error", table.error);
   AppendNotes(text_, table.notes);
 }
@@ -241,12 +243,10 @@ std::string CollectionMeta(std::string_view collection) {
   return "{" + std::string(collection) + "}";
 }
 
-std::string SummaryText(const Checkpoint& checkpoint, std::string_view version,
-                        std::string_view source) {
+std::string SummaryText(const Checkpoint& checkpoint, std::string_view version) {
   std::string text = "{\"version\":";
   AppendText(text, version);
   AppendOptional(text, "format", checkpoint.format);
-  AppendOptional(text, "source", source);
   AppendOptional(text, "python_type", checkpoint.root.python_type);
   AppendNotes(text, checkpoint.root.notes);
   AppendNotes(text, checkpoint.notes);

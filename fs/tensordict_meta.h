@@ -74,8 +74,15 @@ std::string ValueMeta(const Value& value);
 std::string CollectionMeta(std::string_view collection);
 
 // The object that tells about the checkpoint as a whole. Does not look at the members of its root.
-std::string SummaryText(const Checkpoint& checkpoint, std::string_view version,
-                        std::string_view source);
+std::string SummaryText(const Checkpoint& checkpoint, std::string_view version);
+
+// Whether the note is about the bytes of a tensor, where they lie and how they are stored, or about
+// the file as such, and not about the content: it is no member of a meta.json.
+bool IsAboutBytes(std::string_view name);
+
+// Appends a text of the checkpoint, which may be any bytes, as a string. Unlike json::AppendString
+// it writes no lone surrogates: some readers of JSON refuse the whole text for them.
+void AppendText(std::string& out, std::string_view text);
 
 // Appends `shape` as a list.
 void AppendShape(std::string& out, const std::vector<uint64_t>& shape);

@@ -10,6 +10,7 @@
 
 #include "fs/hash_index.h"
 #include "fs/tree.h"
+#include "parser/error.h"
 #include "parser/secret_hash.h"
 #include "parser/utf8.h"
 
@@ -24,9 +25,28 @@ constexpr size_t kShortName = 255;
 constexpr size_t kHashLength = 17;   // "~" and 16 digits.
 constexpr size_t kMaxAddition = 24;  // Bytes of the longest Addition, and some.
 
+// Whether a listing shows a character, which is UTF-8, encoded: all its bytes. A terminal, or who
+// reads names line by line, must not take it for anything else.
+bool IsEncoded(std::string_view character) {
+  return character.size() == 1 ? IsOddInKey(character[0]) : Printable(character) != character;
+}
+
+bool HasOnlyAscii(std::string_view key) {
+  return std::ranges::all_of(key, [](char c) { return static_cast<unsigned char>(c) < 0x80; });
+}
+
 size_t NameSize(std::string_view key) {
-  const auto odd = static_cast<size_t>(std::ranges::count_if(key, IsOddInKey));
-  return key.size() + 2 * odd + kTensorSuffix.size();
+  size_t encoded = 0;
+  if (HasOnlyAscii(key)) {
+    encoded = static_cast<size_t>(std::ranges::count_if(key, IsOddInKey));
+  } else {
+    for (auto rest = key; !rest.empty();) {
+      const utf8::Character next = utf8::Decode(rest);
+      if (IsEncoded(rest.substr(0, next.length))) encoded += next.length;
+      rest.remove_prefix(next.length);
+    }
+  }
+  return key.size() + 2 * encoded + kTensorSuffix.size();
 }
 
 // What ends `key` of the suffixes of files; empty if none does.
@@ -37,11 +57,18 @@ std::string_view SuffixOf(std::string_view key) {
   return {};
 }
 
-// Whether no member of any directory could have this key.
-bool IsImpossible(const Wanted& member) {
-  return IsReserved(member.key) || (member.is_directory && member.key == kMetaName) ||
-         member.key.size() > Tree::kMaxName || NameSize(member.key) > Tree::kMaxName ||
-         !utf8::IsValid(member.key);
+// Whether the directory or the table of a member of the root would be called as the index is.
+bool HasNameOfIndex(const Wanted& member) {
+  constexpr std::string_view kTable = kIndexName.substr(0, kIndexName.size() - kTableSuffix.size());
+  return (member.is_directory && member.key == kIndexName) ||
+         (member.suffix == kTableSuffix && member.key == kTable);
+}
+
+// Whether no member of the directory, or of the root, could have this key.
+bool IsImpossible(const Wanted& member, bool is_root) {
+  return IsReserved(member.key) || (is_root && HasNameOfIndex(member)) ||
+         (member.is_directory && member.key == kMetaName) || member.key.size() > Tree::kMaxName ||
+         NameSize(member.key) > Tree::kMaxName || !utf8::IsValid(member.key);
 }
 
 // The FNV-1a hash of 64 bits.
@@ -71,11 +98,13 @@ std::string Visible(std::string_view key) {
 std::string_view Beginning(std::string_view key, size_t size) {
   size_t length = 0;
   while (length < key.size()) {
-    const auto next = key.substr(length, utf8::Decode(key.substr(length)).length);
-    const size_t need = next.size() + (IsOddInKey(next[0]) ? 2 : 0);
+    const auto rest = key.substr(length);
+    const utf8::Character next = utf8::Decode(rest);
+    const bool is_encoded = IsEncoded(rest.substr(0, next.length));
+    const size_t need = is_encoded ? 3 * next.length : next.length;
     if (need > size) break;
     size -= need;
-    length += next.size();
+    length += next.length;
   }
   return key.substr(0, length);
 }
@@ -147,10 +176,27 @@ std::string DirectoryName(std::string_view key) {
   constexpr std::string_view kUnsafe("/\\%\0", 4);
   const bool is_no_name = key.empty() || key == "." || key == "..";
   const bool is_unsafe = is_no_name || key.find_first_of(kUnsafe) != std::string_view::npos;
-  if (is_unsafe) return EncodeKey(key);
+  if (is_unsafe || Printable(key) != key) return ListedName(key);
   const size_t second = utf8::Decode(key).length;
   const bool is_drive = second < key.size() && key[second] == ':';  // tensordict fears "C:".
-  return is_drive ? EncodeKey(key) : std::string(key);
+  return is_drive ? ListedName(key) : std::string(key);
+}
+
+std::string ListedName(std::string_view key) {
+  if (key.empty() || key == "." || key == ".." || HasOnlyAscii(key)) return EncodeKey(key);
+  std::string name;
+  name.reserve(key.size());
+  while (!key.empty()) {
+    const utf8::Character next = utf8::Decode(key);
+    const auto bytes = key.substr(0, next.length);
+    if (IsEncoded(bytes)) {
+      for (const char c : bytes) AppendEncoded(name, c);
+    } else {
+      name += bytes;
+    }
+    key.remove_prefix(next.length);
+  }
+  return name;
 }
 
 bool IsFileName(std::string_view key) {
@@ -158,12 +204,12 @@ bool IsFileName(std::string_view key) {
   return key.find_first_of(kForbidden) == std::string_view::npos;
 }
 
-std::vector<Renamed> Rename(std::span<const Wanted> members) {
+std::vector<Renamed> Rename(std::span<const Wanted> members, bool is_root) {
   Keys keys(members.size());
   std::vector<Renamed> renamed;
   for (size_t i = 0; i < members.size(); ++i) {
     const Wanted& member = members[i];
-    if (IsImpossible(member) || !keys.Take(member)) {
+    if (IsImpossible(member, is_root) || !keys.Take(member)) {
       renamed.push_back({.index = i, .key = {}});
     }
   }
@@ -176,7 +222,7 @@ std::vector<Renamed> Rename(std::span<const Wanted> members) {
     do {
       one.key = base + Addition(attempts[base]++);
       attempt = {one.key, member.is_directory, member.suffix};
-    } while (IsImpossible(attempt) || !keys.Take(attempt));
+    } while (IsImpossible(attempt, is_root) || !keys.Take(attempt));
   }
   return renamed;
 }

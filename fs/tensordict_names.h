@@ -30,6 +30,7 @@ constexpr std::string_view kTableSuffix = ".jsonl";
 constexpr std::string_view kSizesSuffix = ".shape.memmap";
 constexpr std::string_view kInnerName = "_tensordict";
 constexpr std::string_view kMetaName = "meta.json";
+constexpr std::string_view kIndexName = "tensors.jsonl";  // In the root; see tensordict_index.h.
 constexpr std::string_view kSummaryKey = "_ckptfs";  // In the root's meta.json: about the mount.
 
 // Whether `key` is a member of meta.json that is no key of tensordict.
@@ -39,6 +40,10 @@ bool IsReserved(std::string_view key);
 // because older versions look for nothing else; else encoded. Encoded names have a '%', the others
 // do not.
 std::string DirectoryName(std::string_view key);
+
+// The name that a listing shows for the file of a key, without its suffix: encoded as tensordict
+// does it, and with what commands a terminal encoded as well.
+std::string ListedName(std::string_view key);
 
 // Whether `key` with a suffix can be the name of a file as it is, as tensordict < 0.13 has it.
 bool IsFileName(std::string_view key);
@@ -56,10 +61,10 @@ struct Renamed {
   std::string key;
 };
 
-// Returns those of `members` that need other keys, and these keys, in their order. Then all
-// keys are valid UTF-8, not reserved and different, and the file names that follow from them are
-// legal, different and not longer than Tree::kMaxName. Among equal keys the first one stays. The
-// same members always get the same keys.
-std::vector<Renamed> Rename(std::span<const Wanted> members);
+// Returns those of `members` of a directory, or of the root, that need other keys, and these keys,
+// in their order. Then all keys are valid UTF-8, not reserved and different, and the file names
+// that follow from them are legal, different and not longer than Tree::kMaxName. Among equal keys
+// the first one stays. The same members always get the same keys.
+std::vector<Renamed> Rename(std::span<const Wanted> members, bool is_root = false);
 
 }  // namespace ckptfs

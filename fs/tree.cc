@@ -110,9 +110,6 @@ uint32_t TreeBuilder::Append(Inode inode) {
   if (inodes.size() > kMaxInodes) {
     Fail(EFBIG, "has more files and directories than {}, which is the most", kMaxInodes);
   }
-  if (__builtin_add_overflow(tree_.size_, inode.length, &tree_.size_)) {
-    tree_.size_ = std::numeric_limits<uint64_t>::max();
-  }
   inodes.push_back(std::move(inode));
   return static_cast<uint32_t>(inodes.size() - 1);
 }
@@ -122,20 +119,20 @@ void TreeBuilder::SetAttributes(uint32_t inode, Attributes attributes) {
   tree_.attributes_[inode] = std::move(attributes);
 }
 
-void TreeBuilder::SetEntries(uint32_t directory,
-                             std::vector<std::pair<std::string_view, uint32_t>> entries) {
-  std::ranges::sort(entries);
-  assert(std::ranges::adjacent_find(entries, {}, [](const auto& entry) { return entry.first; }) ==
-         entries.end());
+void TreeBuilder::SetEntries(uint32_t directory, std::vector<Entry> entries) {
+  std::ranges::sort(entries, {}, &Entry::name);
+  assert(std::ranges::adjacent_find(entries, {}, &Entry::name) == entries.end());
   Inode& parent = tree_.inodes_[directory];
   assert(parent.is_directory() && parent.length == 0);
   parent.offset = tree_.entries_.size();
   parent.length = entries.size();
-  for (const auto& [name, number] : entries) {
-    assert(IsLegal(name));
-    Inode& inode = tree_.inodes_[number];
-    ++(inode.is_directory() ? parent : inode).links;  // A directory's ".." is a link to its parent.
-    tree_.entries_.push_back({.name = Keep(name), .inode = number});
+  for (const Entry& entry : entries) {
+    assert(IsLegal(entry.name));
+    Inode& inode = tree_.inodes_[entry.inode];
+    // A directory's ".." is a link to its parent.
+    if (entry.is_listed) ++(inode.is_directory() ? parent : inode).links;
+    tree_.entries_.push_back(
+        {.name = Keep(entry.name), .inode = entry.inode, .is_listed = entry.is_listed});
   }
 }
 
@@ -153,8 +150,15 @@ std::string_view TreeBuilder::Keep(std::string_view name) {
 
 Tree TreeBuilder::Finish() {
   const auto texts = std::make_shared<MemorySource>(std::move(texts_));
-  for (Inode& inode : tree_.inodes_) {
+  for (size_t i = Tree::kRoot; i < tree_.inodes_.size(); ++i) {
+    Inode& inode = tree_.inodes_[i];
+    if (inode.is_directory()) continue;
     if (inode.source == texts_to_come_) inode.source = texts;
+    if (inode.links == 0) {
+      inode.links = 1;  // It is not listed, but a file without links would count as deleted.
+    } else if (__builtin_add_overflow(tree_.size_, inode.length, &tree_.size_)) {
+      tree_.size_ = std::numeric_limits<uint64_t>::max();
+    }
   }
   return std::move(tree_);
 }

@@ -17,8 +17,9 @@ namespace ckptfs {
 
 // A name in a directory.
 struct Entry {
-  std::string_view name;  // Points into the tree.
+  std::string_view name;  // In a Tree: points into it.
   uint32_t inode = 0;
+  bool is_listed = true;  // Else the name opens, but a listing of the directory leaves it out.
 };
 
 using Attributes = std::vector<std::pair<std::string, std::string>>;  // Extended: name and value.
@@ -28,7 +29,7 @@ struct Inode {
   ByteSourcePtr source;  // Of a file: where its bytes are; null for a directory.
   uint64_t offset = 0;   // Of a file: in the source. Of a directory: its first entry.
   uint64_t length = 0;   // Of a file: in bytes. Of a directory: its number of entries.
-  uint32_t links = 0;    // Number of entries with this inode; of a directory as on ext4.
+  uint32_t links = 0;    // Number of listed entries with this inode; of a directory as on ext4.
   uint32_t parent = 0;   // Of a directory; the root is its own.
 
   bool is_directory() const { return source == nullptr; }
@@ -52,7 +53,8 @@ class Tree {
   // first directory has the shorter name.
   uint64_t Lookup(uint64_t number, std::string_view name) const;
 
-  // The entries of a directory in order of their names, without "." and "..".
+  // The entries of a directory in order of their names, without "." and "..", but with those that
+  // are not listed.
   std::span<const Entry> Entries(const Inode& directory) const;
 
   // The extended attributes of an inode; empty if none were given.
@@ -60,7 +62,8 @@ class Tree {
 
   size_t inode_count() const { return inodes_.size() - kRoot; }
 
-  // Bytes of all files; those with several names count once. 2^64 - 1 if there are more.
+  // Bytes of all files that are listed; those with several names count once. 2^64 - 1 if there are
+  // more.
   uint64_t size() const { return size_; }
 
  private:
@@ -104,10 +107,11 @@ class TreeBuilder {
   void SetAttributes(uint32_t inode, Attributes attributes);
 
   // Says what is in `directory`; to be called once for each directory. A file may be named more
-  // than once, also in several directories: its names are hard links. A directory is named once.
-  // Names are copied. Preconditions: names differ, have at most Tree::kMaxName bytes, are not
-  // empty, "." or "..", and have neither '/' nor NUL.
-  void SetEntries(uint32_t directory, std::vector<std::pair<std::string_view, uint32_t>> entries);
+  // than once, also in several directories: its names are hard links. A directory is listed once;
+  // names of it that are not listed are in the same directory, for the kernel moves its dentry from
+  // one to the other. Names are copied. Preconditions: names differ, have at most Tree::kMaxName
+  // bytes, are not empty, "." or "..", and have neither '/' nor NUL.
+  void SetEntries(uint32_t directory, std::vector<Entry> entries);
 
   // Returns the tree; the builder is then used up. Precondition: each directory has its entries.
   Tree Finish();

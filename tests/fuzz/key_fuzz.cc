@@ -81,7 +81,7 @@ void Check(std::string_view input) {
       Require(names.insert(name).second);
     };
     if (members[i].is_directory) require_name(DirectoryName(keys[i]));
-    if (!members[i].suffix.empty()) require_name(EncodeKey(keys[i]).append(members[i].suffix));
+    if (!members[i].suffix.empty()) require_name(ListedName(keys[i]).append(members[i].suffix));
   }
 }
 

@@ -10,6 +10,7 @@ import time
 
 import ckptfs
 import sealed
+import view
 from ckptfs import LIMITS, SOURCE, USAGE
 
 try:
@@ -241,7 +242,7 @@ class Tampered(ckptfs.Case):
             writer.write_state_dict({"first": self.tensor, "second": self.tensor[:100]})
         self.option = sealed.key_file(self, parameters.key)
         mount = self.mount(self.file, self.option)
-        self.place = ckptfs.meta(mount.path)["first"]["encryption"]["data_offset"]
+        self.place = view.lines(mount.path)[0]["encryption"]["data_offset"]
         mount.unmount()
 
     def assertHas(self, path, begin, end):
@@ -285,7 +286,7 @@ class Tampered(ckptfs.Case):
 
     def test_a_tampered_first_chunk_does_not_make_the_key_a_wrong_one(self):
         mount = self.mount(self.file, self.option)
-        small = ckptfs.meta(mount.path)["second"]["encryption"]["data_offset"]
+        small = view.lines(mount.path)[1]["encryption"]["data_offset"]
         mount.unmount()
         sealed.flip(self.file, small)
         mount = self.mount(self.file, self.option)

@@ -56,6 +56,9 @@ def tree(root):
                 visit(path, f"{name}/{json.dumps(os.fsdecode(entry))[1:-1]}")
 
     visit(root, ".")
+    lines.append("tensors.jsonl")
+    lines.extend("    " + line
+                 for line in ckptfs.read(os.path.join(root, "tensors.jsonl")).decode().splitlines())
     return "\n".join(lines) + "\n"
 
 

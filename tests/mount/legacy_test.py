@@ -99,7 +99,7 @@ class Stream(Torch):
         self.save(root)
         mount = self.assertHolds(root)
         for name, value in root.items():
-            offset = view.entries(mount.path)[name]["file_offset"]
+            offset = view.places(mount.path)[mount / f"{name}.memmap"]["file_offset"]
             data = oracle.raw(value)
             self.assertEqual(self.file.read_bytes()[offset:offset + len(data)], data)
 
@@ -131,8 +131,7 @@ class Cut(ckptfs.Case):
         ends = pickles_of(self.data, 5)
         self.ends, self.storages = ends, []
         offset = ends[-1]
-        lengths = {t.entry["file_offset"]: t.path.stat().st_size
-                   for kind, _, t in view.walk(whole.path) if kind == "tensor"}
+        lengths = {line["file_offset"]: line["bytes"] for line in view.lines(whole.path)}
         while offset < len(self.data):
             self.storages.append((offset, offset + 8, offset + 8 + lengths[offset + 8]))
             offset = self.storages[-1][-1]
@@ -292,14 +291,14 @@ class Nested(Torch):
 
     def test_protocol_2(self):
         mount = self.dump(2)
-        self.assertNotIn("file_offset", view.entries(mount.path)["base"])
+        self.assertIsNone(view.places(mount.path)[mount / "base.memmap"]["file_offset"])
 
     def test_protocol_3(self):
         self.dump(3)
 
     def test_protocol_5_where_the_bytes_are_in_the_file_as_they_are(self):
         mount = self.dump(5)
-        offset = view.entries(mount.path)["row"]["file_offset"]
+        offset = view.places(mount.path)[mount / "row.memmap"]["file_offset"]
         self.assertEqual(self.file.read_bytes()[offset:offset + 24], oracle.raw(torch.arange(6.0, 12)))
 
     def test_a_module(self):

@@ -46,7 +46,8 @@ def header(descr, shape):
 
 class Samples(ckptfs.Case):
     def assertHolds(self, mount, name, sample):
-        found = {tensor.entry.get("member"): tensor for tensor in tensors(mount.path).values()}
+        places = view.places(mount.path)
+        found = {places[tensor.path]["member"]: tensor for tensor in tensors(mount.path).values()}
         for expected in sample["tensors"]:
             tensor = found.pop(expected.get("member"))
             self.assertEqual(hashlib.sha256(ckptfs.read(tensor.path)).hexdigest(),
@@ -64,8 +65,8 @@ class Samples(ckptfs.Case):
                 descr = f"{len(descr)} fields |i1"
             self.assertEqual(descr, expected["numpy_dtype"])
             offset = expected.get("offset", sample.get("data_offset"))
-            if "file_offset" in tensor.entry:
-                self.assertEqual(tensor.entry["file_offset"], offset)
+            if places[tensor.path]["file_offset"] is not None:
+                self.assertEqual(places[tensor.path]["file_offset"], offset)
         lost = set(sample.get("unreadable", []))
         damaged = {key for key, tensor in tensors(mount.path).items() if "error" in tensor.entry}
         values = {".".join(keys) for kind, keys, _ in view.walk(mount.path) if kind == "value"}

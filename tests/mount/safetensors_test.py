@@ -52,14 +52,14 @@ def expected_shape(tensor):
 
 class Samples(ckptfs.Case):
     def assertHolds(self, mount, sample):
-        found = entries(mount.path)
+        found, places = entries(mount.path), view.places(mount.path)
         for tensor in sample["tensors"]:
             there = found.pop(tensor["path"][0])
             entry = there.entry
             self.assertEqual(hashlib.sha256(ckptfs.read(there.path)).hexdigest(), tensor["sha256"])
             self.assertEqual(there.path.stat().st_size, tensor["nbytes"])
             self.assertEqual(list(there.shape), expected_shape(tensor))
-            self.assertEqual(entry["file_offset"], tensor["offset"])
+            self.assertEqual(places[there.path]["file_offset"], tensor["offset"])
             if tensor["dtype"] is not None:
                 self.assertEqual(there.dtype, tensor["dtype"])
             if tensor["dtype"] is None or tensor["stored_dtype"] == "F4":

@@ -7,19 +7,24 @@ golden trees tell) does not matter here. Two leaves may have the same text.
 
 import collections
 import hashlib
+import json
 from pathlib import Path
 from typing import NamedTuple
 
 import ckptfs
 
-ENCODED = set(b'/<>:"\\|?* \0%' + bytes(range(32)) + b"\x7f")
+# What tensordict encodes, and what we do beside that.
+ENCODED = {*'/<>:"\\|?* %\x7f', *map(chr, range(32))}
+COMMANDS = {chr(c) for c in (*range(0x80, 0xA0), 0x61C, 0x200E, 0x200F, *range(0x2028, 0x202F),
+                             *range(0x2066, 0x206A))}
 
 
 def encode(key):
-    """The file name that tensordict gives to a key."""
+    """The name under which a mount lists the file of a key."""
     if key in ("", ".", ".."):
         return {"": "%", ".": "%2E", "..": "%2E%2E"}[key]
-    return "".join(f"%{ord(c):02X}" if ord(c) < 128 and ord(c) in ENCODED else c for c in key)
+    return "".join("".join(f"%{b:02X}" for b in c.encode()) if c in ENCODED | COMMANDS else c
+                   for c in key)
 
 
 class Leaf(NamedTuple):
@@ -92,6 +97,16 @@ def walk(directory, prefix=()):
             yield "value", keys, value["data"]
         else:
             yield from walk(below, keys)
+
+
+def lines(root):
+    """The lines of the tensors.jsonl of a mount."""
+    return [json.loads(line) for line in ckptfs.read(Path(root, "tensors.jsonl")).splitlines()]
+
+
+def places(root):
+    """{path: line} of the tensors.jsonl of a mount."""
+    return {Path(root, line["path"]): line for line in lines(root)}
 
 
 def tensors(directory):

@@ -310,10 +310,10 @@ class Prospects(Zipslicer):
         self.assertIncremental(to_npz)
 
     def test_writing_in_place(self):
-        # Where its bytes are is in meta.json, so that they can be overwritten with plain writes.
+        # Where its bytes are is in tensors.jsonl, so that they can be overwritten with plain writes.
         root = {"a": torch.zeros(6), "b": torch.ones(6)}
         mount = self.save(root)
-        place = view.entries(mount.path)["a"]["file_offset"]
+        place = view.places(mount.path)[mount / "a.memmap"]["file_offset"]
         mount.unmount()
         with open(self.file, "r+b") as file:
             file.seek(place)

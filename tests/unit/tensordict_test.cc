@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "fs/tensordict_names.h"
 #include "parser/error.h"
@@ -74,7 +75,7 @@ class Mounted {
 
   const Tree& tree() const { return tree_; }
 
-  // Paths of all files but meta.json.
+  // Paths of all files that are listed, but meta.json.
   std::vector<std::string> Files() const {
     std::vector<std::string> paths;
     List(Tree::kRoot, "", paths);
@@ -100,6 +101,14 @@ class Mounted {
     return ReadString({file.source, file.offset, file.length});
   }
 
+  // Of tensors.jsonl.
+  std::vector<Json> Lines() const {
+    std::vector<Json> lines;
+    std::istringstream text(Text(std::string(kIndexName)));
+    for (std::string line; std::getline(text, line);) lines.push_back(Json::parse(line));
+    return lines;
+  }
+
   Json Meta(const std::string& directory = "") const {
     return Json::parse(Text(directory + (directory.empty() ? "meta.json" : "/meta.json")));
   }
@@ -107,6 +116,7 @@ class Mounted {
  private:
   void List(uint64_t number, const std::string& path, std::vector<std::string>& paths) const {
     for (const Entry& entry : tree_.Entries(*tree_.Find(number))) {
+      if (!entry.is_listed) continue;
       const std::string child = path + std::string(entry.name);
       const bool is_directory = tree_.Find(entry.inode)->is_directory();
       if (is_directory) List(entry.inode, child + "/", paths);
@@ -241,9 +251,9 @@ TEST(Layout, GroupsMayBeNestedDeeply) {
 }
 
 TEST(Layout, AnEmptyCheckpointIsAnEmptyTensorDict) {
-  EXPECT_EQ(Mounted(CheckpointOf(), {.source = "s", .version = "1.2"}).Text("meta.json"),
+  EXPECT_EQ(Mounted(CheckpointOf(), {.version = "1.2"}).Text("meta.json"),
             R"({"shape":[],"device":"cpu","_type":"<class 'tensordict._td.TensorDict'>",)"
-            R"("_ckptfs":{"version":"1.2","format":"test","source":"s"}})");
+            R"("_ckptfs":{"version":"1.2","format":"test"}})");
 }
 
 TEST(Names, EncodesWhatTensorDictEncodes) {
@@ -260,18 +270,50 @@ TEST(Names, EncodesWhatIsNoNameAtAll) {
   EXPECT_EQ(EncodeKey("..."), "...");
 }
 
-TEST(Names, ShowsATensorUnderBothNames) {
+TEST(Names, ListsATensorUnderItsEncodedNameAndOpensItUnderBoth) {
   const Mounted mounted(CheckpointOf(TensorMember("a b", Bytes(3))));
-  EXPECT_THAT(mounted.Files(), ElementsAre("a b.memmap", "a%20b.memmap"));
+  EXPECT_THAT(mounted.Files(), ElementsAre("a%20b.memmap"));
   EXPECT_EQ(mounted.Number("a b.memmap"), mounted.Number("a%20b.memmap"));
-  EXPECT_EQ(mounted.tree().Find(mounted.Number("a b.memmap"))->links, 2U);
+  EXPECT_EQ(mounted.tree().Find(mounted.Number("a b.memmap"))->links, 1U);
   EXPECT_THAT(Keys(mounted.Meta()), ElementsAre("a b"));
 }
 
-TEST(Names, ShowsATensorWithoutANameUnderBothNames) {
-  EXPECT_THAT(FilesOf(""), ElementsAre("%.memmap", ".memmap"));
-  EXPECT_THAT(FilesOf("."), ElementsAre("%2E.memmap", "..memmap"));
-  EXPECT_THAT(FilesOf(".."), ElementsAre("%2E%2E.memmap", "...memmap"));
+TEST(Names, OpensATensorWithoutANameUnderBothNames) {
+  const Mounted mounted(CheckpointOf(TensorMember("", Bytes(1)), TensorMember(".", Bytes(2)),
+                                     TensorMember("..", Bytes(3))));
+  EXPECT_THAT(mounted.Files(), ElementsAre("%.memmap", "%2E%2E.memmap", "%2E.memmap"));
+  EXPECT_EQ(mounted.Length(".memmap"), 1U);
+  EXPECT_EQ(mounted.Length("..memmap"), 2U);
+  EXPECT_EQ(mounted.Length("...memmap"), 3U);
+}
+
+// tensordict looks for the first of a file's names, and for the raw name of the directory.
+TEST(Names, EncodesWhatCommandsATerminalInListingsOnly) {
+  const Mounted mounted(CheckpointOf(TensorMember("\xE2\x80\xAE b", Bytes(1)),
+                                     TensorMember("\xC2\x9B", Bytes(2)),
+                                     GroupMember("\x1B[2J", TensorMember("x", Bytes(3))),
+                                     GroupMember("\xE2\x80\xA8 d", TensorMember("x", Bytes(4)))));
+  EXPECT_THAT(mounted.Files(), ElementsAre("%1B[2J/x.memmap", "%C2%9B.memmap",
+                                           "%E2%80%A8%20d/x.memmap", "%E2%80%AE%20b.memmap"));
+  EXPECT_EQ(mounted.Length("\xE2\x80\xAE%20b.memmap"), 1U);
+  EXPECT_EQ(mounted.Length("\xE2\x80\xAE b.memmap"), 1U);
+  EXPECT_EQ(mounted.Length("\xC2\x9B.memmap"), 2U);
+  EXPECT_EQ(mounted.Length("\x1B[2J/x.memmap"), 3U);
+  EXPECT_EQ(mounted.Length("\xE2\x80\xA8 d/x.memmap"), 4U);
+  EXPECT_EQ(mounted.Length("\xE2\x80\xA8%20d/x.memmap"), 4U);
+  EXPECT_EQ(mounted.tree().Find(Tree::kRoot)->links, 4U);
+}
+
+TEST(Names, OfTheIndexIsTakenInTheRootOnly) {
+  const Mounted mounted(
+      CheckpointOf(TableMember("tensors"), GroupMember("tensors.jsonl", TensorMember("x")),
+                   GroupMember("g", TableMember("tensors"))),
+      {.is_flat = true});
+  EXPECT_THAT(mounted.Files(),
+              ElementsAre("g/tensors.jsonl", "tensors.jsonl_/x.memmap", "tensors_.jsonl"));
+  EXPECT_EQ(mounted.Lines().size(), 3U);
+  EXPECT_EQ(mounted.Lines()[0]["key"], "tensors");
+  EXPECT_EQ(mounted.Lines()[0]["path"], "tensors_.jsonl");
 }
 
 TEST(Names, ShowsNoRawNameThatIsNone) {
@@ -297,7 +339,7 @@ TEST(Names, ShowsAnOddTensorBesideAnOddDirectory) {
 
 TEST(Names, ADirectoryHasTheNameThatEveryVersionFinds) {
   EXPECT_THAT(FilesOf("a b.x"), ElementsAre("a b/x.memmap"));
-  EXPECT_THAT(FilesOf("a\n*.x"), ElementsAre("a\n*/x.memmap"));
+  EXPECT_THAT(FilesOf("a*.x"), ElementsAre("a*/x.memmap"));
 }
 
 TEST(Names, ADirectoryIsEncodedWhereNewVersionsWouldNotLookForItsKey) {
@@ -426,7 +468,8 @@ TEST(Names, ANameIsShortenedBetweenCharacters) {
 
 TEST(Names, BytesThatAreNoUtf8BecomeVisible) {
   const Mounted mounted(CheckpointOf(TensorMember("w\xFF\xC3")));
-  EXPECT_THAT(mounted.Files(), ElementsAre("w%25FF%25C3.memmap", "w%FF%C3.memmap"));
+  EXPECT_THAT(mounted.Files(), ElementsAre("w%25FF%25C3.memmap"));
+  EXPECT_NO_THROW(mounted.Number("w%FF%C3.memmap"));
   const Json entry = mounted.Meta()["w%FF%C3"];
   EXPECT_EQ(entry["key"], "w\xEF\xBF\xBD\xEF\xBF\xBD");
   EXPECT_EQ(entry["key_hex"], "77ffc3");
@@ -474,7 +517,7 @@ TEST(Meta, DescribesATensor) {
   tensor.notes = {{"requires_grad", "true"}, {"stride", "[2,1]"}};
   EXPECT_EQ(Mounted(CheckpointOf(TensorMember("a.w", std::move(tensor)))).Text("a/meta.json"),
             R"({"w":{"device":"cpu","shape":[1,2],"dtype":"torch.float32","is_nested":false,)"
-            R"("member":"data/0","file_offset":1234,"requires_grad":true,"stride":[2,1]},)"
+            R"("requires_grad":true,"stride":[2,1]},)"
             R"("shape":[],"device":"cpu","_type":"<class 'tensordict._td.TensorDict'>"})");
 }
 
@@ -582,8 +625,73 @@ TEST(Meta, IsStrictJsonWhateverTheCheckpointSays) {
   const Mounted mounted(CheckpointOf(std::move(group)), {.source = "\xFF", .version = "\xFF"});
   EXPECT_EQ(mounted.Meta()["\"%ED%A0%80"]["python_type"], "\xEF\xBF\xBD");
   const Json entry = mounted.Meta("%22%25ED%25A0%2580")["\t\"\\"];
-  EXPECT_EQ(entry["member"], std::string("\0\xEF\xBF\xBD\\", 5));
   EXPECT_EQ(entry["error"], "\x1B[31m\n\xEF\xBF\xBD");
+  const Json line = mounted.Lines().at(0);
+  EXPECT_EQ(line["member"], std::string("\0\xEF\xBF\xBD\\", 5));
+  EXPECT_EQ(line["error"], "\x1B[31m\n\xEF\xBF\xBD");
+}
+
+TEST(Index, HasALineForEachTensorAndTableInTheOrderOfTheCheckpoint) {
+  Tensor tensor = {.dtype = Dtype::kFloat32, .shape = {1, 2}, .data = {kSource, 1, 8}};
+  tensor.member = "data/0";
+  tensor.is_in_file = true;
+  tensor.file_offset = 1234;
+  tensor.notes = {{"requires_grad", "true"}, {"stride", "[2,1]"}, {"hashes", R"({"crc32":"0"})"}};
+  const Mounted mounted(CheckpointOf(TensorMember("a.w", std::move(tensor)), ValueMember("v"),
+                                     GroupMember("g", TableMember("b c"), TensorMember("x")),
+                                     TensorMember("a.z")));
+  EXPECT_EQ(mounted.Text("tensors.jsonl"),
+            R"({"key":"a.w","dtype":"torch.float32","shape":[1,2],"stride":[2,1],)"
+            R"("path":"a/w.memmap","bytes":8,"file":null,"member":"data/0","file_offset":1234,)"
+            R"("storage_offset":null,"error":null,"hashes":{"crc32":"0"}})"
+            "\n"
+            R"({"key":"g.b c","dtype":null,"shape":null,"stride":null,"path":"g/b%20c.jsonl",)"
+            R"("bytes":4,"file":null,"member":"t","file_offset":null,"storage_offset":null,)"
+            R"("error":null})"
+            "\n"
+            R"({"key":"g.x","dtype":"torch.uint8","shape":[2],"stride":null,"path":"g/x.memmap",)"
+            R"("bytes":2,"file":null,"member":null,"file_offset":null,"storage_offset":null,)"
+            R"("error":null})"
+            "\n"
+            R"({"key":"a.z","dtype":"torch.uint8","shape":[2],"stride":null,"path":"a/z.memmap",)"
+            R"("bytes":2,"file":null,"member":null,"file_offset":null,"storage_offset":null,)"
+            R"("error":null})"
+            "\n");
+}
+
+TEST(Index, IsReadFromAnywhere) {
+  Checkpoint checkpoint;
+  for (int i = 0; i < 200; ++i) {
+    checkpoint.root.members.push_back(TensorMember("\xC3\xA9." + std::to_string(i)));
+  }
+  const Mounted mounted(std::move(checkpoint));
+  const std::string text = mounted.Text("tensors.jsonl");
+  EXPECT_EQ(mounted.Lines().size(), 200U);
+  EXPECT_EQ(mounted.Lines()[199]["key"], "\xC3\xA9.199");
+  const Inode& file = *mounted.tree().Find(mounted.Number("tensors.jsonl"));
+  for (uint64_t begin = 0; begin < text.size(); begin += 97) {
+    const uint64_t length = std::min<uint64_t>(1000, text.size() - begin);
+    ASSERT_EQ(ReadString({file.source, begin, length}), text.substr(begin, length));
+  }
+}
+
+TEST(Index, IsThereWithoutTensors) {
+  const Mounted mounted(CheckpointOf(ValueMember("v")));
+  EXPECT_EQ(mounted.Text("tensors.jsonl"), "");
+  EXPECT_EQ(mounted.tree().Find(mounted.Number("tensors.jsonl"))->links, 1U);
+}
+
+// 20 of them would make lines of 200 MB, of a checkpoint of one.
+TEST(Index, CutsLongKeysAndHasNoPathThatNoCallTakes) {
+  Member member = TensorMember("x");
+  for (int i = 0; i < 20; ++i) {
+    member = GroupMember(std::string(500'000, static_cast<char>('a' + i)), std::move(member));
+  }
+  const Mounted mounted(CheckpointOf(std::move(member)));
+  const Json line = mounted.Lines().at(0);
+  EXPECT_LT(line["key"].get<std::string>().size(), 5000U);
+  EXPECT_EQ(line["path"], nullptr);
+  EXPECT_EQ(line["bytes"], 2);
 }
 
 TEST(Files, HaveTheBytesOfTheirTensors) {
@@ -615,7 +723,7 @@ TEST(Files, OfDifferentViewsOfTheSameBytesAreDifferent) {
       CheckpointOf(TensorMember("a"), TensorMember("b", Bytes(3)),
                    TensorMember("c", std::move(reshaped)), TensorMember("d", std::move(retyped)),
                    TensorMember("e", std::move(moved)), TensorMember("f", std::move(other))));
-  EXPECT_EQ(mounted.tree().inode_count(), 8U);  // With the root and its meta.json.
+  EXPECT_EQ(mounted.tree().inode_count(), 9U);  // With the root and two files about all.
 }
 
 TEST(Files, WithoutBytesAreNoHardLinks) {
@@ -690,13 +798,12 @@ TEST(Tables, AreFilesOfLines) {
   const Mounted mounted(CheckpointOf(TableMember("a.log")));
   EXPECT_THAT(mounted.Files(), ElementsAre("a/log.jsonl"));
   EXPECT_EQ(mounted.Text("a/log.jsonl"), "0123");
-  EXPECT_EQ(mounted.Meta("a")["log"],
-            Json::parse(R"({"bytes":4,"python_type":"list","member":"t","rows":3})"));
+  EXPECT_EQ(mounted.Meta("a")["log"], Json::parse(R"({"bytes":4,"python_type":"list","rows":3})"));
 }
 
-TEST(Tables, HaveBothNamesIfTheyDiffer) {
+TEST(Tables, OpenByBothNamesIfTheyDiffer) {
   const Mounted mounted(CheckpointOf(TableMember("a b")));
-  EXPECT_THAT(mounted.Files(), ElementsAre("a b.jsonl", "a%20b.jsonl"));
+  EXPECT_THAT(mounted.Files(), ElementsAre("a%20b.jsonl"));
   EXPECT_EQ(mounted.Number("a b.jsonl"), mounted.Number("a%20b.jsonl"));
 }
 
@@ -727,7 +834,7 @@ TEST(Tables, StandBesideWhatOfTheirRowsHasTensors) {
   EXPECT_THAT(mounted.Files(), ElementsAre("log/0.memmap", "log.jsonl"));
   EXPECT_EQ(mounted.Length("log.jsonl"), 6U);
   EXPECT_EQ(mounted.Meta()["log"], Json::parse(R"({"type":"TensorDict",
-                            "lines":{"bytes":6,"python_type":"list","member":"t","rows":3}})"));
+                            "lines":{"bytes":6,"python_type":"list","rows":3}})"));
 }
 
 TEST(Tables, ThatCannotBeReadSayWhy) {

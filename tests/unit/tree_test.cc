@@ -32,7 +32,7 @@ std::string Contents(const Tree& tree, uint64_t number) {
 Tree TreeOf(const std::vector<std::string>& paths) {
   struct Directory {
     uint32_t inode = 0;
-    std::vector<std::pair<std::string_view, uint32_t>> entries;
+    std::vector<Entry> entries;
   };
   TreeBuilder builder;
   std::map<std::string, Directory> directories;
@@ -45,14 +45,14 @@ Tree TreeOf(const std::vector<std::string>& paths) {
       if (!directories.contains(self)) {
         const uint32_t inode = builder.AddDirectory(directories[parent].inode);
         directories[self].inode = inode;
-        directories[parent].entries.emplace_back(
-            std::string_view(path).substr(begin, slash - begin), inode);
+        directories[parent].entries.push_back(
+            {std::string_view(path).substr(begin, slash - begin), inode});
       }
       parent = self;
       begin = slash + 1;
     }
-    directories[parent].entries.emplace_back(std::string_view(path).substr(begin),
-                                             builder.AddText(path));
+    directories[parent].entries.push_back(
+        {std::string_view(path).substr(begin), builder.AddText(path)});
   }
   for (auto& [_, directory] : directories) {
     builder.SetEntries(directory.inode, std::move(directory.entries));
