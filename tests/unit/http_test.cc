@@ -211,6 +211,12 @@ TEST(Version, IsNotAskedForIfThereIsNothingToAskBy) {
   EXPECT_EQ((Version{.size = 1, .tag = "", .last_modified = ""}).Condition(), "");
 }
 
+TEST(Version, HasNoTagThatIsLongerThanAnyServerWrites) {
+  const std::string longest = '"' + std::string(998, 'x') + '"';
+  EXPECT_EQ(VersionOf({.status = 206, .headers = {{"etag", longest}}}, 1).tag, longest);
+  EXPECT_EQ(VersionOf({.status = 206, .headers = {{"etag", longest + "x"}}}, 1).tag, "");
+}
+
 // --- Trying again ------------------------------------------------------------------------------
 
 class PatienceTest : public testing::Test {
@@ -403,6 +409,32 @@ TEST(Url, IsPrivateIfItIsEncryptedOrStaysHere) {
   EXPECT_TRUE(ParseUrl("http://[::1]/").IsPrivate());
   EXPECT_FALSE(ParseUrl("http://host/").IsPrivate());
   EXPECT_FALSE(ParseUrl("http://127.example.com/").IsPrivate());
+}
+
+bool IsNeverProxiedAt(const char* url) { return IsNeverProxied(ParseUrl(url).host); }
+
+TEST(Url, OfThisMachineIsNotForAProxy) {
+  for (const char* const url :
+       {"http://127.0.0.1:80/", "http://127.9.9.9/", "http://127.1/", "http://2130706433/",
+        "http://LocalHost/", "https://[::1]/", "http://[0:0::1]/", "http://[::ffff:127.0.0.1]/"}) {
+    EXPECT_TRUE(IsNeverProxiedAt(url)) << url;
+  }
+}
+
+TEST(Url, OfCredentialsOfAMachineIsNotForAProxy) {
+  for (const char* const url : {"http://169.254.169.254/latest", "http://169.254.170.2/x",
+                                "http://169.254.170.23/x", "http://[fd00:ec2::254]/",
+                                "http://[fd00:0ec2:0::23]/", "http://[::ffff:169.254.169.254]/"}) {
+    EXPECT_TRUE(IsNeverProxiedAt(url)) << url;
+  }
+}
+
+TEST(Url, OfAnotherMachineIsForAProxy) {
+  for (const char* const url :
+       {"http://example.com/", "http://127.example.com/", "http://10.0.0.1/", "http://169.254.0.1/",
+        "http://[fd00:ec3::254]/"}) {
+    EXPECT_FALSE(IsNeverProxiedAt(url)) << url;
+  }
 }
 
 TEST(Url, MustNameAHost) {

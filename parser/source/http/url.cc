@@ -1,13 +1,17 @@
 #include "parser/source/http/url.h"
 
+#include <arpa/inet.h>
 #include <curl/curl.h>
 #include <fmt/format.h>
+#include <netinet/in.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <memory>
 #include <new>
+#include <span>
 
 #include "parser/error.h"
 
@@ -31,11 +35,34 @@ char Lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + '
 
 }  // namespace
 
-bool Url::IsPrivate() const {
-  const bool is_loopback_number =
-      host.starts_with("127.") && host.find_first_not_of("0123456789.") == std::string::npos;
-  return scheme == "https" || host == "localhost" || host == "[::1]" || is_loopback_number;
+bool IsLocalhost(std::string_view host) {
+  return std::ranges::equal(host, std::string_view("localhost"), {}, Lower);
 }
+
+bool IsLoopback(std::string_view host) {
+  const bool is_number =
+      host.starts_with("127.") && host.find_first_not_of("0123456789.") == std::string_view::npos;
+  return is_number || host == "::1" || host == "[::1]" || IsLocalhost(host);
+}
+
+bool IsNeverProxied(const std::string& host) {
+  constexpr std::array<std::string_view, 3> kMetadata = {"169.254.169.254", "169.254.170.2",
+                                                         "169.254.170.23"};
+  constexpr std::array<uint8_t, 4> kMetadataOfIpv6 = {0xfd, 0x00, 0x0e, 0xc2};  // Of 128 bits.
+  if (IsLoopback(host) || std::ranges::find(kMetadata, host) != kMetadata.end()) return true;
+  if (!host.starts_with('[')) return false;
+  in6_addr address = {};
+  if (::inet_pton(AF_INET6, host.substr(1, host.size() - 2).c_str(), &address) != 1) return false;
+  if (IN6_IS_ADDR_V4MAPPED(&address)) {
+    const std::span bytes = std::span(address.s6_addr).last(4);
+    return IsNeverProxied(fmt::format("{}.{}.{}.{}", bytes[0], bytes[1], bytes[2], bytes[3]));
+  }
+  return IN6_IS_ADDR_LOOPBACK(&address) ||
+         std::ranges::equal(std::span(address.s6_addr).first(kMetadataOfIpv6.size()),
+                            kMetadataOfIpv6);
+}
+
+bool Url::IsPrivate() const { return scheme == "https" || IsLoopback(host); }
 
 Url ParseUrl(const std::string& text) {
   // libcurl would take what follows for a host.
@@ -44,8 +71,9 @@ Url ParseUrl(const std::string& text) {
   }
   const std::unique_ptr<CURLU, Free> url(curl_url());
   if (!url) throw std::bad_alloc();
-  const CURLUcode code =
-      curl_url_set(url.get(), CURLUPART_URL, text.c_str(), CURLU_PATH_AS_IS | CURLU_URLENCODE);
+  // From 7.88 to 8.13 the encoding takes blanks by itself, then only if they are allowed.
+  const CURLUcode code = curl_url_set(url.get(), CURLUPART_URL, text.c_str(),
+                                      CURLU_PATH_AS_IS | CURLU_URLENCODE | CURLU_ALLOW_SPACE);
   if (code != CURLUE_OK) Fail(EINVAL, "the URL is malformed: {}", curl_url_strerror(code));
   char* user = nullptr;
   Url parsed;

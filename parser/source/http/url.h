@@ -29,6 +29,16 @@ struct Url {
   bool IsPrivate() const;
 };
 
+// Whether `host` is "localhost", in whatever case.
+bool IsLocalhost(std::string_view host);
+
+// Whether `host` is this machine: "localhost" or an address of its own, with or without brackets.
+bool IsLoopback(std::string_view host);
+
+// Whether a proxy must not see requests for `host`, which is as in Url: it is this machine, or one
+// of the addresses at which clouds hand out credentials.
+bool IsNeverProxied(const std::string& host);
+
 // Throws Error(EINVAL) if `text` is no URL of these schemes; the message does not show it.
 Url ParseUrl(const std::string& text);
 

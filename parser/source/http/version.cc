@@ -12,10 +12,18 @@
 namespace ckptfs::http {
 namespace {
 
+// What an answer tells of its version, which is kept as long as the mount: what is longer than any
+// server writes counts as not told.
+std::string_view Told(const Response& response, std::string_view header) {
+  constexpr size_t kLongest = 1000;
+  const std::string_view told = response.Find(header);
+  return told.size() <= kLongest ? told : std::string_view();
+}
+
 // An answer without a tag cannot be told from one of another version.
 bool IsOf(const Version& version, const Response& response) {
-  if (response.Find("etag") != version.tag) return false;
-  return IsStrongTag(version.tag) || response.Find("last-modified") == version.last_modified;
+  if (Told(response, "etag") != version.tag) return false;
+  return IsStrongTag(version.tag) || Told(response, "last-modified") == version.last_modified;
 }
 
 }  // namespace
@@ -29,8 +37,8 @@ std::string Version::Condition() const {
 
 Version VersionOf(const Response& response, uint64_t size) {
   return {.size = size,
-          .tag = std::string(response.Find("etag")),
-          .last_modified = std::string(response.Find("last-modified"))};
+          .tag = std::string(Told(response, "etag")),
+          .last_modified = std::string(Told(response, "last-modified"))};
 }
 
 void RequireUncoded(const Response& response) {
