@@ -1,10 +1,31 @@
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <limits>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "parser/codec/resp.h"
 #include "parser/error.h"
+#include "parser/source/redis/key_table.h"
+
+namespace {
+
+// The parts of a model are in order, do not overlap, and lie where a file can have bytes.
+void CheckKeyTable(std::string_view header) {
+  const auto bytes = std::as_bytes(std::span(header));
+  const ckptfs::redis::KeyTable table("p", std::vector<std::byte>(bytes.begin(), bytes.end()));
+  uint64_t end = 0;
+  for (const auto& part : table.parts()) {
+    if (part.length == 0 || part.offset < end) std::abort();
+    if (part.length > std::numeric_limits<int64_t>::max() - part.offset) std::abort();
+    end = part.end();
+  }
+}
+
+}  // namespace
 
 // Whatever a server says is answers, or throws Error; anything else is a bug. What is there of a
 // line never means something else than all of it.
@@ -12,6 +33,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using ckptfs::resp::Head;
   std::string_view text(reinterpret_cast<const char*>(data), size);
   if (ckptfs::resp::SlotOf(text) >= ckptfs::resp::kSlots) std::abort();
+  try {
+    CheckKeyTable(text);
+  } catch (const ckptfs::Error&) {
+  }
   try {
     while (const auto head = ckptfs::resp::ReadHead(text)) {
       if (head->size == 0 || head->size > text.size()) std::abort();

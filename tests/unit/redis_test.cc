@@ -108,6 +108,11 @@ TEST(RedisUri, RefusesADatabaseThatIsNoNumber) {
               Fails(EINVAL, "what follows ?db= is not the number of a database"));
 }
 
+TEST(RedisUri, ShowsNoPasswordInWhatOtherClientsHaveAsAQuery) {
+  EXPECT_THAT([] { ReadUri("redis://h/0?password=secret"); },
+              Fails(EINVAL, "a password goes before the host, as in redis://:PASSWORD@host/key"));
+}
+
 // As long as it lives, there is a variable in the environment.
 class Variable {
  public:
@@ -219,6 +224,17 @@ TEST(KeyTable, LeavesPartsAwayThatOverlapOthers) {
   header[file.offsets_in_entry(0)] = std::byte{1};  // Now it begins in the header of the model.
   header[file.offsets_in_entry(0) + 1] = std::byte{0};
   EXPECT_THAT(KeysOf(KeyTable("p", header)).size(), 2U);
+}
+
+// Sizes of files have 63 bits.
+TEST(KeyTable, LeavesPartsAwayThatNoFileHas) {
+  TensorizerWriter file;
+  file.Add({.name = "a"});
+  std::vector<std::byte> header = HeaderOf(file);
+  for (size_t i = 0; i < 2 * sizeof(uint64_t); ++i) {
+    header[file.offsets_in_entry(0) + i] = i < sizeof(uint64_t) ? std::byte{0xf0} : std::byte{0xf1};
+  }
+  EXPECT_EQ(KeyTable("p", header).parts().size(), 1U);
 }
 
 TEST(KeyTable, RefusesWhatIsNoHeader) {

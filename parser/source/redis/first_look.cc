@@ -1,7 +1,10 @@
 #include "parser/source/redis/first_look.h"
 
+#include <algorithm>
+#include <cerrno>
 #include <span>
 
+#include "parser/error.h"
 #include "parser/source/redis/answers.h"
 
 namespace ckptfs::redis {
@@ -34,8 +37,14 @@ void FirstLook::Take(size_t i, size_t n, const resp::Head& head, Connection& con
   }
   if (n == 0) {
     found_[i].length = NumberOf(head);
-  } else {
-    found_[i].head = ReadValue(head, wanted_[i].head_size, connection);
+    return;
+  }
+  found_[i].head = ReadValue(head, wanted_[i].head_size, connection);
+  // Memory is reserved by these lengths, so they must agree before anybody uses them.
+  const uint64_t expected = std::min(found_[i].length, wanted_[i].head_size);
+  if (!found_[i].refused && found_[i].head.size() != expected) {
+    Fail(EPROTO, "the key {}: the server sends {} bytes of a value of {} (expected {})",
+         Quoted(wanted_[i].key), found_[i].head.size(), found_[i].length, expected);
   }
 }
 

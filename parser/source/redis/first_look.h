@@ -18,8 +18,8 @@ namespace ckptfs::redis {
 class FirstLook final : public Dialogue {
  public:
   struct Found {
-    uint64_t length = 0;  // Of the value; 0 if there is none.
-    std::vector<std::byte> head;
+    uint64_t length = 0;           // Of the value; 0 if there is none.
+    std::vector<std::byte> head;   // Of the size that was asked for, or the value if that is less.
     std::optional<Error> refused;  // Why the server does not tell.
   };
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <limits>
 #include <utility>
 
 #include "parser/byte_reader.h"
@@ -59,9 +60,11 @@ std::vector<Entry> ReadIndex(std::span<const std::byte> header) {
   return entries;
 }
 
-// Adds a part, if it is not empty and lies somewhere.
+// Adds a part, if it is not empty and lies where a file can have bytes.
 void Add(uint64_t offset, uint64_t end, std::string_view name, std::vector<KeyTable::Part>& parts) {
-  if (end > offset) parts.push_back({.offset = offset, .length = end - offset, .name = name});
+  constexpr uint64_t kLargestFile = std::numeric_limits<int64_t>::max();
+  if (end > offset && end <= kLargestFile)
+    parts.push_back({.offset = offset, .length = end - offset, .name = name});
 }
 
 }  // namespace

@@ -115,6 +115,10 @@ Target ReadUri(std::string_view uri) {
   target.server = ReadAddress(authority);
   rest.remove_prefix(std::min(rest.find_first_not_of('/'), rest.size()));
   target.database = TakeDatabase(rest);
+  if (rest.find("?password=") != std::string_view::npos ||
+      rest.find("&password=") != std::string_view::npos) {
+    Fail(EINVAL, "a password goes before the host, as in redis://:PASSWORD@host/key");
+  }
   target.key = rest;
   if (target.key.empty()) {
     Fail(EINVAL,
