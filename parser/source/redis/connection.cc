@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "parser/error.h"
+#include "parser/interruption.h"
 #include "parser/source/redis/answers.h"
 
 namespace ckptfs::redis {
@@ -121,8 +122,10 @@ void Connection::Wait(short events) {
          std::chrono::duration<double>(limits_.stall).count());
   }
   if (left <= milliseconds(0)) Fail(ETIMEDOUT, "the server takes too long");
+  if (Interruption::IsGivenUpHere()) Fail(ECANCELED, "the request was given up");
+  constexpr milliseconds kLook(200);
   pollfd waiting = {.fd = socket_, .events = events, .revents = 0};
-  ::poll(&waiting, 1, static_cast<int>(std::min(stall, left).count()));
+  ::poll(&waiting, 1, static_cast<int>(std::min({stall, left, kLook}).count()));
 }
 
 void Connection::Send(std::string_view commands) {
@@ -151,7 +154,9 @@ size_t Connection::Receive(std::span<std::byte> room) {
     } else if (received == 0) {
       Fail(ECONNRESET, "the server closes the connection");
     } else {
+      // Checked here, too: a server that never pauses is never waited for.
       changed_ = Clock::now();
+      if (changed_ > limits_.deadline) Fail(ETIMEDOUT, "the server takes too long");
       return received;
     }
   }

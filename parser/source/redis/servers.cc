@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "parser/error.h"
+#include "parser/source/http/url.h"
 #include "parser/source/redis/answers.h"
 
 namespace ckptfs::redis {
@@ -15,7 +16,12 @@ namespace {
 
 constexpr uint16_t kUnknown = std::numeric_limits<uint16_t>::max();
 constexpr size_t kMostServers = 1000;  // As many as a cluster may have.
-constexpr size_t kMostIdle = 16;       // Connections to one server.
+
+// Connections: idle ones to one server, idle ones to all servers, and those of one attempt. A
+// cluster names its servers itself, so that it could ask for any number of them.
+constexpr size_t kMostIdle = 16;
+constexpr size_t kMostIdleInAll = 64;
+constexpr size_t kMostLeases = 32;
 
 // What is asked for before the first answer is there.
 constexpr size_t kMostQuestions = 1000;
@@ -34,6 +40,11 @@ class Servers::Leases {
  public:
   Leases(Servers& servers, Limits limits, const std::stop_token& stop)
       : servers_(servers), limits_(limits), stop_(stop) {}
+
+  // Whether an attempt may have a connection to `server`, too.
+  bool HasRoomFor(const Address& server) const {
+    return leases_.size() < kMostLeases || leases_.contains(server);
+  }
 
   // Has `commands` sent to `server` with the next Flush.
   Connection& Write(const Address& server, const Dialogue::Question& question, bool is_once) {
@@ -139,10 +150,12 @@ bool Servers::Attempt(Dialogue& dialogue, Progress& progress, Limits limits,
     const Dialogue::Question question = dialogue.At(i);
     const bool is_once = i == progress.next && progress.ask.has_value();
     const Address server = is_once ? *progress.ask : ServerOf(question.key);
+    if (!leases.HasRoomFor(server)) return false;
     Connection& connection = leases.Write(server, question, is_once);
     sent.push_back({&connection, server, is_once, question.commands.size(), question.answer_size});
     for (const std::string& command : question.commands) sent.back().bytes += command.size();
     bytes += sent.back().bytes;
+    return true;
   };
 
   // Once an answer says that its key is elsewhere, those after it are read and left: they may say
@@ -159,7 +172,8 @@ bool Servers::Attempt(Dialogue& dialogue, Progress& progress, Limits limits,
                             redirect->port};
         if (!IsHost(there.host))
           Fail(EPROTO, "the server says {}, which leads nowhere", Quoted(head.text));
-        if (!redirect->is_once) Learn(redirect->slot, there);
+        RequireTrusted(there);
+        Learn(there, redirect->is_once ? std::nullopt : std::optional(redirect->slot));
         if (!is_sent_away && redirect->is_once) progress.ask = there;
         is_sent_away = true;
       } else if (is_sent_away) {
@@ -175,10 +189,14 @@ bool Servers::Attempt(Dialogue& dialogue, Progress& progress, Limits limits,
 
   for (size_t next = progress.next; progress.next < dialogue.size();) {
     while (!is_sent_away && next < dialogue.size() && sent.size() < kMostQuestions &&
-           bytes < kMostBytes) {
-      send(next++);
+           bytes < kMostBytes && send(next)) {
+      ++next;
     }
-    if (sent.empty()) break;
+    if (sent.empty()) {
+      if (is_sent_away) break;
+      leases.Return();  // The next question is for a server more than there is room for.
+      continue;
+    }
     leases.Flush();
     const Sent question = std::move(sent.front());
     sent.pop_front();
@@ -197,10 +215,12 @@ std::unique_ptr<Connection> Servers::Take(const Address& server, Limits limits,
     std::unique_ptr<Connection> connection;
     {
       const std::scoped_lock lock(mutex_);
-      auto& idle = idle_[server];
-      if (idle.empty()) break;
-      connection = std::move(idle.back());
-      idle.pop_back();
+      const auto idle = idle_.find(server);
+      if (idle == idle_.end()) break;
+      connection = std::move(idle->second.back());
+      idle->second.pop_back();
+      --idle_count_;
+      if (idle->second.empty()) idle_.erase(idle);
     }
     if (connection->is_idle()) {
       connection->SetLimits(limits);
@@ -219,8 +239,22 @@ std::unique_ptr<Connection> Servers::Take(const Address& server, Limits limits,
 
 void Servers::Return(const Address& server, std::unique_ptr<Connection> connection) {
   const std::scoped_lock lock(mutex_);
+  if (idle_count_ == kMostIdleInAll) return;
   auto& idle = idle_[server];
-  if (idle.size() < kMostIdle) idle.push_back(std::move(connection));
+  if (idle.size() == kMostIdle) return;
+  idle.push_back(std::move(connection));
+  ++idle_count_;
+}
+
+void Servers::RequireTrusted(const Address& server) const {
+  if (target_.is_tls || target_.password.empty() || !http::IsLoopback(target_.server.host) ||
+      http::IsLoopback(server.host)) {
+    return;
+  }
+  Fail(EACCES,
+       "the server redirects to {}: the password for a server on this machine is not sent to "
+       "another machine without TLS (rediss://)",
+       Shown(server));
 }
 
 Address Servers::ServerOf(const std::string& key) const {
@@ -229,7 +263,7 @@ Address Servers::ServerOf(const std::string& key) const {
   return known_[index == kUnknown ? first_ : index];
 }
 
-void Servers::Learn(uint16_t slot, const Address& server) {
+void Servers::Learn(const Address& server, std::optional<uint16_t> slot) {
   const std::scoped_lock lock(mutex_);
   auto found = std::ranges::find(known_, server);
   if (found == known_.end()) {
@@ -238,8 +272,9 @@ void Servers::Learn(uint16_t slot, const Address& server) {
     }
     found = known_.insert(known_.end(), server);
   }
+  if (!slot) return;
   if (slots_.empty()) slots_.resize(resp::kSlots, kUnknown);
-  slots_[slot] = static_cast<uint16_t>(found - known_.begin());
+  slots_[*slot] = static_cast<uint16_t>(found - known_.begin());
 }
 
 void Servers::ForgetSlots() {

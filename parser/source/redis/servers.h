@@ -4,6 +4,8 @@
 // asked for what is elsewhere says where ("MOVED slot host:port"), which we remember; after a fault
 // all that is forgotten, since another server may have taken over. All servers are trusted with the
 // password as the first one is, as clients of clusters do, and over TLS each must prove who it is.
+// Without TLS the password for a server on this machine, which may be the end of a tunnel, stays on
+// this machine.
 
 #pragma once
 
@@ -69,7 +71,13 @@ class Servers {
   void Return(const Address& server, std::unique_ptr<Connection> connection);
 
   Address ServerOf(const std::string& key) const;
-  void Learn(uint16_t slot, const Address& server);
+
+  // Remembers a server that another one has named, and that it has `slot`. Throws Error(EPROTO) if
+  // they are more than a cluster may have.
+  void Learn(const Address& server, std::optional<uint16_t> slot);
+
+  // Throws Error(EACCES) if the password must not go to `server`, which another one has named.
+  void RequireTrusted(const Address& server) const;
   void ForgetSlots();
 
   const Target target_;
@@ -79,7 +87,9 @@ class Servers {
   std::vector<Address> known_;   // The first one is that of the URI.
   size_t first_ = 0;             // Of these, which is asked for slots that are not known.
   std::vector<uint16_t> slots_;  // Which of `known_` has it; kUnknown. Empty if none is known.
-  std::map<Address, std::vector<std::unique_ptr<Connection>>> idle_;  // The one used last is last.
+  // None is empty; of each the connection used last is last.
+  std::map<Address, std::vector<std::unique_ptr<Connection>>> idle_;
+  size_t idle_count_ = 0;  // In all of them.
 };
 
 }  // namespace ckptfs::redis
