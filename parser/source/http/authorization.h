@@ -7,6 +7,7 @@
 // It goes to the scheme, host and port of the URL alone, and to nobody that a redirect leads to. A
 // password goes over the wire as the user has written the URL, as with curl and wget. A token opens
 // more than one file, and is for no server in particular: it goes over https, or to this machine.
+// Neither goes through a proxy in the clear: over http a request with one takes no proxy.
 
 #pragma once
 

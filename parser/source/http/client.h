@@ -20,6 +20,10 @@ struct Request {
   std::vector<std::string> headers;  // "Name: value". For this server alone.
   std::string body;
 
+  // Whether a credential goes with it that others could use: a token or a password, but not a
+  // signature. Over http:// such a request takes no proxy.
+  bool has_secret = false;
+
   // How long the server may be silent, and how long all of it may take.
   std::chrono::milliseconds stall{10'000};
   std::chrono::milliseconds deadline{60'000};

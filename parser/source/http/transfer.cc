@@ -12,6 +12,7 @@
 
 #include "parser/error.h"
 #include "parser/interruption.h"
+#include "parser/source/http/url.h"
 
 namespace ckptfs::http {
 namespace {
@@ -91,8 +92,12 @@ std::string_view AsText(const char* data, size_t size, size_t count) {
   return {data, size * count};
 }
 
-// What libcurl says, without what it begins with.
-std::string Tidied(std::string_view details) {
+// What libcurl says of `code`, without what it begins with. URLs that it shows, which may be of a
+// proxy, may have a password in them.
+std::string Tidied(CURLcode code, std::string_view details) {
+  if (details.empty() || details.find("://") != std::string_view::npos) {
+    details = curl_easy_strerror(code);
+  }
   for (const std::string_view prefix : {"SSL certificate problem: ", "SSL: "}) {
     if (details.starts_with(prefix)) details.remove_prefix(prefix.size());
   }
@@ -102,6 +107,20 @@ std::string Tidied(std::string_view details) {
   return std::string(Trimmed(details));
 }
 
+[[noreturn]] void FailForLargeHead() {
+  Fail(ECONNRESET, "the server sends more than {} bytes of headers", kLargestHead);
+}
+
+// Whether the proxy of the environment may carry `request`.
+bool MayTakeProxy(const Request& request) {
+  try {
+    const Url url = ParseUrl(request.url);
+    return !IsNeverProxied(url.host) && !(request.has_secret && url.scheme == "http");
+  } catch (const Error&) {
+    return false;  // libcurl may make something of it, but nobody knows what.
+  }
+}
+
 }  // namespace
 
 Response Transfer::Run(const Connection& connection) {
@@ -109,6 +128,7 @@ Response Transfer::Run(const Connection& connection) {
   const List headers = HeadersOf(request_);
   std::array<char, CURL_ERROR_SIZE> details = {};
   curl_easy_setopt(handle, CURLOPT_URL, request_.url.c_str());
+  curl_easy_setopt(handle, CURLOPT_NOPROXY, MayTakeProxy(request_) ? nullptr : "*");
   curl_easy_setopt(handle, CURLOPT_CUSTOMREQUEST, nullptr);
   SetMethod(handle, request_);
   curl_easy_setopt(handle, CURLOPT_HTTPHEADER, headers.get());
@@ -184,9 +204,7 @@ bool Transfer::LookAtTheClock(curl_off_t bytes) {
 void Transfer::TakeHeader(std::string_view line) {
   if (has_head_) return;  // After a chunked body; nothing we ask for is there.
   head_size_ += line.size();
-  if (head_size_ > kLargestHead) {
-    Fail(ECONNRESET, "the server sends more than {} bytes of headers", kLargestHead);
-  }
+  if (head_size_ > kLargestHead) FailForLargeHead();
   if (line.starts_with("HTTP/")) {
     response_.headers.clear();
     response_.status = StatusIn(line);
@@ -234,7 +252,15 @@ void Transfer::FailFor(CURLcode code, CURL* handle, const char* details) const {
   curl_easy_getinfo(handle, CURLINFO_OS_ERRNO, &system_error);
   const int error = static_cast<int>(system_error);
   const bool is_reset = error == ECONNRESET || error == EPIPE || error == ECONNABORTED;
-  const std::string said = Tidied(details[0] != '\0' ? details : curl_easy_strerror(code));
+  const std::string said = Tidied(code, details);
+  // libcurl refuses lines of more than 100 KiB by what means that there is no memory, or, since
+  // 8.6, by a code of its own. Once the request is sent it takes memory for nothing else.
+  constexpr int kTooLarge = 100;
+  long sent = 0;
+  curl_easy_getinfo(handle, CURLINFO_REQUEST_SIZE, &sent);
+  if (!has_head_ && sent > 0 && (code == CURLE_OUT_OF_MEMORY || int{code} == kTooLarge)) {
+    FailForLargeHead();
+  }
   switch (code) {
     case CURLE_OUT_OF_MEMORY:
       throw std::bad_alloc();

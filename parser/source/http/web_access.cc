@@ -38,6 +38,7 @@ Request WebAccess::Prepare(const std::vector<std::string>& headers) {
   request.url = place_.text;
   if (std::string header = authorization_->HeaderFor(place_); !header.empty()) {
     request.headers.push_back(std::move(header));
+    request.has_secret = true;
   }
   return request;
 }
@@ -58,6 +59,10 @@ bool WebAccess::Follow(const Response& response) {
   constexpr int kMostRedirects = 10;
   if (++redirects_ > kMostRedirects) {
     Fail(EIO, "the server redirects more than {} times", kMostRedirects);
+  }
+  constexpr size_t kLongest = 8192;
+  if (response.location.size() > kLongest) {
+    Fail(EIO, "the server redirects to a URL of more than {} bytes", kLongest);
   }
   Url next = UrlIn(response);
   if (place_.scheme == "https" && next.scheme != "https") {

@@ -10,8 +10,11 @@
 namespace ckptfs::s3 {
 namespace {
 
+// All of them go into the header of each request.
 bool IsForHeader(std::string_view text) {
-  return std::ranges::all_of(text, [](char c) { return c > ' ' && c < 0x7f; });
+  constexpr size_t kLongest = size_t{16} << 10U;  // Bytes; tokens of AWS have up to 4 KiB.
+  return text.size() <= kLongest &&
+         std::ranges::all_of(text, [](char c) { return c > ' ' && c < 0x7f; });
 }
 
 }  // namespace

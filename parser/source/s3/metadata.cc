@@ -13,6 +13,7 @@
 
 #include "parser/error.h"
 #include "parser/source/http/object.h"
+#include "parser/source/http/url.h"
 #include "parser/source/s3/answer.h"
 #include "parser/source/s3/endpoint.h"
 #include "parser/source/s3/providers.h"
@@ -24,6 +25,10 @@ namespace {
 
 constexpr int kOk = 200;
 
+// Bytes, of what the instance's server answers and is told again: far more than AWS has.
+constexpr size_t kLongestToken = size_t{16} << 10U;
+constexpr size_t kLongestRole = 1024;
+
 // Whether what is sent there in the clear stays on this machine, or is the server of an
 // orchestrator.
 bool IsNear(const Endpoint& endpoint) {
@@ -33,9 +38,7 @@ bool IsNear(const Endpoint& endpoint) {
   } else {
     host = host.substr(0, host.find(':'));
   }
-  const bool is_number = host.find_first_not_of("0123456789.") == std::string_view::npos;
-  return endpoint.scheme == "https" || (is_number && host.starts_with("127.")) ||
-         host == "localhost" || host == "[::1]" || host == "169.254.170.2" ||
+  return endpoint.scheme == "https" || http::IsLoopback(host) || host == "169.254.170.2" ||
          host == "169.254.170.23" || host == "[fd00:ec2::23]";
 }
 
@@ -70,6 +73,7 @@ std::string InstanceService(const Config& config) {
 // The body of an answer of the instance's server. It is one hop away or not there at all.
 std::string AskInstance(http::Client& client, http::Request request) {
   constexpr std::chrono::seconds kPatience{1};
+  request.has_secret = true;
   request.stall = kPatience;
   request.deadline = kPatience;
   http::Response response = client.Perform(request, nullptr, std::stop_token());
@@ -94,6 +98,7 @@ CredentialsPtr FromContainer(const Surroundings& around) {
     http::Request request;
     request.url = url;
     request.headers = {"Accept: application/json"};
+    request.has_secret = true;
     if (const std::string token = AuthorizationOfContainer(around.config); !token.empty()) {
       request.headers.push_back("Authorization: " + token);
     }
@@ -123,13 +128,15 @@ CredentialsPtr FromInstance(const Surroundings& around) {
     request.url = service + "/latest/api/token";
     request.headers = {"X-aws-ec2-metadata-token-ttl-seconds: 21600"};
     token = AskInstance(around.client, std::move(request));
-    if (token.find_first_of("\r\n") != std::string::npos) return nullptr;
+    if (token.size() > kLongestToken || token.find_first_of("\r\n") != std::string::npos) {
+      return nullptr;
+    }
     role = get("");
   } catch (const Error&) {
     return nullptr;  // There is no such service, or the instance has no role.
   }
   role = role.substr(0, role.find_first_of("\r\n"));
-  if (role.empty()) return nullptr;
+  if (role.empty() || role.size() > kLongestRole) return nullptr;
   return CredentialsInJson(get(Encoded(role, false)), "the instance");
 }
 

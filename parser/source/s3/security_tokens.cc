@@ -60,6 +60,7 @@ CredentialsPtr Ask(const Surroundings& around, const Query& form, const Credenti
     request.method = post.method;
     request.url = fmt::format("{}://{}{}", service.endpoint.scheme, post.host, post.path);
     request.body = post.body;
+    request.has_secret = by == nullptr || !by->session_token.empty();
     if (by != nullptr) {
       request.headers =
           Sign(post, {.region = service.region, .service = "sts"}, *by, std::time(nullptr));
