@@ -6,25 +6,39 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
+#include <cstdint>
 
 #include "parser/error.h"
 #include "parser/temporary_file.h"
 
 namespace ckptfs::http {
 
-Spool::Spool(std::optional<uint64_t> expected) : file_(MakeTemporaryFile()) {
+Spool::Spool(std::optional<uint64_t> expected)
+    : file_(MakeTemporaryFile()), is_length_known_(expected.has_value()) {
   if (file_.number() < 0) FailErrno("cannot make a temporary file in $TMPDIR or /var/tmp");
-  struct statvfs disk = {};
-  if (!expected || ::fstatvfs(file_.number(), &disk) != 0) return;
-  const uint64_t free = uint64_t{disk.f_bavail} * disk.f_frsize;
-  if (*expected > free) {
+  const uint64_t free = FreeSpace();
+  if (expected && *expected > free) {
     Fail(ENOSPC, "the download needs {} bytes in $TMPDIR or /var/tmp, but only {} are free there",
          *expected, free);
   }
 }
 
+uint64_t Spool::FreeSpace() const {
+  struct statvfs disk = {};
+  if (::fstatvfs(file_.number(), &disk) != 0) return UINT64_MAX;
+  return uint64_t{disk.f_bavail} * disk.f_frsize;
+}
+
 void Spool::Append(std::span<const std::byte> bytes) {
+  if (!is_length_known_) {
+    const uint64_t free = FreeSpace();
+    if (free < bytes.size() || size_ + bytes.size() > free - bytes.size()) {
+      Fail(ENOSPC,
+           "the download, whose length the server does not say, takes more than half of the space "
+           "in $TMPDIR or /var/tmp: {} bytes so far",
+           size_);
+    }
+  }
   while (!bytes.empty()) {
     const ssize_t n =
         ::pwrite(file_.number(), bytes.data(), bytes.size(), static_cast<off_t>(size_));
