@@ -46,6 +46,10 @@ class RemoteObject {
   // The first bytes of it, as far as opening has brought them.
   virtual std::span<const std::byte> head() const { return {}; }
 
+  // Frees what head() returns, which may be 64 KiB of each of very many objects. Called before all
+  // else, or not at all.
+  virtual void ForgetHead() const {}
+
   // Fetches `length` bytes, which lie within the object, from `offset` on, in order. Goes on after
   // faults that may pass, for as long as the user wants to wait; what has arrived is not fetched
   // again. Throws Error: ESTALE if there is another version now, ECANCELED soon after `stop` wants

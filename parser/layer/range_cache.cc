@@ -123,6 +123,7 @@ ByteSourcePtr RangeCache::Add(RemoteObjectPtr object) {
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
   const uint32_t number = scheduler_.AddObject(object->size(), object->head(), Clock::now());
+  object->ForgetHead();  // As much of it as the memory of the cache has room for is there now.
   objects_.push_back({object, std::move(on_disk)});
   return std::make_shared<Cached>(shared_from_this(), number, std::move(object));
 }

@@ -86,12 +86,14 @@ class Object final : public RemoteObject {
         client_(std::move(client)),
         access_(std::move(access)),
         options_(options),
-        opened_(Open(name_, *client_, *access_, options_)) {}
+        opened_(Open(name_, *client_, *access_, options_)),
+        head_(std::move(opened_.head)) {}
 
   std::string name() const override { return name_; }
   uint64_t size() const override { return opened_.version.size; }
   std::string identity() const override { return opened_.identity; }
-  std::span<const std::byte> head() const override { return opened_.head; }
+  std::span<const std::byte> head() const override { return head_; }
+  void ForgetHead() const override { std::vector<std::byte>().swap(head_); }
 
   timespec modified() const override {
     return {.tv_sec = ParseDate(opened_.version.last_modified).value_or(0), .tv_nsec = 0};
@@ -100,7 +102,7 @@ class Object final : public RemoteObject {
   void Fetch(uint64_t offset, uint64_t length, Delivery& delivery,
              const std::stop_token& stop) const override {
     assert(offset <= size() && length <= size() - offset);
-    const std::span<const std::byte> head = opened_.head;
+    const std::span<const std::byte> head = head_;
     if (length == 0) return;
     if (opened_.all) return opened_.all->Deliver(offset, length, delivery);
     if (offset < head.size() && length <= head.size() - offset) {
@@ -149,7 +151,8 @@ class Object final : public RemoteObject {
   const std::shared_ptr<Client> client_;
   const std::shared_ptr<Access> access_;
   const SourceOptions options_;
-  const Opened opened_;
+  Opened opened_;
+  mutable std::vector<std::byte> head_;
   mutable std::atomic<bool> has_changed_ = false;
 };
 

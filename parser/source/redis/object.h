@@ -36,6 +36,7 @@ class Object final : public RemoteObject {
   uint64_t size() const override { return size_; }
   std::string identity() const override { return ""; }
   std::span<const std::byte> head() const override;
+  void ForgetHead() const override { std::vector<std::byte>().swap(head_); }
 
   // Brings all that is before the first part that is lost.
   void Fetch(uint64_t offset, uint64_t length, Delivery& delivery,
@@ -50,7 +51,7 @@ class Object final : public RemoteObject {
   const std::string name_;
   const SourceOptions options_;
   const KeyTable table_;
-  const std::vector<std::byte> head_;
+  mutable std::vector<std::byte> head_;
   mutable Losses losses_;  // One for each part.
   const std::unique_ptr<Servers> servers_;
   uint64_t size_;
