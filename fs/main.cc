@@ -228,6 +228,7 @@ int Main(const std::string& program, std::span<const char* const> arguments) {
     RaiseFileLimit();
     step = Step::kCommandLine;
     Options options = ParseOptions(program, arguments);
+    options.sources.user_agent = "ckptfs/" CKPTFS_VERSION;
     if (options.help) return Print(Usage());
     if (options.version) return Print("ckptfs " CKPTFS_VERSION "\n");
     step = Step::kMountpoint;

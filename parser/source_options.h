@@ -25,6 +25,9 @@ struct SourceOptions {
   // How far a download is: of `total` bytes, 0 if that is not known. May be empty.
   std::function<void(uint64_t done, uint64_t total)> progress;
 
+  // What web servers are told that we are: "ckptfs/0.1.0".
+  std::string user_agent = "ckptfs";
+
   // How long one fetch tries again before it fails.
   std::chrono::seconds timeout{300};
 

@@ -1,5 +1,6 @@
 // Files on web servers.
 
+#include <atomic>
 #include <cerrno>
 #include <memory>
 #include <string>
@@ -19,15 +20,29 @@ namespace ckptfs {
 namespace {
 
 // What the files of one checkpoint have in common.
-struct Server {
-  SourceOptions options;
-  std::shared_ptr<http::Client> client;
-  std::shared_ptr<http::Authorization> authorization;
+class Server {
+ public:
+  Server(const http::Url& url, const SourceOptions& options)
+      : options_(options),
+        client_(std::make_shared<http::Client>(
+            http::Client::Options{.ca_file = options.ca_file, .user_agent = options.user_agent})),
+        authorization_(std::make_shared<http::Authorization>(url, options)) {}
 
+  // Throws Error(EFBIG) once it was called kMostFiles times: whatever a checkpoint refers to, the
+  // number of requests has an end.
   ByteSourcePtr Open(const http::Url& url) const {
-    auto access = std::make_shared<http::WebAccess>(url, authorization);
-    return options.cached(http::OpenObject(Shown(url), client, std::move(access), options));
+    if (opened_.fetch_add(1) >= kMostFiles) {
+      Fail(EFBIG, "the checkpoint has more than {} files", kMostFiles);
+    }
+    auto access = std::make_shared<http::WebAccess>(url, authorization_);
+    return options_.cached(http::OpenObject(Shown(url), client_, std::move(access), options_));
   }
+
+ private:
+  const SourceOptions options_;
+  const std::shared_ptr<http::Client> client_;
+  const std::shared_ptr<http::Authorization> authorization_;
+  mutable std::atomic<size_t> opened_ = 0;
 };
 
 // The files beside one on a web server. There is no way to list them.
@@ -73,11 +88,7 @@ Source Open(const std::string& uri, const SourceOptions& options) {
          "names a directory, and a web server does not list its files: name the checkpoint or the "
          "index of it");
   }
-  auto server = std::make_shared<const Server>(
-      Server{.options = options,
-             .client = std::make_shared<http::Client>(
-                 http::Client::Options{.ca_file = options.ca_file, .user_agent = "ckptfs"}),
-             .authorization = std::make_shared<http::Authorization>(url, options)});
+  auto server = std::make_shared<const Server>(url, options);
   ByteSourcePtr file = server->Open(url);
   const std::string shown = Shown(url);
   const size_t last = shown.rfind('/') + 1;

@@ -38,6 +38,7 @@ std::string ObjectAccess::Pin(const http::Response& response) {
 
 RemoteObjectPtr OpenObject(const std::shared_ptr<Bucket>& bucket, const std::string& key,
                            const std::string& version, std::string name) {
+  bucket->CountObject();
   return http::OpenObject(std::move(name), bucket->shared_client(),
                           std::make_shared<ObjectAccess>(bucket, key, version), bucket->options());
 }

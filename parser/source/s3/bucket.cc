@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "parser/error.h"
+#include "parser/folder.h"
 #include "parser/source/http/fields.h"
 #include "parser/source/s3/answer.h"
 #include "parser/source/s3/providers.h"
@@ -79,7 +80,7 @@ Bucket::Bucket(std::string name, const Environment& environment, const SourceOpt
       environment_(environment),
       options_(options),
       client_(std::make_shared<http::Client>(http::Client::Options{
-          .ca_file = CertificatesFor(config, options), .user_agent = "ckptfs"})),
+          .ca_file = CertificatesFor(config, options), .user_agent = options.user_agent})),
       keeper_([this] { return Find(); }, [] { return std::time(nullptr); }),
       endpoint_(FindEndpoint(config)),
       region_(config.region().empty() ? kUsualRegion : config.region()) {
@@ -133,6 +134,7 @@ http::Request Bucket::Prepare(std::string_view key, const Query& query,
       fmt::format("{}{}{}{}", address.origin, get.path, get.query.empty() ? "" : "?", get.query);
   if (credentials) {
     request.headers = Sign(get, {.region = region, .service = "s3"}, *credentials, Now());
+    request.has_secret = !credentials->session_token.empty();
   }
   request.headers.insert(request.headers.end(), headers.begin(), headers.end());
   return request;
@@ -188,6 +190,12 @@ bool Bucket::CorrectClock(const http::Request& request, const http::Response& re
   if (IsAbout(*signed_at, *theirs) || ++corrections_ > kMostCorrections) return false;
   clock_offset_ = *theirs - now;
   return true;
+}
+
+void Bucket::CountObject() {
+  if (opened_.fetch_add(1) >= kMostFiles) {
+    Fail(EFBIG, "the checkpoint has more than {} files", kMostFiles);
+  }
 }
 
 void Bucket::Succeeded() {

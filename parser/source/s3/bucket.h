@@ -5,6 +5,8 @@
 
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -49,6 +51,10 @@ class Bucket {
   // ENOENT, EACCES, EIO, and what renewing throws.
   bool Recover(const http::Request& request, const http::Response& response);
 
+  // Counts an object that is to be opened. Throws Error(EFBIG) if they are more than kMostFiles:
+  // whatever a checkpoint refers to, the number of requests has an end.
+  void CountObject();
+
   // Says that a request has brought what it was for: what Recover is asked next begins a new row.
   void Succeeded();
 
@@ -75,6 +81,8 @@ class Bucket {
   bool is_open_ = false;  // The constructor has ended.
   CredentialsKeeper keeper_;
   const Endpoint endpoint_;
+
+  std::atomic<size_t> opened_ = 0;  // Objects, or tried to be.
 
   std::mutex mutex_;  // Guards all below.
   std::string region_;
