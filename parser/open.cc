@@ -3,10 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <chrono>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "parser/error.h"
+#include "parser/interruption.h"
 #include "parser/scheme.h"
 
 namespace ckptfs {
@@ -35,7 +40,8 @@ const Scheme& SchemeOf(std::string_view uri) {
 }
 
 // Returns the length of "user:password@" at the beginning of what follows "scheme://". A password
-// should have no '/', '?' or '#' in it, but where one has, it must not be shown all the same.
+// should have no '/', '?' or '#' in it, but where one has, it must not be shown all the same. The
+// '@' may be percent-encoded, by somebody who has encoded too much.
 size_t UserLength(std::string_view rest) {
   const std::string_view authority = rest.substr(0, rest.find_first_of("/?#"));
   const size_t colon = authority.find(':');
@@ -43,8 +49,11 @@ size_t UserLength(std::string_view rest) {
       !authority.empty() &&
       (colon == std::string_view::npos || authority.starts_with('[') ||
        authority.find_first_not_of("0123456789", colon + 1) == std::string_view::npos);
+  constexpr std::string_view kEncodedAt = "%40";
   const size_t at = (has_port ? authority : rest).rfind('@');
-  return at == std::string_view::npos ? 0 : at + 1;
+  const size_t encoded_at = authority.rfind(kEncodedAt);
+  return std::max(at == std::string_view::npos ? 0 : at + 1,
+                  encoded_at == std::string_view::npos ? 0 : encoded_at + kEncodedAt.size());
 }
 
 }  // namespace
@@ -58,15 +67,46 @@ std::string_view SchemeNameOf(std::string_view uri) {
 
 std::string Redacted(std::string_view uri) {
   const std::string_view scheme = SchemeNameOf(uri);
-  if (scheme.empty() || scheme == "file") return std::string(uri);
+  if (scheme.empty()) return std::string(uri);
   std::string_view rest = uri.substr(scheme.size() + kAfterScheme.size());
+  // A path has no query, and what comes before it should be empty.
+  if (scheme == "file" && UserLength(rest.substr(0, rest.find('/'))) == 0) return std::string(uri);
   rest.remove_prefix(UserLength(rest));
   rest = rest.substr(0, rest.find_first_of("?#"));
   return fmt::format("{}{}{}", scheme, kAfterScheme, rest);
 }
 
+namespace {
+
+// Opening may take many requests: for redirects, credentials, pages of a listing. Each has
+// options.timeout, and all of them together twice that; a download has more, as it goes on.
+Source OpenInTime(const std::string& uri, SourceOptions options) {
+  using Clock = std::chrono::steady_clock;
+  constexpr uint64_t kSlowestDownload = 16 << 10;  // Bytes per second.
+  const auto allowed = 2 * options.timeout;
+  const Clock::time_point start = Clock::now();
+  const auto downloaded = std::make_shared<std::atomic<uint64_t>>(0);
+  options.progress = [downloaded, progress = std::move(options.progress)](uint64_t done,
+                                                                          uint64_t total) {
+    *downloaded = done;
+    if (progress) progress(done, total);
+  };
+  const Interruption::IsGivenUp is_late = [&] {
+    return Clock::now() - start > allowed + std::chrono::seconds(*downloaded / kSlowestDownload);
+  };
+  const Interruption interruption(is_late);
+  try {
+    return SchemeOf(uri).open(uri, options);
+  } catch (const Error& e) {
+    if ((e.code() != ECANCELED && e.code() != EINTR) || !is_late()) throw;
+    Fail(ETIMEDOUT, "opening takes more than {} s, which is twice the timeout", allowed.count());
+  }
+}
+
+}  // namespace
+
 Source OpenSource(const std::string& uri, const SourceOptions& options) try {
-  return SchemeOf(uri).open(uri, options);
+  return OpenInTime(uri, options);
 } catch (const Error& e) {
   throw WithContext(Redacted(uri), e);
 }

@@ -29,6 +29,17 @@ bool HasContents(const Folder& folder) {
   }
 }
 
+// Returns what messages call an object: its URI, without the query of a signed URL, which by
+// mistake may be part of the key.
+std::string NameOf(const s3::Location& location) {
+  const size_t query = location.key.find('?');
+  const bool is_signed =
+      query != std::string::npos && location.key.find("ignature=", query) != std::string::npos;
+  return fmt::format("s3://{}/{}{}{}", location.bucket,
+                     location.key.substr(0, is_signed ? query : std::string::npos),
+                     location.version.empty() ? "" : "?versionId=", location.version);
+}
+
 Source Open(const std::string& uri, const SourceOptions& options) {
   const s3::Location location = s3::ParseUri(uri);
   const auto bucket =
@@ -45,7 +56,8 @@ Source Open(const std::string& uri, const SourceOptions& options) {
   }
   const std::string prefix = location.key.substr(0, location.key.rfind('/') + 1);
   try {
-    return {.file = options.cached(s3::OpenObject(bucket, location.key, location.version, uri)),
+    return {.file = options.cached(
+                s3::OpenObject(bucket, location.key, location.version, NameOf(location))),
             .folder = folder(prefix),
             .file_name = location.key.substr(prefix.size())};
   } catch (const Error& e) {

@@ -100,6 +100,10 @@ TEST(Redacted, LeavesAPathAlone) { EXPECT_EQ(Redacted("/a/b@c?d#e"), "/a/b@c?d#e
 
 TEST(Redacted, LeavesAFileUriAlone) { EXPECT_EQ(Redacted("file:///a@b?c"), "file:///a@b?c"); }
 
+TEST(Redacted, TakesAwayAUserThatAFileUriShouldNotHave) {
+  EXPECT_EQ(Redacted("file://joe:secret@host/m.pth"), "file://host/m.pth");
+}
+
 TEST(Redacted, TakesAwayUserPasswordQueryAndFragment) {
   EXPECT_EQ(Redacted("https://joe:secret@host:80/m.pth?X-Signature=secret#x"),
             "https://host:80/m.pth");
@@ -119,6 +123,11 @@ TEST(Redacted, TakesAwayAPasswordWithAQuestionMarkInIt) {
 
 TEST(Redacted, TakesAwayAPasswordBehindASlashTooMany) {
   EXPECT_EQ(Redacted("http:///joe:secret@host/m.pth"), "http://host/m.pth");
+}
+
+TEST(Redacted, TakesAwayAPasswordBeforeAnEncodedAtSign) {
+  EXPECT_EQ(Redacted("s3://joe%3Asecret%40bucket/m.pth"), "s3://bucket/m.pth");
+  EXPECT_EQ(Redacted("s3://joe:secret%40bucket/m%40v2"), "s3://bucket/m%40v2");
 }
 
 TEST(Redacted, KeepsAnAddressInBrackets) {

@@ -126,10 +126,18 @@ TEST(S3Listing, MustSayWhereItGoesOn) {
               ThrowsMessage<Error>("the server's listing goes on, but it does not say where"));
 }
 
-TEST(S3Listing, MustNotGoInCircles) {
-  Server server({Truncated("t"), Truncated("t")});
+TEST(S3Listing, DoesNotGoOnAtATokenThatIsLongerThanAnyKey) {
+  Server server({Truncated(std::string(8193, 't'))});
   EXPECT_THAT([&] { server.List(""); },
               ThrowsMessage<Error>("the server's listing does not go on"));
+}
+
+TEST(S3Listing, MustNotGoInCircles) {
+  const auto does_not_go_on = ThrowsMessage<Error>("the server's listing does not go on");
+  Server server({Truncated("t"), Truncated("t")});
+  EXPECT_THAT([&] { server.List(""); }, does_not_go_on);
+  Server larger({Truncated("t"), Truncated("u"), Truncated("v"), Truncated("t")});
+  EXPECT_THAT([&] { larger.List(""); }, does_not_go_on);
 }
 
 TEST(S3Listing, EndsThoughTheServerNeverSaysSo) {

@@ -55,10 +55,10 @@ Endpoint ParseEndpoint(std::string_view url) {
     return c <= ' ' || c == 0x7f || c == '@' || c == '?' || c == '#' || c == '\\';
   };
   if ((endpoint.scheme != "http" && endpoint.scheme != "https") || endpoint.host.empty() ||
-      std::ranges::any_of(url, is_bad)) {
-    // A URL with a user in it may have a password.
-    if (given.find('@') != std::string_view::npos) {
-      Fail(EINVAL, "an endpoint of S3 has no user in it: https://host:port is one");
+      endpoint.host.find('%') != std::string::npos || std::ranges::any_of(url, is_bad)) {
+    // A URL with a user or a query in it may have a secret.
+    if (given.find_first_of("@%?") != std::string_view::npos) {
+      Fail(EINVAL, "an endpoint of S3 has no user and no query in it: https://host:port is one");
     }
     Fail(EINVAL, "{} is no endpoint of S3: https://host:port is one", Quoted(given));
   }

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <functional>
 #include <pugixml.hpp>
+#include <unordered_set>
 #include <utility>
 
 #include "parser/budget.h"
@@ -18,6 +20,9 @@ namespace {
 constexpr const char* kKeysOnAPage = "250";
 
 constexpr uint64_t kMostMemory = uint64_t{32} << 20U;
+
+// Bytes. Some servers have the last key as the token, which is encoded.
+constexpr size_t kLongestToken = 8192;
 
 // Servers may send fewer keys on a page than they are asked for, and even none.
 constexpr size_t kMostPages = 4000;
@@ -96,6 +101,7 @@ Page ReadPage(const std::string& xml) {
 
 Listing List(std::string_view prefix, const std::function<std::string(const Query&)>& ask) {
   Collector collector(prefix);
+  std::unordered_set<size_t> asked;  // Hashes of the tokens of all pages so far.
   std::string next;
   for (size_t pages = 0; pages < kMostPages; ++pages) {
     Query query = {{"list-type", "2"},
@@ -107,7 +113,10 @@ Listing List(std::string_view prefix, const std::function<std::string(const Quer
     Page page = ReadPage(ask(query));
     collector.Add(page);
     if (page.next.empty()) return collector.Take();
-    if (page.next == next) Fail(EBADMSG, "the server's listing does not go on");
+    if (page.next.size() > kLongestToken ||
+        !asked.insert(std::hash<std::string>()(page.next)).second) {
+      Fail(EBADMSG, "the server's listing does not go on");
+    }
     next = std::move(page.next);
   }
   Fail(EFBIG, "the server's listing has more than {} pages", kMostPages);

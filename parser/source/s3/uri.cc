@@ -39,6 +39,12 @@ Location ParseUri(std::string_view uri) {
   location.bucket = uri.substr(0, slash);
   location.key = uri.substr(std::min(slash + 1, uri.size()));
   if (location.bucket.empty()) Fail(EINVAL, "names no bucket, as in s3://bucket/key");
+  // What looks like a user may come with a password, which no message may show.
+  if (location.bucket.find_first_of("@:%") != std::string::npos) {
+    Fail(EINVAL,
+         "names a user or a port where the bucket should be: the server of S3 is named by -o "
+         "endpoint=, and credentials come from where the AWS tools have them");
+  }
   if (!std::ranges::all_of(location.bucket, IsOfBucket)) {
     Fail(EINVAL, "{} cannot be the name of a bucket", Quoted(location.bucket));
   }
