@@ -32,6 +32,10 @@ class Directory {
   // The directory `name` in it, which may turn out to be without files; null if there is none.
   virtual std::unique_ptr<Directory> Below(const std::string& name) const = 0;
 
+  // Whether it is known what directories there are. If not, only those are found that have a
+  // meta.json.
+  virtual bool is_listed() const = 0;
+
   // The names of directories that there are no entries of, as tensordict 0.3 left them.
   virtual std::vector<std::string> Unlisted() const = 0;
 };

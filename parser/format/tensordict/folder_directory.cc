@@ -12,15 +12,49 @@ namespace {
 // What an open file is charged for: it lives as long as the checkpoint.
 constexpr uint64_t kCostOfFile = 512;  // In bytes.
 
+// Whether `folder` can list what is in it. Those of web servers cannot: they return a folder for any
+// name.
+bool IsListed(const Folder& folder) {
+  if (!folder.is_remote()) return true;
+  try {
+    folder.ListFolders();
+  } catch (const Error& e) {
+    return e.code() != ENOTSUP;
+  }
+  return true;
+}
+
 class FolderDirectory final : public Directory {
  public:
   // `path` ends with '/', or is empty.
-  FolderDirectory(FolderPtr folder, std::string path, Budget& budget)
-      : folder_(std::move(folder)), path_(std::move(path)), budget_(budget) {}
+  FolderDirectory(FolderPtr folder, std::string path, bool is_listed, Budget& budget)
+      : folder_(std::move(folder)), path_(std::move(path)), is_listed_(is_listed), budget_(budget) {
+    if (!is_listed_) meta_ = OpenFile(kMetaName);
+  }
+
+  bool has_meta() const { return meta_.has_value(); }
 
   std::string PathOf(const std::string& name) const override { return path_ + name; }
 
   std::optional<Record> Open(const std::string& name) const override {
+    return name == kMetaName && !is_listed_ ? meta_ : OpenFile(name);
+  }
+
+  std::unique_ptr<Directory> Below(const std::string& name) const override {
+    if (!IsPlainName(name)) return nullptr;
+    FolderPtr below = folder_->OpenFolder(name);
+    if (below == nullptr) return nullptr;
+    auto directory = std::make_unique<FolderDirectory>(std::move(below), path_ + name + "/",
+                                                       is_listed_, budget_);
+    return is_listed_ || directory->has_meta() ? std::move(directory) : nullptr;
+  }
+
+  bool is_listed() const override { return is_listed_; }
+
+  std::vector<std::string> Unlisted() const override { return folder_->ListFolders(); }
+
+ private:
+  std::optional<Record> OpenFile(const std::string& name) const {
     if (!IsPlainName(name)) return std::nullopt;
     Record record{.data = {}, .member = PathOf(name), .is_in_file = true, .error = ""};
     try {
@@ -37,26 +71,18 @@ class FolderDirectory final : public Directory {
     return record;
   }
 
-  std::unique_ptr<Directory> Below(const std::string& name) const override {
-    if (!IsPlainName(name)) return nullptr;
-    FolderPtr below = folder_->OpenFolder(name);
-    if (below == nullptr) return nullptr;
-    return std::make_unique<FolderDirectory>(std::move(below), path_ + name + "/", budget_);
-  }
-
-  std::vector<std::string> Unlisted() const override { return folder_->ListFolders(); }
-
- private:
   const FolderPtr folder_;
   const std::string path_;
+  const bool is_listed_;
   Budget& budget_;
+  std::optional<Record> meta_;  // If the folder is not listed, and has one.
 };
 
 }  // namespace
 
 std::unique_ptr<Directory> MakeDirectory(const Folder& folder, Budget& budget) {
   const FolderPtr borrowed(FolderPtr(), &folder);
-  return std::make_unique<FolderDirectory>(borrowed, "", budget);
+  return std::make_unique<FolderDirectory>(borrowed, "", IsListed(folder), budget);
 }
 
 }  // namespace ckptfs::tensordict

@@ -29,6 +29,8 @@ class MemberDirectory final : public Directory {
     return members_.Find(below->PathOf(kMetaName)) == nullptr ? nullptr : std::move(below);
   }
 
+  bool is_listed() const override { return true; }
+
   // No version that wrote archives left any.
   std::vector<std::string> Unlisted() const override { return {}; }
 

@@ -23,7 +23,8 @@ namespace ckptfs::tensordict {
 namespace {
 
 constexpr uint64_t kMostMeta = 1 << 27;  // Bytes of a meta.json.
-constexpr uint64_t kLastVersion = 1;     // Of the layout.
+constexpr size_t kMostUnlistedItems = 10'000;
+constexpr uint64_t kLastVersion = 1;  // Of the layout.
 
 // Where a collection is.
 struct Place {
@@ -148,7 +149,13 @@ class Reader {
     group->collection.text = TextOf(head, type);
     budget_.Charge(2 * group->collection.text.size());
     AddEntries(meta, place, *group);
-    if (MayBeOfVersion3(meta)) AddUnlisted(meta, place, *group);
+    if (MayBeOfVersion3(meta)) {
+      if (place.directory.is_listed()) {
+        AddUnlisted(meta, place, *group);
+      } else {
+        WarnOfUnlisted();
+      }
+    }
     return group;
   }
 
@@ -177,6 +184,14 @@ class Reader {
         AddCollection(name, std::move(below), place, group);
       }
     }
+  }
+
+  void WarnOfUnlisted() {
+    if (std::exchange(has_warned_, true)) return;
+    checkpoint_.warnings.emplace_back(
+        "may be of tensordict 0.3, which left TensorDicts within others out of meta.json: those "
+        "are "
+        "not found here, because a web server does not list its files");
   }
 
   void Add(std::string_view key, Content content, Group& group) {
@@ -229,7 +244,8 @@ class Reader {
     }
   }
 
-  // The directories of what is stacked are called 0, 1, ...
+  // The directories of what is stacked are called 0, 1, ... Nothing tells how many there are, and a
+  // server could go on for ever.
   Content ReadItems(json::Node meta, std::string_view type, const Place& place) {
     auto group = GroupOf(type);
     const auto dimension = meta.Find("stack_dim");
@@ -241,6 +257,11 @@ class Reader {
       const std::string name = std::to_string(i);
       auto below = place.directory.Below(name);
       if (below == nullptr) return group;
+      if (!place.directory.is_listed() && ++unlisted_items_ > kMostUnlistedItems) {
+        Fail(EFBIG,
+             "has more than {} items in stacks, which is the most that is read from a server",
+             kMostUnlistedItems);
+      }
       AddCollection(name, std::move(below), place, *group);
     }
   }
@@ -314,6 +335,8 @@ class Reader {
   }
 
   Budget& budget_;
+  size_t unlisted_items_ = 0;  // Of stacks in folders that are not listed.
+  bool has_warned_ = false;
   Checkpoint checkpoint_;
   Losses losses_{budget_, checkpoint_};
 };
