@@ -137,7 +137,12 @@ class DiskCache::Store {
     // No process writes more than a step before it looks what all of them have written.
     if (written_.fetch_add(bytes) + bytes > Step()) {
       written_ = bytes;
-      Shrink(false);
+      if (!Shrink(false)) {
+        // All of them together may be at the limit already.
+        written_ = limit_;
+        Pause();
+        return false;
+      }
     }
     return true;
   }
@@ -146,15 +151,16 @@ class DiskCache::Store {
 
   void Pause() { paused_until_ = (Clock::now() + kPause).time_since_epoch().count(); }
 
-  // Makes room for what all write until the next look.
-  void Shrink(bool is_full) {
-    directory_.Shrink([&](uint64_t used) {
+  // Makes room for what all write until the next look; returns whether there is.
+  bool Shrink(bool is_full) {
+    const bool has_room = directory_.Shrink([&](uint64_t used) {
       const int64_t room = directory_.room();
       uint64_t most = std::min(limit_, used + static_cast<uint64_t>(std::max<int64_t>(room, 0)));
       if (is_full) most = std::min(most, used);
       return !is_full && used + Step() <= most ? used : most - most / 10;
     });
     open_.Clear();
+    return has_room;
   }
 
   const CacheDirectory directory_;

@@ -4,15 +4,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -23,6 +26,7 @@
 #include <vector>
 
 #include "parser/error.h"
+#include "parser/fd.h"
 #include "parser/layer/disk_cache/segment.h"
 #include "tests/support/file_limits.h"
 
@@ -144,6 +148,34 @@ class DiskCacheTest : public testing::Test {
     struct stat status = {};
     EXPECT_EQ(::stat(path.c_str(), &status), 0);
     return status.st_mode & 07777U;
+  }
+
+  // What all segments take of the disk, in bytes.
+  uint64_t Used() const {
+    uint64_t used = 0;
+    for (const auto& path : Segments()) {
+      struct stat status = {};
+      if (::stat(path.c_str(), &status) == 0) used += static_cast<uint64_t>(status.st_blocks) * 512;
+    }
+    return used;
+  }
+
+  // Gives user 1234 the right to write, by the access control list called `name`.
+  static bool SetList(const std::string& path, const char* name) {
+    struct Entry {
+      uint16_t tag;
+      uint16_t rights;
+      uint32_t id;
+    };
+    constexpr uint32_t kNobody = 0xffffffff;
+    constexpr std::array<Entry, 5> kEntries = {{{0x01, 7, kNobody},  // The owner.
+                                                {0x02, 7, 1234},     // A user.
+                                                {0x04, 7, kNobody},  // The group.
+                                                {0x10, 7, kNobody},  // The mask.
+                                                {0x20, 0, kNobody}}};
+    std::array<std::byte, sizeof(uint32_t) + sizeof kEntries> list = {std::byte{2}};
+    std::memcpy(&list[sizeof(uint32_t)], kEntries.data(), sizeof kEntries);
+    return ::setxattr(path.c_str(), name, list.data(), list.size(), 0) == 0;
   }
 
   std::string parent_;
@@ -492,6 +524,54 @@ TEST_F(DiskCacheTest, NeverTakesMoreThanItsLimit) {
   }
   EXPECT_LE(most, limit);
   EXPECT_GE(most, limit * 8 / 10);
+}
+
+TEST_F(DiskCacheTest, KeepsNothingMoreWhileSomebodyHoldsTheLock) {
+  const uint64_t limit = 4000000;
+  const DiskCache cache(directory_, limit);
+  KnownObject(cache, "first", 4 * kBlockSize).WriteAll();
+  const Fd lock(::open((directory_ + "/lock").c_str(), O_RDONLY | O_CLOEXEC));
+  ASSERT_EQ(::flock(lock.number(), LOCK_EX | LOCK_NB), 0);
+  for (int i = 0; i < 60; ++i) {
+    KnownObject(cache, std::to_string(i), 4 * kBlockSize).WriteAll();
+  }
+  EXPECT_GT(Used(), 0U);
+  EXPECT_LE(Used(), limit);
+}
+
+TEST_F(DiskCacheTest, StaysBelowItsLimitWhateverTheLockIs) {
+  ASSERT_TRUE(fs::create_directories(directory_ + "/lock"));
+  ASSERT_EQ(::chmod(directory_.c_str(), 0700), 0);
+  const uint64_t limit = 4000000;
+  const DiskCache cache(directory_, limit);
+  for (int i = 0; i < 60; ++i) {
+    KnownObject(cache, std::to_string(i), 4 * kBlockSize).WriteAll();
+  }
+  EXPECT_LE(Used(), limit);
+  EXPECT_GE(Used(), limit * 8 / 10);
+}
+
+TEST_F(DiskCacheTest, RefusesADirectoryWhoseListOfRightsLetsOthersWrite) {
+  for (const char* const list : {"system.posix_acl_access", "system.posix_acl_default"}) {
+    ASSERT_TRUE(fs::create_directories(directory_));
+    if (!SetList(directory_, list)) GTEST_SKIP() << "the file system has no access control lists";
+    EXPECT_THAT([&] { DiskCache(directory_, kMuch); },
+                ThrowsMessage<Error>("cache directory " + directory_ +
+                                     ": its access control list lets others than its owner and its "
+                                     "group change what is kept in it"));
+    fs::remove_all(directory_);
+  }
+}
+
+TEST_F(DiskCacheTest, DoesNotUseAFileWhoseListOfRightsLetsOthersWrite) {
+  ASSERT_TRUE(fs::create_directories(directory_));
+  ASSERT_EQ(::chmod(directory_.c_str(), 02770), 0);
+  Open().WriteAll();
+  ASSERT_THAT(Open().ReadAll(), SizeIs(4));
+  if (!SetList(Segment(), "system.posix_acl_access")) {
+    GTEST_SKIP() << "the file system has no access control lists";
+  }
+  EXPECT_THAT(Open().ReadAll(), IsEmpty());
 }
 
 TEST_F(DiskCacheTest, KeepsLongerWhatIsUsed) {

@@ -5,12 +5,17 @@
 #include <fmt/format.h>
 #include <sys/file.h>
 #include <sys/statvfs.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cstddef>
+#include <cstring>
 #include <memory>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include "parser/error.h"
@@ -47,6 +52,36 @@ struct CloseDirectory {
 };
 using Listing = std::unique_ptr<DIR, CloseDirectory>;
 
+// Whether the access control list `name` of `file` gives a right to write to a user or a group of
+// its own, which the mode does not show. The kernel's format: a version, then entries.
+bool HasOtherWriters(const Fd& file, const char* name) {
+  struct Entry {
+    uint16_t tag;
+    uint16_t rights;
+    uint32_t id;
+  };
+  constexpr uint16_t kUser = 0x02;
+  constexpr uint16_t kGroup = 0x08;
+  constexpr uint16_t kMask = 0x10;  // What is in no mask is not given.
+  constexpr uint16_t kWrite = 2;
+  std::array<std::byte, 4096> list = {};
+  const ssize_t size = ::fgetxattr(file.number(), name, list.data(), list.size());
+  if (size < 0) return errno != ENODATA && errno != ENOTSUP;
+  uint16_t given = 0;
+  uint16_t mask = kWrite;
+  for (size_t at = sizeof(uint32_t); at + sizeof(Entry) <= static_cast<size_t>(size);
+       at += sizeof(Entry)) {
+    Entry entry = {};
+    std::memcpy(&entry, &list[at], sizeof entry);
+    if (entry.tag == kUser || entry.tag == kGroup) given |= entry.rights;
+    if (entry.tag == kMask) mask = entry.rights;
+  }
+  return (given & mask & kWrite) != 0;
+}
+
+constexpr const char* kAccessList = "system.posix_acl_access";
+constexpr const char* kDefaultList = "system.posix_acl_default";  // Of what is made in a directory.
+
 }  // namespace
 
 CacheDirectory::CacheDirectory(const std::string& path) : us_(::geteuid()) {
@@ -68,6 +103,12 @@ CacheDirectory::CacheDirectory(const std::string& path) : us_(::geteuid()) {
   if ((status.st_mode & S_IWOTH) != 0) {
     Fail(EPERM, "cache directory {}: has mode {:04o}, so anybody could change what is kept in it",
          path, status.st_mode & 07777U);
+  }
+  if (HasOtherWriters(directory_, kAccessList) || HasOtherWriters(directory_, kDefaultList)) {
+    Fail(EPERM,
+         "cache directory {}: its access control list lets others than its owner and its group "
+         "change what is kept in it",
+         path);
   }
   group_ = status.st_gid;
   mode_ = status.st_mode;
@@ -114,18 +155,36 @@ int64_t CacheDirectory::room() const {
          static_cast<int64_t>(disk.f_blocks * disk.f_frsize / 20);
 }
 
-void CacheDirectory::Shrink(const std::function<uint64_t(uint64_t used)>& wanted) const {
-  // Who may not make the lock may not remove anything either.
-  const Fd lock(
-      ::openat(directory_.number(), "lock", kOpenFile | O_RDWR | O_CREAT, S_IRUSR | S_IWUSR));
-  if (lock.number() < 0) return;
+// Whatever somebody has put in the place of the lock, or does with it: without it segments are
+// removed as well.
+std::optional<Fd> CacheDirectory::Lock() const {
+  constexpr auto kPatience = std::chrono::seconds(10);
+  constexpr int kTries = 20;  // Most hold it for some milliseconds.
+  Fd lock(::openat(directory_.number(), "lock", kOpenFile | O_RDWR | O_CREAT, S_IRUSR | S_IWUSR));
+  if (lock.number() < 0) return lock;
   Share(lock.number(), mode_ & 0666U);
-  if (::flock(lock.number(), LOCK_EX | LOCK_NB) != 0) return;
+  for (int i = 0; i < kTries; ++i) {
+    if (::flock(lock.number(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) {
+      busy_since_ = 0;
+      return lock;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  const Clock::rep now = Clock::now().time_since_epoch().count();
+  Clock::rep since = 0;
+  if (busy_since_.compare_exchange_strong(since, now)) since = now;
+  if (Clock::duration(now - since) < kPatience) return std::nullopt;
+  return lock;
+}
+
+bool CacheDirectory::Shrink(const std::function<uint64_t(uint64_t used)>& wanted) const {
+  const std::optional<Fd> lock = Lock();
+  if (!lock) return false;
   std::vector<Found> segments = List();
   uint64_t used = 0;
   for (const Found& segment : segments) used += segment.size;
   const uint64_t target = wanted(used);
-  if (used <= target) return;
+  if (used <= target) return true;
   std::ranges::sort(segments, {}, [](const Found& segment) {
     return std::pair(segment.used.tv_sec, segment.used.tv_nsec);
   });
@@ -135,6 +194,7 @@ void CacheDirectory::Shrink(const std::function<uint64_t(uint64_t used)>& wanted
     if (below.number() < 0) continue;
     if (::unlinkat(below.number(), segment.name.c_str(), 0) == 0) used -= segment.size;
   }
+  return used <= target;
 }
 
 Fd CacheDirectory::OpenBelow(const std::string& name, bool is_wanted) const {
@@ -147,7 +207,7 @@ Fd CacheDirectory::OpenBelow(const std::string& name, bool is_wanted) const {
   Fd found(::openat(root, name.c_str(), kOpenDirectory));
   struct stat status = {};
   if (found.number() < 0 || ::fstat(found.number(), &status) != 0) return Fd();
-  if (IsTrusted(status)) return found;
+  if (IsTrusted(found, status)) return found;
   errno = EPERM;
   return Fd();
 }
@@ -163,7 +223,7 @@ Fd CacheDirectory::OpenFile(int below, const std::string& name, bool& may_write)
   struct stat status = {};
   // A second name could be in a directory where others may write.
   if (::fstat(file.number(), &status) == 0 && S_ISREG(status.st_mode) && status.st_nlink <= 1 &&
-      IsTrusted(status)) {
+      IsTrusted(file, status)) {
     return file;
   }
   errno = EPERM;
@@ -186,10 +246,14 @@ void CacheDirectory::Share(int made, mode_t mode) const {
   if ((status.st_mode & 07777U) != (mode | inherited)) ::fchmod(made, mode | inherited);
 }
 
-bool CacheDirectory::IsTrusted(const struct stat& status) const {
+bool CacheDirectory::IsTrusted(const Fd& file, const struct stat& status) const {
   const bool is_shared = (mode_ & S_IWGRP) != 0;
   if ((status.st_mode & S_IWOTH) != 0) return false;
-  if ((status.st_mode & S_IWGRP) != 0 && (!is_shared || status.st_gid != group_)) return false;
+  // No list gives more than the bits of the group do.
+  if ((status.st_mode & S_IWGRP) != 0 &&
+      (!is_shared || status.st_gid != group_ || HasOtherWriters(file, kAccessList))) {
+    return false;
+  }
   return is_shared || status.st_uid == us_ || status.st_uid == 0;
 }
 

@@ -2,7 +2,7 @@
 //
 //   ab/ab3f…-0   segment 0 of an object: 64 hexadecimal digits, of which the first two name the
 //   ab/ab3f…-1   directory. The hash tells nothing of where the object is to who does not know it
-//   lock         held by who removes segments
+//   lock         held by who removes segments, so that two do not remove twice as many
 //
 // Bytes that are kept here are taken for those of the server, so nobody may write here whom the
 // user does not trust:
@@ -13,6 +13,7 @@
 // * Where a group may write in it, who made it so has said that all of that group are trusted:
 //   then segments may belong to anybody, and their group, if it is that of the directory, may write
 //   to them.
+// * An access control list that lets anybody else write counts as if everybody could.
 // * The directories below follow the rules of segments. No symbolic link is followed.
 //
 // What breaks these rules is not read. It is removed if its place is needed and if we may.
@@ -26,6 +27,8 @@
 #include <sys/stat.h>
 #include <sys/types.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <ctime>
 #include <functional>
@@ -53,11 +56,15 @@ class CacheDirectory {
   int64_t room() const;
 
   // Removes those segments that were not in use for the longest time, until the others take as many
-  // bytes as `wanted` says when it is told how many they all take. Does nothing if another process
-  // is at it. Who still has a removed segment open goes on reading it.
-  void Shrink(const std::function<uint64_t(uint64_t used)>& wanted) const;
+  // bytes as `wanted` says when it is told how many they all take. Returns whether they take no
+  // more than that now: some may not be ours to remove. Returns false, too, while another process
+  // is at it; after ten seconds nobody waits for that one any more, since it need not be honest.
+  // Who still has a removed segment open goes on reading it.
+  bool Shrink(const std::function<uint64_t(uint64_t used)>& wanted) const;
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   // A segment that is there.
   struct Found {
     timespec used = {};  // When it was last.
@@ -76,9 +83,14 @@ class CacheDirectory {
   Fd OpenFile(int below, const std::string& name, bool& may_write) const;
   Fd MakeFile(int below, const std::string& name) const;
 
+  // Takes the lock. Nothing if another process has it; no descriptor if nobody can have it.
+  std::optional<Fd> Lock() const;
+
   // Gives what we have made the group and the mode it should have.
   void Share(int made, mode_t mode) const;
-  bool IsTrusted(const struct stat& status) const;
+
+  // Whether what `file` is, and `status` is of, can only have been written by those we trust.
+  bool IsTrusted(const Fd& file, const struct stat& status) const;
 
   std::vector<Found> List() const;
 
@@ -86,6 +98,7 @@ class CacheDirectory {
   uid_t us_ = 0;
   gid_t group_ = 0;
   mode_t mode_ = 0;
+  mutable std::atomic<Clock::rep> busy_since_ = 0;  // The lock is taken; 0: it is not.
 };
 
 }  // namespace ckptfs
