@@ -25,6 +25,7 @@
 #include "parser/error.h"
 #include "parser/fd.h"
 #include "parser/scheme.h"
+#include "parser/source/file/uri.h"
 
 namespace ckptfs {
 namespace {
@@ -237,8 +238,7 @@ FolderPtr FolderAt(const std::string& path) {
 }
 
 Source Open(const std::string& uri, const SourceOptions& /*options*/) {
-  constexpr std::string_view kPrefix = "file://";
-  const std::string path = uri.starts_with(kPrefix) ? uri.substr(kPrefix.size()) : uri;
+  const std::string path = file::PathOf(uri);
   Fd fd = OpenForReading(AT_FDCWD, path);
   if (S_ISDIR(StatOf(fd).st_mode)) {
     return {.file = nullptr, .folder = FolderAt(path), .file_name = ""};

@@ -12,6 +12,7 @@
 
 #include "parser/error.h"
 #include "parser/scheme.h"
+#include "parser/source/file/uri.h"
 #include "tests/support/sources.h"
 
 namespace ckptfs {
@@ -365,6 +366,33 @@ TEST(PlainName, IsThatOfAFileInAFolder) {
 TEST(Listed, ShowsTheFirstNamesOfMany) {
   const std::vector<std::string> names = {"a", "b", "c", "d", "e", "f", "g"};
   EXPECT_EQ(Listed(names), "'a', 'b', 'c', 'd', 'e' and 2 more");
+}
+
+TEST(FileUri, IsPercentEncoded) {
+  EXPECT_EQ(file::PathOf("file:///my%20dir/%c3%a4.pth"), "/my dir/\xc3\xa4.pth");
+}
+
+TEST(FileUri, IsOfThisMachine) {
+  EXPECT_EQ(file::PathOf("file://localhost/a"), "/a");
+  EXPECT_EQ(file::PathOf("file://LOCALHOST/a"), "/a");
+  EXPECT_THAT([] { file::PathOf("file://host/a"); },
+              Fails(EINVAL, "a file URI names no host but localhost, as in file:///dir/model.pth"));
+}
+
+TEST(FileUri, IsAbsolute) {
+  for (const char* const uri : {"file://", "file://a.pth", "file://./a.pth", "file://../a.pth"}) {
+    EXPECT_THAT([uri] { file::PathOf(uri); },
+                Fails(EINVAL, "the path of a file URI is absolute, as in file:///dir/model.pth"));
+  }
+}
+
+TEST(FileUri, HasNoNul) {
+  EXPECT_THAT([] { file::PathOf("file:///a%00b"); }, Fails(EINVAL, "there is a NUL in the path"));
+}
+
+TEST(FileUri, IsNoPathThatLooksLikeOne) {
+  EXPECT_EQ(file::PathOf("/a%20b"), "/a%20b");
+  EXPECT_EQ(file::PathOf("file:a"), "file:a");
 }
 
 }  // namespace
