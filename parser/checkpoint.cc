@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "parser/error.h"
+#include "parser/overloaded.h"
 
 namespace ckptfs {
 namespace {
@@ -54,15 +55,20 @@ void ValidateMember(std::string_view what, const Key& key, const T& content,
 // The depth of the recursion is that of the tree, which its format has bounded.
 void ValidateGroup(const Group& group) {
   for (const Member& member : group.members) {
-    if (const auto* child = std::get_if<std::unique_ptr<Group>>(&member.content)) {
-      const auto& table = (*child)->table;
-      if (table != nullptr) ValidateMember("table", member.key, *table, ValidateTable);
-      ValidateGroup(**child);
-    } else if (const auto* tensor = std::get_if<Tensor>(&member.content)) {
-      ValidateMember("tensor", member.key, *tensor, ValidateTensor);
-    } else if (const auto* its_table = std::get_if<Table>(&member.content)) {
-      ValidateMember("table", member.key, *its_table, ValidateTable);
-    }
+    std::visit(Overloaded{[&](const std::unique_ptr<Group>& child) {
+                            if (child->table != nullptr) {
+                              ValidateMember("table", member.key, *child->table, ValidateTable);
+                            }
+                            ValidateGroup(*child);
+                          },
+                          [&](const Tensor& tensor) {
+                            ValidateMember("tensor", member.key, tensor, ValidateTensor);
+                          },
+                          [](const Value& /*value*/) {},
+                          [&](const Table& table) {
+                            ValidateMember("table", member.key, table, ValidateTable);
+                          }},
+               member.content);
   }
 }
 

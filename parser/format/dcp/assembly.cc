@@ -9,12 +9,14 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "parser/damaged.h"
 #include "parser/error.h"
 #include "parser/json.h"
 #include "parser/layer/memory.h"
+#include "parser/overloaded.h"
 
 namespace ckptfs::dcp {
 namespace {
@@ -227,9 +229,13 @@ Content LostValue(std::string_view error) {
 }
 
 bool IsLost(const Content& content) {
-  if (const auto* tensor = std::get_if<Tensor>(&content)) return !tensor->error.empty();
-  const auto* value = std::get_if<Value>(&content);
-  return value != nullptr && std::ranges::count(value->notes, "error", &Note::first) != 0;
+  return std::visit(Overloaded{[](const std::unique_ptr<Group>& /*group*/) { return false; },
+                               [](const Tensor& tensor) { return !tensor.error.empty(); },
+                               [](const Value& value) {
+                                 return std::ranges::count(value.notes, "error", &Note::first) != 0;
+                               },
+                               [](const Table& table) { return !table.error.empty(); }},
+                    content);
 }
 
 }  // namespace ckptfs::dcp

@@ -6,10 +6,12 @@
 #include <map>
 #include <memory>
 #include <utility>
+#include <variant>
 
 #include "parser/error.h"
 #include "parser/format/torch/saved.h"
 #include "parser/open_files.h"
+#include "parser/overloaded.h"
 
 namespace ckptfs::dcp {
 namespace {
@@ -22,10 +24,13 @@ constexpr uint64_t kEndOfItem = 2048;  // Bytes.
 
 // Objects lie in one another only so deep that this may recurse.
 void SetMembers(Content& content, std::string_view file) {
-  if (auto* tensor = std::get_if<Tensor>(&content)) tensor->member = file;
-  if (auto* group = std::get_if<std::unique_ptr<Group>>(&content)) {
-    for (Member& member : (*group)->members) SetMembers(member.content, file);
-  }
+  std::visit(Overloaded{[&](std::unique_ptr<Group>& group) {
+                          if (group->table != nullptr) group->table->member = file;
+                          for (Member& member : group->members) SetMembers(member.content, file);
+                        },
+                        [&](Tensor& tensor) { tensor.member = file; }, [](Value& /*value*/) {},
+                        [&](Table& table) { table.member = file; }},
+             content);
 }
 
 }  // namespace

@@ -13,15 +13,11 @@
 #include "parser/format/gguf/file.h"
 #include "parser/format/gguf/layout.h"
 #include "parser/json.h"
+#include "parser/notes.h"
 #include "parser/open_files.h"
 
 namespace ckptfs::gguf {
 namespace {
-
-std::vector<Note>& NotesOf(Member& member) {
-  if (auto* tensor = std::get_if<Tensor>(&member.content)) return tensor->notes;
-  return std::get<Value>(member.content).notes;
-}
 
 void CheckMagic(const ByteSource& file) {
   std::vector<std::byte> magic(std::min<uint64_t>(kMagic.size(), file.size()));
@@ -137,7 +133,7 @@ void Joiner::Merge(const Part& part, Checkpoint one) {
       Fail(EBADMSG, "tensor {}: is in {} and in {}", Quoted(member.key.text),
            name_.Of(known->second), part.name);
     }
-    NotesOf(member).emplace_back("file", file);
+    NotesOf(member.content).emplace_back("file", file);
     merged_.root.members.push_back(std::move(member));
   }
   for (const std::string& warning : one.warnings) {
