@@ -1,11 +1,11 @@
 #include "parser/codec/json_reader.h"
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cmath>
 #include <cstddef>
 #include <cstdlib>
+#include <memory>
 #include <memory_resource>
 #include <span>
 #include <vector>
@@ -20,8 +20,14 @@ namespace {
 // The characters of a text, fetched a block at a time.
 class Characters {
  public:
+  static constexpr uint64_t kMostOfBlock = 65536;  // Bytes.
+
   Characters(const ByteSource& source, uint64_t offset, uint64_t length)
-      : source_(source), offset_(offset), length_(length) {
+      : source_(source),
+        offset_(offset),
+        length_(length),
+        capacity_(static_cast<size_t>(std::min(length, kMostOfBlock))),
+        buffer_(std::make_unique_for_overwrite<char[]>(capacity_)) {
     constexpr uint64_t kMostAtOnce = uint64_t{16} << 20U;  // Bytes.
     const ByteRange soon{.offset = offset, .length = std::min(length, kMostAtOnce)};
     if (length > 0) source.ReadSoon({&soon, 1});
@@ -42,9 +48,9 @@ class Characters {
 
  private:
   void Fetch() {
-    const auto length = std::min<uint64_t>(buffer_.size(), length_ - fetched_);
+    const auto length = std::min<uint64_t>(capacity_, length_ - fetched_);
     if (length == 0) return;
-    const std::span block(buffer_.data(), static_cast<size_t>(length));
+    const std::span block(buffer_.get(), static_cast<size_t>(length));
     source_.ReadAt(offset_ + fetched_, std::as_writable_bytes(block));
     fetched_ += length;
     block_ = {block.data(), block.size()};
@@ -55,7 +61,11 @@ class Characters {
   uint64_t length_;
   uint64_t fetched_ = 0;
   std::string_view block_;  // What is left of it.
-  std::array<char, 65536> buffer_ = {};
+
+  // Most documents are small, and there may be very many of them: nothing larger is allocated, and
+  // nothing is zeroed.
+  size_t capacity_;
+  std::unique_ptr<char[]> buffer_;
 };
 
 // The keys of all objects that are not at their end yet.
@@ -139,6 +149,13 @@ bool IsPlain(char c) { return c >= 0x20 && c < 0x7f && c != '"' && c != '\\'; }
 bool IsHighSurrogate(char32_t unit) { return unit >= 0xD800 && unit < 0xDC00; }
 bool IsLowSurrogate(char32_t unit) { return unit >= 0xDC00 && unit < 0xE000; }
 
+// Whether `bytes` are what UTF-8 would give a surrogate. Python decodes JSON from bytes so.
+bool IsSurrogate(std::string_view bytes) {
+  return bytes.size() == 3 && bytes[0] == '\xED' &&
+         (static_cast<unsigned char>(bytes[1]) & 0xE0U) == 0xA0 &&
+         (static_cast<unsigned char>(bytes[2]) & 0xC0U) == 0x80;
+}
+
 class Reader {
  public:
   Reader(const ByteSource& source, uint64_t offset, uint64_t length, Budget& budget,
@@ -146,6 +163,7 @@ class Reader {
       : characters_(source, offset, length),
         length_(length),
         is_python_(dialect == Dialect::kPython),
+        has_unique_keys_(dialect == Dialect::kStrict),
         token_(budget),
         keys_(budget),
         visitor_(visitor) {
@@ -232,7 +250,7 @@ class Reader {
     if (is_object_.size() == most) Fail(EFBIG, "is nested more than {} deep", most);
     is_object_.push_back(is_object);
     characters_.Advance();
-    if (is_object && !is_python_) keys_.Begin();
+    if (is_object && has_unique_keys_) keys_.Begin();
     visitor_.Begin(is_object);
   }
 
@@ -240,7 +258,7 @@ class Reader {
     characters_.Advance();
     const bool is_object = is_object_.back();
     is_object_.pop_back();
-    if (is_object && !is_python_) keys_.End();
+    if (is_object && has_unique_keys_) keys_.End();
     visitor_.End(is_object);
   }
 
@@ -249,7 +267,7 @@ class Reader {
     token_.Clear();
     if (Current() != '"') FailHere();
     ReadText();
-    if (!is_python_) keys_.Add(token_.text());
+    if (has_unique_keys_) keys_.Add(token_.text());
     visitor_.Key(token_.text());
     token_.Clear();
     SkipBlanks();
@@ -378,7 +396,7 @@ class Reader {
       bytes += characters_.current();
       characters_.Advance();
     }
-    if (!utf8::IsValid(bytes)) {
+    if (!utf8::IsValid(bytes) && !(is_python_ && IsSurrogate(bytes))) {
       Fail(EBADMSG, "no JSON at byte {}: the text is no UTF-8", begin);
     }
     token_.Append(bytes);
@@ -446,6 +464,7 @@ class Reader {
   Characters characters_;
   uint64_t length_;
   bool is_python_;
+  bool has_unique_keys_;
   bool is_in_text_ = false;  // The token is one.
   Token token_;
   std::vector<bool> is_object_;  // Of what is open; else it is a list.

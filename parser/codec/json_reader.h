@@ -23,8 +23,12 @@ namespace ckptfs::json {
 enum class Dialect : uint8_t {
   kStrict,  // RFC 8259.
 
+  // The same, but keys may occur twice. The visitor decides what that means.
+  kRepeatedKeys,
+
   // What Python's json.dumps writes and json.loads reads: also the numbers NaN, Infinity and
-  // -Infinity, numbers of any size, escapes of lone surrogates, and keys that occur twice.
+  // -Infinity, numbers of any size, lone surrogates (escaped or in three bytes), and keys that
+  // occur twice.
   kPython,
 };
 
