@@ -3,12 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <iterator>
+#include <memory_resource>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "parser/checkpoint.h"
 #include "parser/codec/json_reader.h"
@@ -43,12 +46,18 @@ class Collector final : public json::Visitor {
   void Key(std::string& key) override {
     if (depth_ == 1) {
       is_metadata_ = key == kMetadata;
+      if (is_metadata_ && std::exchange(has_metadata_, true)) {
+        Fail(EBADMSG, "{} occurs twice", Quoted(key));
+      }
       name_.swap(key);
     } else if (depth_ == 2 && is_metadata_) {
       name_.swap(key);
     } else if (depth_ == 2) {
       const auto* found = std::ranges::find(kMembers, key);
       member_ = static_cast<Member>(found - std::begin(kMembers));
+      if (member_ != Member::kOther && std::exchange(has_[Index(member_)], true)) {
+        FailIn("{} occurs twice", Quoted(key));
+      }
     }
   }
 
@@ -59,7 +68,6 @@ class Collector final : public json::Visitor {
     } else if (depth_ == 2 && member_ == Member::kDtype) {
       budget_.Charge(text.size());
       entry().dtype = std::move(text);
-      has_dtype_ = true;
     } else {
       Refuse("a text");
     }
@@ -83,6 +91,8 @@ class Collector final : public json::Visitor {
   enum class Member { kDtype, kShape, kOffsets, kOther };
   static constexpr std::string_view kMembers[] = {"dtype", "shape", "data_offsets"};
 
+  static size_t Index(Member member) { return static_cast<size_t>(member); }
+
   Entry& entry() { return header_.entries.back(); }
 
   void BeginEntry(bool is_object) {
@@ -95,7 +105,7 @@ class Collector final : public json::Visitor {
     // Twice: once more for the tensor that is made of it, and its files.
     budget_.Charge(2 * (sizeof(Entry) + sizeof(ckptfs::Member) + name_.size()));
     header_.entries.push_back({.name = std::move(name_), .dtype = "", .shape = {}});
-    has_dtype_ = has_shape_ = false;
+    has_.fill(false);
     offsets_ = 0;
     member_ = Member::kOther;
   }
@@ -107,7 +117,6 @@ class Collector final : public json::Visitor {
     if (!is_list || member_ == Member::kDtype || is_metadata_) {
       Refuse(is_object ? "an object" : "a list");
     }
-    if (member_ == Member::kShape) has_shape_ = true;
   }
 
   void AddSize(uint64_t size) {
@@ -125,8 +134,8 @@ class Collector final : public json::Visitor {
   }
 
   void EndEntry() {
-    if (!has_dtype_) FailIn("has no dtype");
-    if (!has_shape_) FailIn("has no shape");
+    if (!has_[Index(Member::kDtype)]) FailIn("has no dtype");
+    if (!has_[Index(Member::kShape)]) FailIn("has no shape");
     if (offsets_ != 2) FailIn("has {} data_offsets, but needs 2", offsets_);
   }
 
@@ -142,7 +151,7 @@ class Collector final : public json::Visitor {
     }
     if (member_ == Member::kOther) return;
     if (member_ == Member::kDtype) FailIn("its dtype is {}, but must be a text", found);
-    const auto member = kMembers[static_cast<size_t>(member_)];
+    const auto member = kMembers[Index(member_)];
     if (depth_ == 2) FailIn("its {} is {}, but must be a list", member, found);
     FailIn("its {} has {} in it, but must be of whole numbers", member, found);
   }
@@ -158,18 +167,44 @@ class Collector final : public json::Visitor {
   size_t depth_ = 0;
   std::string name_;  // Of the member of the header, or of the metadata, that comes next.
   bool is_metadata_ = false;
-  Member member_ = Member::kOther;  // Of the entry.
-  bool has_dtype_ = false;
-  bool has_shape_ = false;
-  size_t offsets_ = 0;  // How many of them the entry has had.
+  bool has_metadata_ = false;                       // Its key has come.
+  Member member_ = Member::kOther;                  // Of the entry.
+  std::array<bool, std::size(kMembers)> has_ = {};  // Which of them the entry has.
+  size_t offsets_ = 0;                              // How many of them the entry has had.
 };
+
+// Removes what the reference does not see: of entries with one key it keeps the last.
+template <typename T>
+void KeepLast(std::vector<T>& entries, std::string T::*key, Budget& budget) {
+  std::pmr::vector<const T*> by_key(entries.size(), &budget);
+  std::ranges::transform(entries, by_key.begin(), [](const T& entry) { return &entry; });
+  std::ranges::sort(by_key, [key](const T* a, const T* b) {
+    const int order = (a->*key).compare(b->*key);
+    return order != 0 ? order < 0 : a < b;
+  });
+  std::pmr::vector<bool> is_last(entries.size(), true, &budget);
+  for (size_t i = 0; i + 1 < by_key.size(); ++i) {
+    if (by_key[i]->*key == by_key[i + 1]->*key) {
+      is_last[static_cast<size_t>(by_key[i] - entries.data())] = false;
+    }
+  }
+  size_t kept = 0;
+  for (size_t i = 0; i < entries.size(); ++i) {
+    if (!is_last[i]) continue;
+    if (kept != i) entries[kept] = std::move(entries[i]);
+    ++kept;
+  }
+  entries.resize(kept);
+}
 
 }  // namespace
 
 void ReadEntries(const ByteSource& file, uint64_t offset, uint64_t length, Budget& budget,
                  Header& header) {
   Collector collector(header, budget);
-  json::Read(file, offset, length, budget, collector);
+  json::Read(file, offset, length, budget, collector, json::Dialect::kRepeatedKeys);
+  KeepLast(header.entries, &Entry::name, budget);
+  KeepLast(header.metadata, &MetadataEntry::first, budget);
 }
 
 }  // namespace ckptfs::safetensors

@@ -32,10 +32,14 @@ struct Entry {
   uint64_t end = 0;             // The first byte after it.
 };
 
+using MetadataEntry = std::pair<std::string, std::string>;
+
+// Both are in the order of the file, and their keys are unique: of several entries with one key the
+// reference keeps the last.
 struct Header {
-  std::vector<Entry> entries;  // In the order of the header; names are unique.
-  std::vector<std::pair<std::string, std::string>> metadata;  // In its order; keys are unique.
-  uint64_t data_offset = 0;                                   // In the file, in bytes.
+  std::vector<Entry> entries;
+  std::vector<MetadataEntry> metadata;
+  uint64_t data_offset = 0;  // In the file, in bytes.
 };
 
 // Reads the header of `file` and checks all that the reference checks: what it returns tiles the
