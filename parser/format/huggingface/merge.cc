@@ -8,9 +8,9 @@
 #include <utility>
 #include <variant>
 
-#include "parser/codec/json_reader.h"
 #include "parser/json.h"
-#include "parser/layer/memory.h"
+#include "parser/notes.h"
+#include "parser/overloaded.h"
 
 namespace ckptfs::huggingface {
 namespace {
@@ -25,52 +25,31 @@ uint64_t CostOf(const std::vector<Note>& notes) {
 // recursion is that of the tree, which its format has bounded.
 uint64_t CostOf(const Group& group);
 
+uint64_t CostOf(const Table& table) {
+  return CostOf(table.notes) + table.error.size() + table.member.size();
+}
+
 uint64_t CostOf(const Member& member) {
-  const uint64_t cost = 2 * sizeof member + member.key.text.size();
-  if (const auto* tensor = std::get_if<Tensor>(&member.content)) {
-    return cost + CostOf(tensor->notes) + tensor->shape.size() * sizeof(uint64_t) +
-           tensor->error.size() + tensor->member.size();
-  }
-  if (const auto* value = std::get_if<Value>(&member.content)) {
-    return cost + CostOf(value->notes) + value->json.size();
-  }
-  return cost + CostOf(*std::get<std::unique_ptr<Group>>(member.content));
+  return 2 * sizeof member + member.key.text.size() +
+         std::visit(
+             Overloaded{[](const std::unique_ptr<Group>& group) { return CostOf(*group); },
+                        [](const Tensor& tensor) {
+                          return CostOf(tensor.notes) + tensor.shape.size() * sizeof(uint64_t) +
+                                 tensor.error.size() + tensor.member.size();
+                        },
+                        [](const Value& value) { return CostOf(value.notes) + value.json.size(); },
+                        [](const Table& table) { return CostOf(table); }},
+             member.content);
 }
 
 uint64_t CostOf(const Group& group) {
   uint64_t cost = sizeof group + CostOf(group.notes);
+  if (group.table != nullptr) cost += sizeof *group.table + CostOf(*group.table);
   for (const Member& member : group.members) cost += CostOf(member);
   return cost;
 }
 
-std::vector<Note>& NotesOf(Member& member) {
-  if (auto* tensor = std::get_if<Tensor>(&member.content)) return tensor->notes;
-  if (auto* value = std::get_if<Value>(&member.content)) return value->notes;
-  return std::get<std::unique_ptr<Group>>(member.content)->notes;
-}
-
-// A text is told in a list, which is in memory more than once for a while.
-constexpr uint64_t kCopiesOfText = 8;
-
-// A list of texts in JSON as a set.
-class TextSet final : public json::Visitor {
- public:
-  TextSet(std::set<std::string>& texts, Budget& budget) : texts_(texts), budget_(budget) {}
-
-  void Text(std::string& text) override {
-    const auto [place, is_new] = texts_.insert(std::move(text));
-    if (is_new)
-      budget_.Charge(kCopiesOfText * json::String(*place).size() + sizeof(std::string) +
-                     8 * sizeof(void*));
-  }
-
- private:
-  std::set<std::string>& texts_;
-  Budget& budget_;
-};
-
-template <typename Texts>
-std::string ListOf(const Texts& texts) {
+std::string ListOf(const std::vector<std::string_view>& texts) {
   std::string list = "[";
   for (const std::string_view text : texts) {
     json::AppendString(list, text);
@@ -90,14 +69,13 @@ std::string Tensors(size_t count) {
 Merger::Merger(const Index& index, Budget& budget)
     : index_(index),
       budget_(budget),
+      notes_(budget),
       shards_(index.shards.size()),
       is_found_(index.weights.size()) {}
 
 void Merger::Add(size_t shard, Checkpoint checkpoint) {
   Shard& added = shards_.at(shard);
-  added.notes = fmt::format("\"format\":{}", json::String(checkpoint.format));
-  AddNotes(added, checkpoint.root.notes);
-  AddNotes(added, checkpoint.notes);
+  added.notes = notes_.Add(checkpoint);
   for (const std::string& warning : checkpoint.warnings) {
     budget_.Charge(sizeof(std::string) + index_.shards[shard].size() + warning.size());
     merged_.warnings.push_back(fmt::format("{}: {}", index_.shards[shard], warning));
@@ -118,24 +96,11 @@ void Merger::AddMember(size_t shard, Member member) {
     }
     is_found_[weight] = true;
   }
-  std::vector<Note>& notes = NotesOf(member);
+  std::vector<Note>& notes = NotesOf(member.content);
   notes.emplace_back("file", json::String(index_.shards[shard]));
   if (weight == Index::kNone) notes.emplace_back("not_in_index", "true");
   budget_.Charge(CostOf(member));
   merged_.root.members.push_back(std::move(member));
-}
-
-void Merger::AddNotes(Shard& shard, const std::vector<Note>& notes) {
-  for (const auto& [name, json] : notes) {
-    const bool is_global = name == "globals";
-    if (is_global || name == "globals_refused_by_weights_only") {
-      TextSet texts(is_global ? globals_ : refused_globals_, budget_);
-      json::Read(MemorySource(json), 0, json.size(), budget_, texts);
-      continue;
-    }
-    budget_.Charge(name.size() + json.size());
-    shard.notes += fmt::format(",\"{}\":{}", name, json);
-  }
 }
 
 void Merger::AddBroken(size_t shard, const Error& error) {
@@ -197,10 +162,7 @@ Checkpoint Merger::Finish() {
   AddLost();
   if (!index_.metadata.empty()) merged_.notes.emplace_back("index_metadata", index_.metadata);
   TellLost();
-  if (!globals_.empty()) {
-    merged_.notes.emplace_back("globals", ListOf(globals_));
-    merged_.notes.emplace_back("globals_refused_by_weights_only", ListOf(refused_globals_));
-  }
+  notes_.Finish(merged_);
   std::string notes = "{";
   for (size_t i = 0; i < shards_.size(); ++i) {
     json::AppendString(notes, index_.shards[i]);

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstddef>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +12,7 @@
 #include "parser/checkpoint.h"
 #include "parser/error.h"
 #include "parser/format/huggingface/index.h"
+#include "parser/merged_notes.h"
 
 namespace ckptfs::huggingface {
 
@@ -43,18 +43,16 @@ class Merger {
   };
 
   void AddMember(size_t shard, Member member);
-  void AddNotes(Shard& shard, const std::vector<Note>& notes);
   void AddLost();
   void TellLost();
 
   const Index& index_;
   Budget& budget_;
+  MergedNotes notes_;
   std::vector<Shard> shards_;
   std::vector<bool> is_found_;  // For each tensor of the index.
   std::vector<Error> errors_;   // The first one, if there is any.
   size_t readable_ = 0;         // Files that could be read.
-  std::set<std::string> globals_;
-  std::set<std::string> refused_globals_;
   Checkpoint merged_;
 };
 
