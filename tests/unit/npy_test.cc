@@ -527,5 +527,79 @@ TEST(Npy, OfBytesHas63DimensionsAtMost) {
             "memory: has 65 dimensions, the bytes of an element included, but 64 is the most");
 }
 
+Checkpoint CheckpointIn(const std::string& file) {
+  return ReadCheckpoint(Source{
+      .file = std::make_shared<const MemorySource>(file), .folder = nullptr, .file_name = ""});
+}
+
+std::string BytesAt(const Checkpoint& checkpoint, size_t index) {
+  return ReadString(std::get<Tensor>(checkpoint.root.members.at(index).content).data);
+}
+
+TEST(NpyFile, OfSeveralArraysIsAList) {
+  const std::string file = Npy("'|u1'", "(2,)", "ab") + Npy("'<u2'", "()", "cd") +
+                           Npy("'|u1'", "(0,)", "") + Npy("'|u1'", "(1, 3)", "efg");
+  const Checkpoint checkpoint = CheckpointIn(file);
+  EXPECT_EQ(checkpoint.root.python_type, "list");
+  ASSERT_EQ(checkpoint.root.members.size(), 4U);
+  EXPECT_EQ(checkpoint.root.members[3].key.text, "3");
+  EXPECT_EQ(BytesAt(checkpoint, 0), "ab");
+  EXPECT_EQ(BytesAt(checkpoint, 1), "cd");
+  EXPECT_EQ(BytesAt(checkpoint, 2), "");
+  EXPECT_EQ(BytesAt(checkpoint, 3), "efg");
+  EXPECT_EQ(std::get<Tensor>(checkpoint.root.members[0].content).notes,
+            (std::vector<Note>{{"numpy_dtype", "\"|u1\""}}));
+  EXPECT_EQ(std::get<Tensor>(checkpoint.root.members[3].content).file_offset, file.size() - 3);
+}
+
+TEST(NpyFile, TellsWhatFollowsTheLastArray) {
+  const std::string array = Npy("'|u1'", "(2,)", "ab");
+  const Checkpoint checkpoint = CheckpointIn(array + array + "\x93NUMP");
+  ASSERT_EQ(checkpoint.root.members.size(), 2U);
+  EXPECT_EQ(std::get<Tensor>(checkpoint.root.members[1].content).notes,
+            (std::vector<Note>{{"numpy_dtype", "\"|u1\""}, {"trailing_bytes", "5"}}));
+}
+
+TEST(NpyFile, WhoseSecondArrayIsCutKeepsTheFirst) {
+  const std::string array = Npy("'|u1'", "(2,)", "ab");
+  const Checkpoint checkpoint = CheckpointIn(array + array.substr(0, array.size() - 1));
+  ASSERT_EQ(checkpoint.root.members.size(), 2U);
+  EXPECT_EQ(BytesAt(checkpoint, 0), "ab");
+  EXPECT_EQ(std::get<Tensor>(checkpoint.root.members[1].content).error,
+            "has 1 bytes, but its 2 elements need 2");
+  ASSERT_EQ(checkpoint.warnings.size(), 1U);
+}
+
+TEST(NpyFile, WhoseSecondHeaderIsDamagedKeepsTheFirst) {
+  const std::string array = Npy("'|u1'", "(2,)", "ab");
+  const Checkpoint checkpoint = CheckpointIn(array + NpyOf("{}", "") + array);
+  ASSERT_EQ(checkpoint.root.members.size(), 2U);
+  EXPECT_EQ(BytesAt(checkpoint, 0), "ab");
+  EXPECT_TRUE(std::holds_alternative<Value>(checkpoint.root.members[1].content));
+}
+
+// As Equinox's documentation has it: hyper-parameters, then the leaves.
+TEST(NpyFile, MayBeginWithALineOfJson) {
+  const std::string array = Npy("'|u1'", "(2,)", "ab");
+  const Checkpoint checkpoint = CheckpointIn("{\"width\": 4, \"scale\": NaN}\n" + array);
+  ASSERT_EQ(checkpoint.root.members.size(), 2U);
+  EXPECT_EQ(checkpoint.root.members[0].key.text, "hyperparameters");
+  EXPECT_EQ(std::get<Value>(checkpoint.root.members[0].content).json,
+            R"({"width":4,"scale":"NaN"})");
+  EXPECT_EQ(checkpoint.root.members[1].key.text, "0");
+  EXPECT_EQ(BytesAt(checkpoint, 1), "ab");
+}
+
+TEST(NpyFile, MustBeginWithALineThatIsJson) {
+  EXPECT_EQ(ErrorOfFile("{width: 4}\n" + Npy("'|u1'", "(2,)", "ab")),
+            "memory: first line: no JSON at byte 1, near 'w'");
+}
+
+TEST(NpyFile, OfManyArraysIsBounded) {
+  std::string file;
+  for (int i = 0; i < 10'000; ++i) file += Npy("'|u1'", "(0,)", "");
+  EXPECT_EQ(CheckpointIn(file).root.members.size(), 10'000U);
+}
+
 }  // namespace
 }  // namespace ckptfs

@@ -140,9 +140,6 @@ def written():
     add("object.npy", npy(np.array([{"a": 1}, None], object)), "`|O`: a pickle", "refuse")
     add("object_in_record.npy", npy(np.zeros(2, [("a", "<f4"), ("o", "O")])), "a record with an object field", "refuse")
     add("stringdtype.npy", npy(np.array(["a", "bcd"], np.dtypes.StringDType())), "StringDType says `|O` and is a pickle", "refuse")
-    b = io.BytesIO()
-    np.save(b, np.arange(3)), np.save(b, np.arange(4.0))
-    add("two_in_one.npy", b.getvalue(), "two np.save to one stream: the first is the array, the rest is ignored")
 
 
 B = "{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }"
