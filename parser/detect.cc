@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +18,7 @@
 #include "parser/format.h"
 #include "parser/recognize.h"
 #include "parser/soon.h"
+#include "parser/watched_folder.h"
 
 namespace ckptfs {
 namespace {
@@ -41,14 +44,6 @@ class Sample {
   std::vector<std::byte> tail_;  // Empty if the head is the whole file.
 };
 
-// Returns null if there is none.
-const Format* FormatOf(const Probe& probe) {
-  const auto formats = Formats();
-  const auto found =
-      std::ranges::find_if(formats, [&](const Format* f) { return f->matches(probe); });
-  return found == formats.end() ? nullptr : *found;
-}
-
 Checkpoint Finished(Checkpoint checkpoint, std::string_view format) {
   if (checkpoint.format.empty()) checkpoint.format = format;
   Validate(checkpoint);
@@ -62,12 +57,12 @@ Checkpoint ReadFile(const Source& source, const Probe& probe, const ReadOptions&
   Fail(ENOTSUP, "not a checkpoint in a format we know{}{}", what.empty() ? "" : ": ", what);
 }
 
-// Whether the file `name` begins and ends as a checkpoint does. One that cannot be read is none.
-bool IsCheckpoint(const Folder& folder, const std::string& name) try {
+// The format that the file `name` begins and ends as. One that cannot be read has none.
+const Format* FormatIn(const Folder& folder, const std::string& name) try {
   const ByteSourcePtr file = folder.Open(name);
-  return FormatOf(Sample(*file).probe()) != nullptr;
+  return FormatOf(Sample(*file).probe());
 } catch (const Error&) {
-  return false;
+  return nullptr;
 }
 
 // Takes those away that have the tensors of another one: see format/torch/sidecar.h. `names` are
@@ -113,16 +108,30 @@ Checkpoint ReadOnly(const FolderPtr& folder, const std::string& name,
 // Reads the checkpoint that `index` tells about.
 Checkpoint ReadAll(const FolderFormat& format, const Folder& folder, const std::string& index,
                    const ReadOptions& options) try {
-  return Finished(format.parse(folder, index, options), format.name);
+  return ReadCheckpoint(format, folder, index, options);
 } catch (const Error& e) {
   throw WithContext(index, e);
 }
 
-Checkpoint ReadFolder(const FolderPtr& folder, const ReadOptions& options) {
+// Adds a warning that names what of `folder` looks like a checkpoint and is none of this one.
+void TellLeftOut(const WatchedFolder& folder, std::span<const std::string> files,
+                 Checkpoint& checkpoint) {
+  const std::vector<std::string> left_out = folder.LeftOut(files);
+  if (left_out.empty()) return;
+  checkpoint.warnings.push_back(
+      fmt::format("leaves out {}, which may hold other tensors: mount {} separately",
+                  Listed(left_out), left_out.size() == 1 ? "it" : "them"));
+}
+
+Checkpoint ReadFolder(const FolderPtr& all, const ReadOptions& options) {
+  const auto folder = std::make_shared<const WatchedFolder>(all);
   const std::vector<std::string> files = folder->List();
   for (const FolderFormat* format : FolderFormats()) {
     const std::string index = format->find(*folder, files);
-    if (!index.empty()) return ReadAll(*format, *folder, index, options);
+    if (index.empty()) continue;
+    Checkpoint checkpoint = ReadAll(*format, *folder, index, options);
+    TellLeftOut(*folder, files, checkpoint);
+    return checkpoint;
   }
   constexpr size_t kMostLookedAt = 1000;
   if (files.size() > kMostLookedAt) {
@@ -132,11 +141,19 @@ Checkpoint ReadFolder(const FolderPtr& folder, const ReadOptions& options) {
          files.size());
   }
   std::vector<std::string> checkpoints;
+  std::vector<std::string> archives;  // Which may hold some, or anything else.
   for (const std::string& name : files) {
-    if (!name.starts_with('.') && IsCheckpoint(*folder, name)) checkpoints.push_back(name);
+    if (name.starts_with('.')) continue;
+    const Format* format = FormatIn(*folder, name);
+    if (format != nullptr) (format->is_archive ? archives : checkpoints).push_back(name);
   }
+  if (checkpoints.empty()) checkpoints.swap(archives);
   LeaveOutSidecars(checkpoints);
-  if (checkpoints.size() == 1) return ReadOnly(folder, checkpoints.front(), options);
+  if (checkpoints.size() == 1) {
+    Checkpoint checkpoint = ReadOnly(folder, checkpoints.front(), options);
+    TellLeftOut(*folder, {}, checkpoint);
+    return checkpoint;
+  }
   if (checkpoints.empty()) {
     Fail(ENOTSUP, "is a directory without a checkpoint in a format we know{}{}",
          files.empty() ? "" : ", but with ", Listed(files));
@@ -146,6 +163,24 @@ Checkpoint ReadFolder(const FolderPtr& folder, const ReadOptions& options) {
 }
 
 }  // namespace
+
+const Format* FormatOf(const Probe& probe) {
+  const auto formats = Formats();
+  const auto found =
+      std::ranges::find_if(formats, [&](const Format* f) { return f->matches(probe); });
+  return found == formats.end() ? nullptr : *found;
+}
+
+Checkpoint ReadCheckpoint(const Format& format, const ByteSourcePtr& file,
+                          const ReadOptions& options) {
+  return Finished(format.parse({.file = file, .folder = nullptr, .file_name = ""}, options),
+                  format.name);
+}
+
+Checkpoint ReadCheckpoint(const FolderFormat& format, const Folder& folder,
+                          const std::string& index, const ReadOptions& options) {
+  return Finished(format.parse(folder, index, options), format.name);
+}
 
 Checkpoint ReadCheckpoint(const ByteSourcePtr& file, const ReadOptions& options) {
   return ReadCheckpoint(file, file->name(), options);

@@ -37,6 +37,10 @@ struct Format {
   // whether a key is the right one. The caller validates the result, and sets its format to `name`
   // if it has none. Throws Error.
   Checkpoint (*parse)(const Source& source, const ReadOptions& options);
+
+  // Whether files of this format hold anything, and checkpoints perhaps. In a directory with a
+  // checkpoint they are not meant.
+  bool is_archive = false;
 };
 
 // The format of a checkpoint in several files of one folder.

@@ -10,6 +10,8 @@
 
 namespace ckptfs {
 
+class ArchiveAllowance;  // format/archive/allowance.h
+
 struct ReadOptions {
   AskSecret ask_secret;  // May be empty: there is no secret.
 
@@ -18,6 +20,9 @@ struct ReadOptions {
 
   // The file with the tensors of a checkpoint whose own file has none; null: it lies beside it.
   ByteSourcePtr sidecar;
+
+  // What archives in archives may cost; null: the file lies in no archive.
+  ArchiveAllowance* archives = nullptr;
 };
 
 }  // namespace ckptfs

@@ -28,7 +28,7 @@ constexpr std::string_view kZip =
 constexpr Mark kMarks[] = {
     {0, "PYTORCH1"sv,
      "it was written by a preview of torch 1.0, whose format no release of torch reads"},
-    {257, "ustar"sv, "it is a tar archive: unpack it first"},
+    {257, "ustar"sv, "it is a tar archive whose first header is corrupt"},
 
     {0, "\x89HDF\r\n\x1a\n"sv, "it is an HDF5 file (as of Keras), which is not supported"},
     {0, "PK\3\4"sv, kZip},
@@ -44,7 +44,7 @@ constexpr Mark kMarks[] = {
      "it is an XML document, perhaps an error message that was downloaded in place of the file"},
     {0, "{"sv, "it is text that looks like JSON"},
 
-    {0, "\x1f\x8b"sv, "it is compressed by gzip: unpack it first"},
+    {0, "\x1f\x8b"sv, "it is compressed by gzip in a way that is not supported"},
     {0, "BZh"sv, "it is compressed by bzip2: unpack it first"},
     {0,
      "\xfd"

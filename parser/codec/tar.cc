@@ -9,6 +9,8 @@
 
 #include "parser/codec/tar.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
@@ -92,6 +94,10 @@ Header HeaderIn(Block block) {
 }
 
 bool IsFile(char type) { return type == '0' || type == '\0' || type == '7'; }
+
+// Links, devices and directories; a size that is told of one means nothing.
+bool HasNoData(char type) { return type >= '1' && type <= '6'; }
+
 bool IsExtension(char type) { return type == 'x' || type == 'g' || type == 'L'; }
 
 uint64_t Padded(uint64_t size) { return (size + kBlock - 1) / kBlock * kBlock; }
@@ -173,6 +179,7 @@ class Walk {
       extension_ = {};
     }
     if (!header.size) Fail(EBADMSG, "its size is no number");
+    if (HasNoData(header.type)) header.size = 0;
     const uint64_t data = position_ + kBlock;
     if (*header.size > source_.size() - data) {
       Fail(EBADMSG, "{} has {} bytes from byte {} on, but the archive ends at byte {}",
@@ -181,15 +188,27 @@ class Walk {
     if (IsExtension(header.type)) {
       ReadExtension(header.type, data, *header.size);
     } else if (IsFile(header.type)) {
-      CheckMemberName(header.name);
-      budget_.Charge(2 * sizeof(Member) + header.name.size());  // Vectors grow by doubling.
-      members_.push_back({.name = std::move(header.name), .offset = data, .size = *header.size});
+      AddMember(
+          {.name = std::move(header.name), .offset = data, .size = *header.size, .error = ""});
+    } else if (header.type == 'S') {
+      Fail(ENOTSUP, "{} is sparse, which we do not read", Quoted(header.name));
     } else if (header.type != '5') {
-      Fail(ENOTSUP, "{} is of type {}: a link, a device or sparse, which we do not read",
-           Quoted(header.name), Quoted(std::string_view(&header.type, 1)));
+      AddMember({.name = std::move(header.name),
+                 .offset = data,
+                 .size = 0,
+                 .error = fmt::format("is of type {}: a link or a device, which we do not follow",
+                                      Quoted(std::string_view(&header.type, 1)))});
     }
     // The last one need not be padded.
     position_ = data + std::min(Padded(*header.size), source_.size() - data);
+  }
+
+  void AddMember(Member member) {
+    while (member.name.starts_with("./")) member.name.erase(0, 2);
+    CheckMemberName(member.name);
+    // Vectors grow by doubling.
+    budget_.Charge(2 * sizeof(Member) + member.name.size() + member.error.size());
+    members_.push_back(std::move(member));
   }
 
   void ReadExtension(char type, uint64_t data, uint64_t size) {
@@ -219,6 +238,12 @@ class Walk {
 
 std::vector<Member> ReadDirectory(const ByteSource& source, Budget& budget) {
   return Walk(source, budget).Run();
+}
+
+bool IsTar(std::span<const std::byte> head) {
+  if (head.size() < kBlock) return false;
+  const Block block = head.first<kBlock>();
+  return !IsZero(block) && HasChecksum(block);
 }
 
 std::string FirstName(std::span<const std::byte> head) {

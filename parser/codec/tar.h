@@ -18,16 +18,22 @@ struct Member {
   std::string name;
   uint64_t offset = 0;  // Where its bytes start in the source.
   uint64_t size = 0;    // How many there are; all of them are there.
+
+  // Not empty: this is no file, but a link or a device, for which there are no bytes.
+  std::string error;
 };
 
 // Reads the headers of all members, in the formats ustar, pax and GNU. Directories are left out.
 // The result is sorted by name and has no two members of one name; names are relative and free of
-// NUL, backslashes, "..", "." and empty parts.
+// NUL, backslashes, "..", "." and empty parts ("./" at their beginning is taken away).
 //
 // The members are charged to `budget`, and never given back. Throws Error: EBADMSG with the place
-// if the archive is damaged or contradicts itself, ENOTSUP for members that are no files (links,
-// devices) or whose bytes do not lie together (sparse ones), EFBIG.
+// if the archive is damaged or contradicts itself, ENOTSUP for members whose bytes do not lie
+// together (sparse ones), EFBIG.
 std::vector<Member> ReadDirectory(const ByteSource& source, Budget& budget);
+
+// Whether `head`, the first bytes of a file, begins an archive.
+bool IsTar(std::span<const std::byte> head);
 
 // Returns the name of the first file of the archive that begins with `head`, as its header has it.
 // Empty if it is not in `head`, or this begins no archive.

@@ -263,6 +263,7 @@ Extent MemberOf(const ByteSourcePtr& source, std::span<const tar::Member> member
   if (found == members.end() || found->name != name) {
     Fail(EBADMSG, "the archive has no member {}", Quoted(name));
   }
+  if (!found->error.empty()) Fail(ENOTSUP, "the member {} {}", Quoted(name), found->error);
   return {source, found->offset, found->size};
 }
 

@@ -1,17 +1,22 @@
 // Zip archives. Several formats are one; which of them an archive has shows in the names of its
-// members, so its directory is read first, and then given to the format that knows it.
+// members, so its directory is read first, and then given to the format that knows it. Where none
+// does, the members may be checkpoints themselves (archive/files.h).
 
 #include <algorithm>
-#include <cerrno>
+#include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "parser/budget.h"
 #include "parser/codec/zip.h"
 #include "parser/error.h"
 #include "parser/format.h"
+#include "parser/format/archive/files.h"
 #include "parser/format/archive/members.h"
+#include "parser/format/archive/zip.h"
 #include "parser/format/numpy/npz.h"
 #include "parser/format/tensordict/zip.h"
 #include "parser/format/torch/zip.h"
@@ -34,29 +39,51 @@ constexpr Kind kKinds[] = {
     {"npz", numpy::IsZip, numpy::ReadZip},
 };
 
+// An empty archive has an end record alone.
 bool Matches(const Probe& probe) {
-  constexpr std::string_view kLocalHeader = "PK\3\4";
   const std::string_view head(reinterpret_cast<const char*>(probe.head.data()), probe.head.size());
-  return head.starts_with(kLocalHeader) || zip::HasEndRecord(probe.tail);
+  return head.starts_with("PK\3\4") || head.starts_with("PK\5\6");
 }
 
-Checkpoint Parse(const Source& source, const ReadOptions& options) {
+// Bytes that are inflated to read all of a member, or what takes as long.
+uint64_t CostOf(const zip::Member& member) {
+  constexpr uint64_t kSlower = 8;  // bzip2 and LZMA.
+  if (member.method == zip::Method::kStored) return 0;
+  if (member.method == zip::Method::kDeflated) return member.size;
+  return member.size > UINT64_MAX / kSlower ? UINT64_MAX : member.size * kSlower;
+}
+
+// An archive that somebody has packed checkpoints into.
+Checkpoint ReadFiles(const Members& members, uint64_t size, const ReadOptions& options) {
+  try {
+    members.directory().CheckPaths();
+  } catch (const Error& e) {
+    throw WithContext("zip", e);
+  }
+  std::vector<ArchivedFile> files;
+  for (const zip::Member& member : members.list()) {
+    members.budget().Charge(2 * (sizeof(ArchivedFile) + 2 * member.name.size()));
+    files.push_back({.path = std::string(member.name),
+                     .record = members.Open(member, member.name),
+                     .cost = CostOf(member)});
+  }
+  return ReadArchivedFiles(std::move(files), "zip", size, members.budget(), options);
+}
+
+}  // namespace
+
+Checkpoint ReadZipArchive(const Source& source, const ReadOptions& options) {
   const uint64_t size = source.file->size();
   Budget budget = Budget::ForFile(size);
   Members members({source.file, 0, size}, budget, options.verification,
                   std::make_shared<PanelCache>());
   const auto* kind = std::ranges::find_if(kKinds, [&](const Kind& k) { return k.is_one(members); });
-  if (kind == std::end(kKinds)) {
-    Fail(ENOTSUP, "is a zip archive with {} members, but none of a checkpoint, such as data.pkl",
-         members.list().size());
-  }
+  if (kind == std::end(kKinds)) return ReadFiles(members, size, options);
   Checkpoint checkpoint = kind->read(source, std::move(members), options);
   checkpoint.format = kind->name;
   return checkpoint;
 }
 
-}  // namespace
-
-extern const Format zip_format{.name = "zip", .matches = Matches, .parse = Parse};
+extern const Format zip_format{.name = "zip", .matches = Matches, .parse = ReadZipArchive};
 
 }  // namespace ckptfs

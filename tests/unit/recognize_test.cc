@@ -22,7 +22,8 @@ TEST(Recognize, AnImage) {
 }
 
 TEST(Recognize, ACompressedFile) {
-  EXPECT_EQ(RecognizeText("\x1f\x8b\x08\0rest"s), "it is compressed by gzip: unpack it first");
+  EXPECT_EQ(RecognizeText("\x1f\x8b\x08\0rest"s),
+            "it is compressed by gzip in a way that is not supported");
 }
 
 TEST(Recognize, AWebPage) {
@@ -45,7 +46,7 @@ TEST(Recognize, ATarArchive) {
   std::string tar(512, '\0');
   tar.replace(0, 5, "m.pth");
   tar.replace(257, 5, "ustar");
-  EXPECT_EQ(RecognizeText(tar), "it is a tar archive: unpack it first");
+  EXPECT_EQ(RecognizeText(tar), "it is a tar archive whose first header is corrupt");
 }
 
 TEST(Recognize, AFileThatWasNeverWritten) {

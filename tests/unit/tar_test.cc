@@ -16,51 +16,14 @@
 #include "parser/layer/memory.h"
 #include "tests/support/pickle_writer.h"
 #include "tests/support/sources.h"
+#include "tests/support/tar.h"
 
 namespace ckptfs {
 namespace {
 
 using std::string_literals::operator""s;
+using Entry = TarEntry;
 using testing::ThrowsMessage;
-
-// What a header says; the rest is as tar writes it, which is right.
-struct Entry {
-  std::string name;
-  char type = '0';
-  std::string size;  // Instead of the right one.
-  std::string magic = "ustar\0"s + "00";
-  std::string prefix;
-};
-
-std::string Padded(const std::string& text) {
-  return text + std::string((512 - text.size() % 512) % 512, '\0');
-}
-
-// A member with its header.
-std::string MemberOf(const Entry& entry, const std::string& data) {
-  std::string header(512, '\0');
-  const auto put = [&](size_t offset, const std::string& text) {
-    header.replace(offset, text.size(), text);
-  };
-  put(0, entry.name);
-  put(100, "0000644");
-  put(124, entry.size.empty() ? fmt::format("{:011o}", data.size()) : entry.size);
-  put(136, "00000000000");
-  put(148, "        ");
-  put(156, std::string(1, entry.type));
-  put(257, entry.magic);
-  put(345, entry.prefix);
-  unsigned sum = 0;
-  for (const char c : header) sum += static_cast<unsigned char>(c);
-  put(148, fmt::format("{:06o}", sum) + "\0 "s);
-  return header + Padded(data);
-}
-
-std::string File(const std::string& name, const std::string& data) {
-  return MemberOf({.name = name}, data);
-}
-
-const std::string kEnd(1024, '\0');
 
 // "name: data" of all members.
 std::vector<std::string> List(const std::string& archive) {
@@ -76,49 +39,50 @@ std::vector<std::string> List(const std::string& archive) {
 using Strings = std::vector<std::string>;
 
 TEST(Tar, ListsMembersByName) {
-  EXPECT_EQ(List(File("b/c", "second") + File("a", "") + kEnd), (Strings{"a: ", "b/c: second"}));
+  EXPECT_EQ(List(TarFile("b/c", "second") + TarFile("a", "") + kTarEnd),
+            (Strings{"a: ", "b/c: second"}));
 }
 
 TEST(Tar, EndsAtTheZeros) {
-  EXPECT_EQ(List(File("a", "1") + kEnd + File("b", "2")), (Strings{"a: 1"}));
+  EXPECT_EQ(List(TarFile("a", "1") + kTarEnd + TarFile("b", "2")), (Strings{"a: 1"}));
 }
 
-TEST(Tar, MayEndWithoutZeros) { EXPECT_EQ(List(File("a", "1")), (Strings{"a: 1"})); }
+TEST(Tar, MayEndWithoutZeros) { EXPECT_EQ(List(TarFile("a", "1")), (Strings{"a: 1"})); }
 
 TEST(Tar, MayEndWithoutPadding) {
-  EXPECT_EQ(List(File("a", "1").substr(0, 513)), (Strings{"a: 1"}));
+  EXPECT_EQ(List(TarFile("a", "1").substr(0, 513)), (Strings{"a: 1"}));
 }
 
 TEST(Tar, LeavesOutDirectories) {
-  EXPECT_EQ(List(MemberOf({.name = "d/", .type = '5'}, "") + File("d/a", "1")),
+  EXPECT_EQ(List(TarMember({.name = "d/", .type = '5'}, "") + TarFile("d/a", "1")),
             (Strings{"d/a: 1"}));
 }
 
 TEST(Tar, TakesTheNameFromPaxRecords) {
-  EXPECT_EQ(List(MemberOf({.name = "././@PaxHeader", .type = 'x'},
-                          "22 mtime=1485000000.5\n13 path=long\n") +
-                 File("short", "1") + File("other", "2")),
+  EXPECT_EQ(List(TarMember({.name = "././@PaxHeader", .type = 'x'},
+                           "22 mtime=1485000000.5\n13 path=long\n") +
+                 TarFile("short", "1") + TarFile("other", "2")),
             (Strings{"long: 1", "other: 2"}));
 }
 
 TEST(Tar, TakesTheSizeFromPaxRecords) {
-  EXPECT_EQ(List(MemberOf({.name = "x", .type = 'x'}, "10 size=3\n") +
-                 MemberOf({.name = "a", .size = "00000000000"}, "abc")),
+  EXPECT_EQ(List(TarMember({.name = "x", .type = 'x'}, "10 size=3\n") +
+                 TarMember({.name = "a", .size = "00000000000"}, "abc")),
             (Strings{"a: abc"}));
 }
 
 TEST(Tar, TakesTheNameFromGnuMembers) {
-  EXPECT_EQ(List(MemberOf({.name = "././@LongLink", .type = 'L', .magic = "ustar  "}, "long\0"s) +
-                 MemberOf({.name = "short", .magic = "ustar  "}, "1")),
+  EXPECT_EQ(List(TarMember({.name = "././@LongLink", .type = 'L', .magic = "ustar  "}, "long\0"s) +
+                 TarMember({.name = "short", .magic = "ustar  "}, "1")),
             (Strings{"long: 1"}));
 }
 
 TEST(Tar, TakesTheBeginningOfANameFromItsPrefix) {
-  EXPECT_EQ(List(MemberOf({.name = "a", .prefix = "d"}, "1")), (Strings{"d/a: 1"}));
+  EXPECT_EQ(List(TarMember({.name = "a", .prefix = "d"}, "1")), (Strings{"d/a: 1"}));
 }
 
 TEST(Tar, ReadsABinarySize) {
-  EXPECT_EQ(List(MemberOf({.name = "a", .size = "\x80\0\0\0\0\0\0\0\0\0\0\3"s}, "abc")),
+  EXPECT_EQ(List(TarMember({.name = "a", .size = "\x80\0\0\0\0\0\0\0\0\0\0\3"s}, "abc")),
             (Strings{"a: abc"}));
 }
 
@@ -127,86 +91,97 @@ void ExpectRefusal(const std::string& archive, const std::string& message) {
 }
 
 TEST(Tar, RefusesAnAbsoluteName) {
-  ExpectRefusal(File("/a", "1"), "header at byte 0: name '/a' begins with a slash");
+  ExpectRefusal(TarFile("/a", "1"), "header at byte 0: name '/a' begins with a slash");
 }
 
 TEST(Tar, RefusesANameThatLeavesTheArchive) {
-  ExpectRefusal(File("a", "") + File("b/../../c", ""),
+  ExpectRefusal(TarFile("a", "") + TarFile("b/../../c", ""),
                 "header at byte 512: name 'b/../../c' has a part that is '.' or '..'");
 }
 
 TEST(Tar, RefusesANameWithABackslash) {
-  ExpectRefusal(File("a\\b", ""), "header at byte 0: name 'a\\b' contains a backslash");
+  ExpectRefusal(TarFile("a\\b", ""), "header at byte 0: name 'a\\b' contains a backslash");
 }
 
-TEST(Tar, RefusesAnEmptyName) { ExpectRefusal(File("", ""), "header at byte 0: name '' is empty"); }
+TEST(Tar, RefusesAnEmptyName) {
+  ExpectRefusal(TarFile("", ""), "header at byte 0: name '' is empty");
+}
 
 TEST(Tar, RefusesTwoMembersOfOneName) {
-  ExpectRefusal(File("a", "1") + File("b", "2") + File("a", "3"), "two members are called 'a'");
+  ExpectRefusal(TarFile("a", "1") + TarFile("b", "2") + TarFile("a", "3"),
+                "two members are called 'a'");
 }
 
 TEST(Tar, RefusesAMemberThatReachesBeyondTheFile) {
-  ExpectRefusal(MemberOf({.name = "a", .size = "00000001001"}, std::string(512, 'x')),
+  ExpectRefusal(TarMember({.name = "a", .size = "00000001001"}, std::string(512, 'x')),
                 "header at byte 0: 'a' has 513 bytes from byte 512 on, but the archive ends at "
                 "byte 1024");
 }
 
 TEST(Tar, RefusesABinarySizeBeyondAllFiles) {
-  ExpectRefusal(MemberOf({.name = "a", .size = "\x80\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff"s}, ""),
+  ExpectRefusal(TarMember({.name = "a", .size = "\x80\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff"s}, ""),
                 "header at byte 0: 'a' has 18446744073709551615 bytes from byte 512 on, but the "
                 "archive ends at byte 512");
 }
 
 TEST(Tar, RefusesASizeOfMoreThan64Bits) {
-  ExpectRefusal(MemberOf({.name = "a", .size = "\x80\0\0\1\0\0\0\0\0\0\0\0"s}, ""),
+  ExpectRefusal(TarMember({.name = "a", .size = "\x80\0\0\1\0\0\0\0\0\0\0\0"s}, ""),
                 "header at byte 0: its size is no number");
 }
 
 TEST(Tar, RefusesASizeThatIsNoNumber) {
-  ExpectRefusal(MemberOf({.name = "a", .size = "00000000009"}, ""),
+  ExpectRefusal(TarMember({.name = "a", .size = "00000000009"}, ""),
                 "header at byte 0: its size is no number");
 }
 
-TEST(Tar, RefusesALink) {
-  ExpectRefusal(MemberOf({.name = "a", .type = '2'}, ""),
-                "header at byte 0: 'a' is of type '2': a link, a device or sparse, which we do not "
-                "read");
+TEST(Tar, TellsOfALinkThatItIsOne) {
+  const MemorySource source(TarMember({.name = "a", .type = '2', .size = "00000000777"}, "") +
+                            TarFile("b", "2"));
+  Budget budget(1 << 20);
+  const auto members = tar::ReadDirectory(source, budget);
+  ASSERT_EQ(members.size(), 2U);
+  EXPECT_EQ(members[0].error, "is of type '2': a link or a device, which we do not follow");
+  EXPECT_EQ(members[1].error, "");
+}
+
+TEST(Tar, TakesDotsAtTheBeginningOfANameAway) {
+  EXPECT_EQ(List(TarMember({.name = "./", .type = '5'}, "") + TarFile("././a", "1")),
+            (Strings{"a: 1"}));
 }
 
 TEST(Tar, RefusesASparseMemberOfGnu) {
-  ExpectRefusal(MemberOf({.name = "a", .type = 'S'}, ""),
-                "header at byte 0: 'a' is of type 'S': a link, a device or sparse, which we do not "
-                "read");
+  ExpectRefusal(TarMember({.name = "a", .type = 'S'}, ""),
+                "header at byte 0: 'a' is sparse, which we do not read");
 }
 
 TEST(Tar, RefusesASparseMemberOfPax) {
-  ExpectRefusal(MemberOf({.name = "x", .type = 'x'}, "22 GNU.sparse.major=1\n") + File("a", ""),
+  ExpectRefusal(TarMember({.name = "x", .type = 'x'}, "22 GNU.sparse.major=1\n") + TarFile("a", ""),
                 "header at byte 0: it is sparse, which we do not read");
 }
 
 TEST(Tar, RefusesANameForAllMembers) {
-  ExpectRefusal(MemberOf({.name = "g", .type = 'g'}, "10 path=a\n") + File("b", ""),
+  ExpectRefusal(TarMember({.name = "g", .type = 'g'}, "10 path=a\n") + TarFile("b", ""),
                 "header at byte 0: a name or a size is given to all members");
 }
 
 TEST(Tar, RefusesAPaxRecordOfAnotherLength) {
-  ExpectRefusal(MemberOf({.name = "x", .type = 'x'}, "99 path=a\n") + File("b", ""),
+  ExpectRefusal(TarMember({.name = "x", .type = 'x'}, "99 path=a\n") + TarFile("b", ""),
                 "header at byte 0: a record of pax does not begin with its length");
 }
 
 TEST(Tar, RefusesALongExtension) {
-  ExpectRefusal(MemberOf({.name = "x", .type = 'L'}, std::string(65537, 'a')) + File("b", ""),
+  ExpectRefusal(TarMember({.name = "x", .type = 'L'}, std::string(65537, 'a')) + TarFile("b", ""),
                 "header at byte 0: extension of 65537 bytes, but the most is 65536");
 }
 
 TEST(Tar, RefusesAWrongChecksum) {
-  std::string archive = File("a", "1") + File("b", "2");
+  std::string archive = TarFile("a", "1") + TarFile("b", "2");
   archive[1024] = 'c';
   ExpectRefusal(archive, "header at byte 1024: its checksum is wrong");
 }
 
 TEST(Tar, RefusesAHeaderThatIsCut) {
-  ExpectRefusal(File("a", "1") + File("b", "2").substr(0, 511),
+  ExpectRefusal(TarFile("a", "1") + TarFile("b", "2").substr(0, 511),
                 "header at byte 1024: it needs 512 bytes, but only 511 are left");
 }
 
@@ -215,8 +190,8 @@ std::string FirstNameOf(const std::string& head) {
 }
 
 TEST(Tar, TellsTheFirstNameBehindExtensions) {
-  EXPECT_EQ(FirstNameOf(MemberOf({.name = "././@PaxHeader", .type = 'x'}, "9 atime=\n") +
-                        File("sys_info", "")),
+  EXPECT_EQ(FirstNameOf(TarMember({.name = "././@PaxHeader", .type = 'x'}, "9 atime=\n") +
+                        TarFile("sys_info", "")),
             "sys_info");
 }
 
@@ -262,9 +237,9 @@ Checkpoint ReadTar(const std::string& storages, const std::string& tensors,
                                  .Bool(true)
                                  .SetItem()
                                  .Finish();
-  return ReadCheckpoint(
-      std::make_shared<MemorySource>(File("sys_info", system) + File("pickle", objects.Finish()) +
-                                     File("tensors", tensors) + File("storages", storages) + kEnd));
+  return ReadCheckpoint(std::make_shared<MemorySource>(
+      TarFile("sys_info", system) + TarFile("pickle", objects.Finish()) +
+      TarFile("tensors", tensors) + TarFile("storages", storages) + kTarEnd));
 }
 
 TEST(TorchTar, ReadsATensor) {
@@ -323,8 +298,9 @@ TEST(TorchTar, SaysWhichIdIsThatOfNothing) {
 }
 
 TEST(TorchTar, SaysThatAMemberIsMissing) {
-  EXPECT_THAT([] { ReadCheckpoint(std::make_shared<MemorySource>(File("sys_info", "N.") + kEnd)); },
-              ThrowsMessage<Error>("memory: the archive has no member 'storages'"));
+  EXPECT_THAT(
+      [] { ReadCheckpoint(std::make_shared<MemorySource>(TarFile("sys_info", "N.") + kTarEnd)); },
+      ThrowsMessage<Error>("memory: the archive has no member 'storages'"));
 }
 
 TEST(TorchTar, SaysThatAStorageIsLongerThanItsMember) {

@@ -1,0 +1,51 @@
+// Tar archives around checkpoints, such as the .nemo files of NeMo; see archive/files.h. That of
+// oldest torch is torch_tar.cc.
+
+#include "parser/codec/tar.h"
+
+#include <cerrno>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "parser/error.h"
+#include "parser/format.h"
+#include "parser/format/archive/files.h"
+
+namespace ckptfs {
+namespace {
+
+bool Matches(const Probe& probe) { return tar::IsTar(probe.head); }
+
+Checkpoint Parse(const Source& source, const ReadOptions& options) {
+  const uint64_t size = source.file->size();
+  Budget budget = Budget::ForFile(size);
+  std::vector<tar::Member> members = [&] {
+    try {
+      return tar::ReadDirectory(*source.file, budget);
+    } catch (const Error& e) {
+      throw WithContext("tar", e);
+    }
+  }();
+  std::vector<ArchivedFile> files;
+  for (tar::Member& member : members) {
+    budget.Charge(2 * (sizeof(ArchivedFile) + 2 * member.name.size()));
+    const bool is_file = member.error.empty();
+    Record record{.data = {},
+                  .member = member.name,
+                  .is_in_file = is_file,
+                  .error = std::move(member.error),
+                  .error_code = ENOTSUP};
+    if (is_file) record.data = {source.file, member.offset, member.size};
+    files.push_back({.path = std::move(member.name), .record = std::move(record), .cost = 0});
+  }
+  return ReadArchivedFiles(std::move(files), "tar", size, budget, options);
+}
+
+}  // namespace
+
+extern const Format tar_format{
+    .name = "tar", .matches = Matches, .parse = Parse, .is_archive = true};
+
+}  // namespace ckptfs
