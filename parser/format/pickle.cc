@@ -1,11 +1,21 @@
 // A pickle by itself: what pickle.dump writes (detectron2's .pkl), with the arrays of NumPy inside,
-// and with tensors whose storages are whole files of torch.save inside.
+// and with tensors whose storages are whole files of torch.save inside. Several may follow one
+// another.
+
+#include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "parser/codec/pickle/length.h"
+#include "parser/error.h"
 #include "parser/format.h"
 #include "parser/format/torch/pickled.h"
 #include "parser/format/torch/saved.h"
@@ -67,10 +77,75 @@ bool Matches(const Probe& probe) {
          probe.tail.back() == std::byte{'.'};
 }
 
+void TellTrailing(uint64_t length, Checkpoint& checkpoint) {
+  if (length == 0) return;
+  checkpoint.notes.emplace_back("trailing_bytes", std::to_string(length));
+  checkpoint.warnings.push_back(
+      fmt::format("{} bytes follow the pickle and are left out: they are no pickle", length));
+}
+
+// Whether another pickle begins at `data`, behind one whose first byte is `first`. Of a pickle
+// without a mark only another one can be followed.
+bool IsPickleAt(const Extent& data, std::byte first) {
+  std::byte head[2] = {};
+  if (data.length < sizeof head) return false;
+  data.source->ReadAt(data.offset, head);
+  constexpr auto kProto = std::byte{0x80};
+  if (first == kProto) {
+    return head[0] == kProto && head[1] >= std::byte{2} && head[1] <= std::byte{5};
+  }
+  constexpr std::string_view kFirst = "(}])c";
+  return kFirst.find(static_cast<char>(head[0])) != std::string_view::npos;
+}
+
+// The pickles that pickle.dump has written one after another, as a list. `first` is the length of
+// the first one.
+Checkpoint ReadPickles(const Extent& data, uint64_t first, std::byte mark,
+                       torch::Reading& reading) {
+  Checkpoint all;
+  all.root.python_type = "list";
+  reading.is_part = true;
+  uint64_t offset = 0;
+  for (uint64_t length = first;;) {
+    const std::string number = std::to_string(all.root.members.size());
+    try {
+      if (length == 0) {
+        length = pickle::LengthOf({data.source, data.offset + offset, data.length - offset});
+      }
+      Checkpoint one = torch::ReadPlainPickle({data.source, data.offset + offset, length}, reading);
+      reading.budget.Charge(2 * sizeof(Member) + sizeof(Group));
+      std::ranges::move(one.warnings, std::back_inserter(all.warnings));
+      all.root.members.push_back(
+          {{number, Key::Kind::kNumber}, std::move(one.root.members.front().content)});
+    } catch (const Error& e) {
+      if (e.code() == EFBIG || IsLack(e.code()) || all.root.members.empty()) throw;
+      all.warnings.push_back(
+          fmt::format("pickle {} at byte {}: {}: it is left out", number, offset, e.what()));
+      return all;
+    }
+    offset += std::exchange(length, 0);
+    const Extent rest = {data.source, data.offset + offset, data.length - offset};
+    if (!IsPickleAt(rest, mark)) break;
+  }
+  TellTrailing(data.length - offset, all);
+  return all;
+}
+
+Checkpoint ReadAll(const Extent& data, torch::Reading& reading) {
+  std::byte mark = {};
+  data.source->ReadAt(data.offset, {&mark, 1});
+  const uint64_t length = pickle::LengthOf(data);
+  const Extent rest = {data.source, data.offset + length, data.length - length};
+  if (IsPickleAt(rest, mark)) return ReadPickles(data, length, mark, reading);
+  Checkpoint checkpoint = torch::ReadPlainPickle(data, reading);
+  TellTrailing(rest.length, checkpoint);
+  return checkpoint;
+}
+
 Checkpoint Parse(const Source& source, const ReadOptions& options) {
   Budget budget = Budget::ForFile(source.file->size());
   torch::Reading reading(budget, source, options);
-  Checkpoint checkpoint = torch::ReadPlainPickle({source.file, 0, source.file->size()}, reading);
+  Checkpoint checkpoint = ReadAll({source.file, 0, source.file->size()}, reading);
   reading.Tell(checkpoint);
   return checkpoint;
 }

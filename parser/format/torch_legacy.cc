@@ -21,6 +21,7 @@
 #include <cerrno>
 #include <cstring>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <span>
@@ -239,7 +240,11 @@ bool IsLegacy(std::string_view head) {
   }
 }
 
-Checkpoint ReadLegacy(const Extent& data, Reading& reading) {
+namespace {
+
+// Reads the first of the streams in `data`. `trailing` becomes the number of bytes that follow it;
+// nothing if that is not known.
+Checkpoint ReadFirst(const Extent& data, Reading& reading, std::optional<uint64_t>& trailing) {
   Budget& budget = reading.budget;
   Stream stream(data, budget);
   const Piece magic = stream.TakePickle("pickle 1");
@@ -274,7 +279,51 @@ Checkpoint ReadLegacy(const Extent& data, Reading& reading) {
     payload.Note(persistent);
     return persistent;
   });
-  if (const auto trailing = payload.Trailing()) TellTrailing(data, *trailing, checkpoint);
+  trailing = payload.Trailing();
+  return checkpoint;
+}
+
+bool IsLegacyAt(const Extent& data) {
+  std::vector<std::byte> head(std::min<uint64_t>(data.length, kLegacyHead));
+  if (!head.empty()) data.source->ReadAt(data.offset, head);
+  return IsLegacy({reinterpret_cast<const char*>(head.data()), head.size()});
+}
+
+// Streams that follow one another, as torch.save writes them to a file that is open, as a list.
+Checkpoint ReadStreams(Extent data, Reading& reading) {
+  Checkpoint all;
+  all.root.python_type = "list";
+  reading.is_part = true;
+  while (data.length > 0 && IsLegacyAt(data)) {
+    const std::string number = std::to_string(all.root.members.size());
+    std::optional<uint64_t> trailing;
+    Checkpoint one;
+    try {
+      one = ReadFirst(data, reading, trailing);
+    } catch (const Error& e) {
+      if (e.code() == EFBIG || IsLack(e.code()) || all.root.members.empty()) throw;
+      all.warnings.push_back(
+          fmt::format("stream {} at byte {}: {}: it is left out", number, data.offset, e.what()));
+      break;
+    }
+    reading.budget.Charge(2 * sizeof(Member) + sizeof(Group));
+    if (all.root.members.empty()) all.notes = std::move(one.notes);
+    std::ranges::move(one.warnings, std::back_inserter(all.warnings));
+    all.root.members.push_back(
+        {{number, Key::Kind::kNumber}, std::move(one.root.members.front().content)});
+    if (!trailing) break;
+    data.offset += data.length - *trailing;
+    data.length = *trailing;
+  }
+  return all;
+}
+
+}  // namespace
+
+Checkpoint ReadLegacy(const Extent& data, Reading& reading) {
+  std::optional<uint64_t> trailing;
+  Checkpoint checkpoint = ReadFirst(data, reading, trailing);
+  if (trailing) TellTrailing(data, *trailing, checkpoint);
   return checkpoint;
 }
 
@@ -290,7 +339,14 @@ bool Matches(const Probe& probe) {
 Checkpoint Parse(const Source& source, const ReadOptions& options) {
   Budget budget = Budget::ForFile(source.file->size());
   torch::Reading reading(budget, source, options);
-  Checkpoint checkpoint = torch::ReadLegacy({source.file, 0, source.file->size()}, reading);
+  const Extent all = {source.file, 0, source.file->size()};
+  std::optional<uint64_t> trailing;
+  Checkpoint checkpoint = torch::ReadFirst(all, reading, trailing);
+  if (trailing && torch::IsLegacyAt({all.source, all.length - *trailing, *trailing})) {
+    checkpoint = torch::ReadStreams(all, reading);
+  } else if (trailing) {
+    torch::TellTrailing(all, *trailing, checkpoint);
+  }
   reading.Tell(checkpoint);
   return checkpoint;
 }

@@ -87,12 +87,9 @@ class Stream(Torch):
         with open(self.file, "wb") as file:
             for root in {"a": torch.arange(3)}, {"b": torch.arange(4)}:
                 torch.save(root, file, _use_new_zipfile_serialization=False)
-        first = pickles_of(self.file.read_bytes(), 5)[-1] + 8 + 24
-        mount = self.assertHolds({"a": torch.arange(3)}, quiet=False)
-        self.assertEqual(mount.messages, f"ckptfs: warning: {self.file}: another checkpoint follows "
-                                         f"at byte {first}: it is left out\n")
-        self.assertEqual(ckptfs.meta(mount.path)["_ckptfs"]["trailing_bytes"],
-                         self.file.stat().st_size - first)
+        mount = self.mount(self.file)
+        self.assertEqual(ckptfs.read(mount / "0/a.memmap"), torch.arange(3).numpy().tobytes())
+        self.assertEqual(ckptfs.read(mount / "1/b.memmap"), torch.arange(4).numpy().tobytes())
 
     def test_a_file_offset_is_where_the_bytes_are(self):
         root = {"a": torch.arange(5.0), "b": torch.arange(7, dtype=torch.int16)}
@@ -375,7 +372,7 @@ class Tar(Torch):
     def test_of_which_a_member_is_a_link(self):
         self.write(old_tar(self.TENSORS, self.VIEWS), type=tarfile.SYMTYPE, linkname="/etc/passwd")
         self.assertRefusedLike(self.ckptfs(self.file, self.mountpoint()), FORMAT,
-                               f"{self.file}: tar: header at byte 0: 'sys_info' is of type '2': .*")
+                               f"{self.file}: .*is of type '2': a link .*")
 
     def test_that_is_cut(self):
         self.write(old_tar(self.TENSORS, self.VIEWS))
@@ -387,5 +384,5 @@ class Tar(Torch):
     def test_of_something_else(self):
         self.write({"model.pth": A})
         self.assertRefused(self.ckptfs(self.file, self.mountpoint()), FORMAT,
-                           f"{self.file}: not a checkpoint in a format we know: it is a tar "
-                           "archive: unpack it first")
+                           f"{self.file}: is a tar archive without a checkpoint in a format we know, "
+                           "but with 'model.pth'")

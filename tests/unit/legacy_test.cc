@@ -198,11 +198,26 @@ TEST(Legacy, TellsHowManyBytesFollow) {
   EXPECT_THAT(checkpoint.warnings, IsEmpty());
 }
 
-TEST(Legacy, WarnsOfAnotherCheckpointThatFollows) {
+TEST(Legacy, ReadsStreamsThatFollowOneAnotherAsAList) {
   const std::string file = Pickles(Tensors(1), {"0"}) + Int64(4) + "abcd";
-  const Checkpoint checkpoint = Read(file + file);
-  EXPECT_THAT(checkpoint.warnings, ElementsAre("another checkpoint follows at byte " +
-                                               std::to_string(file.size()) + ": it is left out"));
+  const std::string number =
+      kMagic + kVersion + System() + PickleWriter().Int(7).Finish() + Keys({});
+  const Checkpoint checkpoint = Read(file + number + file);
+  EXPECT_THAT(checkpoint.warnings, IsEmpty());
+  EXPECT_EQ(checkpoint.root.python_type, "list");
+  ASSERT_EQ(checkpoint.root.members.size(), 3U);
+  EXPECT_EQ(checkpoint.root.members[2].key.text, "2");
+  EXPECT_EQ(std::get<Value>(checkpoint.root.members[1].content).json, "7");
+  const auto& last = std::get<std::unique_ptr<Group>>(checkpoint.root.members[2].content);
+  EXPECT_EQ(ReadString(std::get<Tensor>(last->members.at(0).content).data), "abcd");
+}
+
+TEST(Legacy, KeepsTheStreamsBeforeOneThatIsDamaged) {
+  const std::string file = Pickles(Tensors(1), {"0"}) + Int64(4) + "abcd";
+  const Checkpoint checkpoint = Read(file + kMagic + "garbage");
+  EXPECT_EQ(checkpoint.root.members.size(), 1U);
+  EXPECT_THAT(checkpoint.warnings,
+              ElementsAre(testing::StartsWith("stream 1 at byte " + std::to_string(file.size()))));
 }
 
 TEST(Legacy, IsRecognisedInProtocol0) {
