@@ -250,5 +250,78 @@ TEST(PlainPickle, HasNoStorages) {
               ThrowsMessage<Error>("memory: tensor 'w': a pickle by itself has no storages"));
 }
 
+TEST(Script, HasTheExtraFilesOfItsWriter) {
+  const Checkpoint checkpoint = ReadCheckpoint(ZipWriter()
+                                                   .Add("m/data.pkl", OneTensor("w"))
+                                                   .Add("m/data/0", "abcd")
+                                                   .Add("m/constants.pkl", OneConstant())
+                                                   .Add("m/constants/0", "efgh")
+                                                   .Add("m/extra/classes.txt", "cat\ndog")
+                                                   .Add("m/extra/a/raw", std::string("\0\xFF", 2))
+                                                   .Source());
+  const Group& extra = *std::get<std::unique_ptr<Group>>(At(checkpoint.root, "extra").content);
+  ASSERT_EQ(extra.members.size(), 2U);
+  EXPECT_EQ(extra.members[0].key.text, "classes.txt");
+  EXPECT_EQ(std::get<Value>(extra.members[0].content).json, R"("cat\ndog")");
+  EXPECT_EQ(extra.members[1].key.text, "a/raw");
+  const Tensor& raw = std::get<Tensor>(extra.members[1].content);
+  EXPECT_EQ(raw.dtype, Dtype::kUint8);
+  EXPECT_EQ(ReadString(raw.data), std::string("\0\xFF", 2));
+}
+
+// A file of torch.save with the bare tensor "abcd".
+std::string SavedTensor() {
+  const std::string pickle =
+      PickleWriter()
+          .Tensor("Byte", "0", 4, {.offset = 0, .shape = {2, 2}, .stride = {2, 1}})
+          .Finish();
+  const std::vector<std::string> storages = {"abcd"};
+  const ByteSourcePtr file = TorchArchive(pickle, storages);
+  return ReadString(*file, 0, file->size());
+}
+
+TEST(Compiled, HasTheWeightsThatItsConfigNames) {
+  const Checkpoint checkpoint = ReadCheckpoint(
+      ZipWriter()
+          .Add("m/archive_format", "pt2")
+          .Add("m/data/aotinductor/model/x.wrapper.so", "ELF")
+          .Add("m/data/weights/weight_0", SavedTensor())
+          .Add("m/data/aotinductor/model/weights_config.json",
+               R"({"l.weight":["weight_0",[2,2],[2,1],0],"l.t":["weight_0",[2,2],[1,2],0],)"
+               R"("l.row":["weight_0",[2],[1],2],"bad":["weight_0",[3],[1],2]})")
+          .Source());
+  EXPECT_EQ(TextOf(checkpoint, "weights/l.weight"), "abcd");
+  EXPECT_EQ(TextOf(checkpoint, "weights/l.t"), "acbd");
+  EXPECT_EQ(TextOf(checkpoint, "weights/l.row"), "cd");
+  EXPECT_FALSE(TensorAt(checkpoint, "weights/bad").error.empty());
+  EXPECT_EQ(checkpoint.warnings.size(), 1U);
+}
+
+TEST(Compiled, HasWeightsWithoutAConfigAsWhatTheyAre) {
+  const Checkpoint checkpoint = ReadCheckpoint(ZipWriter()
+                                                   .Add("m/archive_format", "pt2")
+                                                   .Add("m/data/aotinductor/model/x.so", "ELF")
+                                                   .Add("m/data/weights/weight_0", SavedTensor())
+                                                   .Add("m/data/weights/weight_1", "raw")
+                                                   .Add("m/data/aotinductor/model/x.blob", "all")
+                                                   .Source());
+  EXPECT_EQ(TensorAt(checkpoint, "weights/weight_0").shape, (std::vector<uint64_t>{2, 2}));
+  EXPECT_EQ(TextOf(checkpoint, "weights/weight_1"), "raw");
+  EXPECT_EQ(TextOf(checkpoint, "weights/x.blob"), "all");
+}
+
+TEST(Compiled, SaysWhereTheWeightsAreThatItDoesNotHave) {
+  try {
+    ReadCheckpoint(ZipWriter()
+                       .Add("m/archive_format", "pt2")
+                       .Add("m/data/aotinductor/model/x.so", "ELF")
+                       .Source());
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ENOTSUP);
+    EXPECT_THAT(e.what(), HasSubstr("AOTInductor"));
+  }
+}
+
 }  // namespace
 }  // namespace ckptfs

@@ -41,4 +41,13 @@ void AddExport(const Archive& archive, bool is_big_endian, Reading& reading,
                Checkpoint& checkpoint);
 void AddOldExport(const Archive& archive, Reading& reading, Checkpoint& checkpoint);
 
+// The files below `folder` ("extra/") that its writer has put there, as the member "extra".
+void AddExtraFiles(const Archive& archive, std::string_view folder, Reading& reading,
+                   Checkpoint& checkpoint);
+
+// The weights of a model that AOTInductor has compiled, as the member "weights" of each model.
+// Returns whether there are any.
+bool AddCompiled(const Archive& archive, bool is_big_endian, Reading& reading,
+                 Checkpoint& checkpoint);
+
 }  // namespace ckptfs::torch

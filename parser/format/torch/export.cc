@@ -154,7 +154,12 @@ std::vector<std::string> ModelsOf(const Archive& archive) {
 void AddExport(const Archive& archive, bool is_big_endian, Reading& reading,
                Checkpoint& checkpoint) {
   const std::vector<std::string> models = ModelsOf(archive);
-  if (models.empty()) Fail(EBADMSG, "is an archive of torch.export without weights");
+  const bool is_compiled = AddCompiled(archive, is_big_endian, reading, checkpoint);
+  if (models.empty() && !is_compiled) {
+    Fail(ENOTSUP,
+         "is an archive of torch.export without weights: those of a compiled model (AOTInductor) "
+         "may be in its shared library, which we do not read");
+  }
   for (const std::string& model : models) {
     Group* parent = &checkpoint.root;
     if (models.size() > 1) {
@@ -179,6 +184,7 @@ void AddExport(const Archive& archive, bool is_big_endian, Reading& reading,
       parent->members.push_back({{std::string(kind.group), Key::Kind::kText}, std::move(group)});
     }
   }
+  AddExtraFiles(archive, "extra/", reading, checkpoint);
 }
 
 void AddOldExport(const Archive& archive, Reading& reading, Checkpoint& checkpoint) {
@@ -195,6 +201,7 @@ void AddOldExport(const Archive& archive, Reading& reading, Checkpoint& checkpoi
     }
     AddPart(std::move(saved), std::string(name), checkpoint.root, checkpoint);
   }
+  AddExtraFiles(archive, "extra_files/", reading, checkpoint);
 }
 
 }  // namespace ckptfs::torch

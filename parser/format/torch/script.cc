@@ -17,8 +17,10 @@ void AddScript(const Archive& archive, bool is_big_endian, Reading& reading,
   AddPickleOf(archive,
               {.record = "constants.pkl", .storages = "constants/", .is_big_endian = is_big_endian},
               reading, constants);
-  if (constants.root.members.empty()) return;
-  AddPart(std::move(constants), "constants", checkpoint.root, checkpoint);
+  if (!constants.root.members.empty()) {
+    AddPart(std::move(constants), "constants", checkpoint.root, checkpoint);
+  }
+  AddExtraFiles(archive, "extra/", reading, checkpoint);
 }
 
 }  // namespace ckptfs::torch
