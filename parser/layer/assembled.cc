@@ -18,6 +18,7 @@
 
 #include "parser/dtype.h"
 #include "parser/error.h"
+#include "parser/interruption.h"
 
 namespace ckptfs {
 namespace {
@@ -218,7 +219,9 @@ class AssembledSource final : public ByteSource {
   template <typename F>
   void ForEachPart(uint64_t begin, uint64_t end, const F& f) const {
     const auto first = std::ranges::upper_bound(reach_, begin) - reach_.begin();
+    ManySteps steps;
     for (auto part = parts_.begin() + first; part != parts_.end() && part->begin < end; ++part) {
+      steps.Next();
       const uint64_t from = CountBefore(*part, begin);
       const uint64_t to = CountBefore(*part, end);
       if (from != to) f(*part, from, to);

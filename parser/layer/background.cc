@@ -1,19 +1,25 @@
 #include "parser/layer/background.h"
 
+#include <chrono>
 #include <system_error>
 #include <utility>
+
+#include "parser/interruption.h"
 
 namespace ckptfs {
 namespace {
 
 constexpr size_t kMostWaiting = 8;
 
+// For one job. What is prepared for the next read takes a hundredth of it.
+constexpr std::chrono::seconds kMostTime(3);
+
 }  // namespace
 
 Background::~Background() {
   {
     const std::scoped_lock lock(mutex_);
-    is_ending_ = true;
+    is_ending_ = is_interrupted_ = true;
     waiting_.clear();
   }
   changed_.notify_all();
@@ -39,7 +45,17 @@ void Background::Do(uint64_t owner, Job job) {
 void Background::Cancel(uint64_t owner) {
   std::unique_lock lock(mutex_);
   std::erase_if(waiting_, [owner](const Waiting& w) { return w.owner == owner; });
+  if (busy_for_ == owner) is_interrupted_ = true;
   changed_.wait(lock, [&] { return busy_for_ != owner; });
+}
+
+void Background::RunJob(const Job& job) const {
+  const auto end = std::chrono::steady_clock::now() + kMostTime;
+  const Interruption::IsGivenUp is_given_up = [&] {
+    return is_interrupted_ || std::chrono::steady_clock::now() > end;
+  };
+  const Interruption interruption(is_given_up);
+  job();
 }
 
 void Background::Run() {
@@ -50,8 +66,9 @@ void Background::Run() {
     Waiting next = std::move(waiting_.front());
     waiting_.pop_front();
     busy_for_ = next.owner;
+    is_interrupted_ = false;
     lock.unlock();
-    next.job();
+    RunJob(next.job);
     next.job = nullptr;
     lock.lock();
     busy_for_.reset();

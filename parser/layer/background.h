@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -14,7 +15,8 @@
 namespace ckptfs {
 
 // Does jobs one after another in a thread of its own, which it starts with the first one. What it
-// is given should be of use soon, and no loss if it is not done at all. Thread-safe.
+// is given should be of use soon, and no loss if it is not done at all: a job that takes seconds is
+// interrupted (interruption.h). Thread-safe.
 class Background {
  public:
   using Job = std::function<void()>;  // Must not throw.
@@ -22,12 +24,12 @@ class Background {
   Background() = default;
   Background(const Background&) = delete;
   Background& operator=(const Background&) = delete;
-  ~Background();  // Waits for the job at hand and drops all others.
+  ~Background();  // Interrupts the job at hand, waits for it, and drops all others.
 
   // Has `job` done, unless many are waiting already.
   void Do(uint64_t owner, Job job);
 
-  // Drops the jobs of `owner`, and waits for the one at hand if it is his.
+  // Drops the jobs of `owner`, and waits for the one at hand if it is his, which it interrupts.
   void Cancel(uint64_t owner);
 
  private:
@@ -36,6 +38,7 @@ class Background {
     Job job;
   };
 
+  void RunJob(const Job& job) const;
   void Run();
 
   std::mutex mutex_;  // Guards all below but the thread; no job is done under it.
@@ -43,6 +46,7 @@ class Background {
   std::deque<Waiting> waiting_;
   std::optional<uint64_t> busy_for_;  // The owner of the job at hand.
   bool is_ending_ = false;
+  std::atomic<bool> is_interrupted_ = false;  // The job at hand.
   std::thread thread_;  // Started and joined under no lock but that of the first Do.
 };
 

@@ -5,13 +5,19 @@
 #include <algorithm>
 #include <array>
 #include <cassert>
+#include <chrono>
 
+#include "parser/interruption.h"
 #include "parser/layer/decoder/deflate.h"
 
 namespace ckptfs {
 namespace {
 
 constexpr size_t kInput = size_t{64} << 10;  // Bytes that are read at once.
+
+// So long nobody is asked whether he has given up: to stop in the middle of a panel wastes what was
+// decoded of it. A stream may decode to nothing for very long.
+constexpr std::chrono::milliseconds kPatience(100);
 
 }  // namespace
 
@@ -36,8 +42,10 @@ size_t Cursor::Decode(std::span<std::byte> output) {
   const auto buffer = std::make_unique_for_overwrite<std::byte[]>(kInput);
   std::span<const std::byte> input;
   entrance_.reset();
+  const auto patient_until = std::chrono::steady_clock::now() + kPatience;
   while (!output.empty()) {
     if (input.empty()) {
+      if (std::chrono::steady_clock::now() > patient_until) Interruption::Check();
       const std::span next(buffer.get(), std::min<uint64_t>(kInput, coded_.data.length - taken_));
       if (!next.empty()) coded_.data.source->ReadAt(coded_.data.offset + taken_, next);
       input = next;

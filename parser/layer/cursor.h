@@ -43,8 +43,8 @@ class Cursor {
   size_t memory() const { return decoder_->memory(); }
 
   // Decodes what comes next. Returns how many bytes there were: all that `output` has room for,
-  // unless the stream has ended or is damaged. Throws Error as reading the source does, and ENOMEM;
-  // then it is of no use any more.
+  // unless the stream has ended or is damaged. Throws Error as reading the source does, ENOMEM, and
+  // after a while EINTR (interruption.h); then it is of no use any more.
   size_t Decode(std::span<std::byte> output);
 
   // Decodes `length` bytes for nothing. Returns whether there were as many.

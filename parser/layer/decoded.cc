@@ -32,6 +32,7 @@
 #include <vector>
 
 #include "parser/error.h"
+#include "parser/interruption.h"
 #include "parser/layer/decoder/deflate.h"
 
 namespace ckptfs {
@@ -161,7 +162,7 @@ class DecodedSource final : public ByteSource {
     const auto is_over = [&] { return passed_.size() > index || good_ < coded_.size; };
     {
       std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return !is_driven_ || is_over(); });
+      Interruption::Wait(lock, changed_, [&] { return !is_driven_ || is_over(); });
       if (is_over()) return false;
       is_driven_ = true;
     }
@@ -191,6 +192,7 @@ class DecodedSource final : public ByteSource {
     for (; next < index; ++next) {
       if (other == nullptr) other = std::make_unique_for_overwrite<std::byte[]>(kPanel);
       if (!Pass(*cursor, next, {other.get(), kPanel})) return;
+      MayStop(cursor);
     }
     if (Pass(*cursor, index, panel)) KeepCursor(std::move(cursor));
   }
@@ -299,8 +301,22 @@ class DecodedSource final : public ByteSource {
     Decoders& decoders = decoding_->decoders;
     auto cursor = decoders.Take(owner_, entrance ? entrance->entrance.position : 0, position);
     if (cursor == nullptr) cursor = decoders.Start(Begin(entrance));
-    if (!cursor->Skip(position - cursor->position())) Changed(position);
+    while (cursor->position() < position) {
+      const uint64_t left = position - cursor->position();
+      if (!cursor->Skip(std::min<uint64_t>(kPanel, left))) Changed(position);
+      MayStop(cursor);
+    }
     return cursor;
+  }
+
+  // Throws as Interruption::CheckTurn does, having kept the decoder for who goes on.
+  void MayStop(Decoders::Working& cursor) const {
+    try {
+      Interruption::CheckTurn();
+    } catch (...) {
+      KeepCursor(std::move(cursor));
+      throw;
+    }
   }
 
   std::unique_ptr<Cursor> Begin(const std::optional<KeptEntrance>& entrance) const {

@@ -3,6 +3,8 @@
 #include <iterator>
 #include <utility>
 
+#include "parser/interruption.h"
+
 namespace ckptfs {
 
 void Decoders::Return::operator()(Cursor* cursor) const noexcept {
@@ -20,7 +22,7 @@ Decoders::Working Decoders::Start(std::unique_ptr<Cursor> cursor) {
   while (true) {
     std::list<Kept> dropped;  // Outlives the lock.
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] {
+    Interruption::Wait(lock, changed_, [&] {
       return used_ == 0 || (used_ <= capacity_ && memory <= capacity_ - used_) || !kept_.empty();
     });
     if (used_ == 0 || (used_ <= capacity_ && memory <= capacity_ - used_)) {

@@ -29,7 +29,8 @@ class Decoders {
 
   explicit Decoders(size_t capacity = size_t{32} << 20) : capacity_(capacity) {}
 
-  // Puts a decoder to work, once there is memory for it. The thread must have no other one.
+  // Puts a decoder to work, once there is memory for it. The thread must have no other one. Throws
+  // as Interruption::CheckTurn does while it waits.
   Working Start(std::unique_ptr<Cursor> cursor);
 
   // Returns the decoder that `owner` has kept which stands at `end` or nearest before it, but not

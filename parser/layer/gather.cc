@@ -7,6 +7,8 @@
 #include <memory>
 #include <utility>
 
+#include "parser/interruption.h"
+
 namespace ckptfs {
 namespace {
 
@@ -222,8 +224,10 @@ void Gather(const ByteSource& source, const Box& box, std::byte* memory) {
   const Plan plan = MakePlan(box);
   const Axis& axis = plan.axes[plan.run_axes];
   const std::span loops = std::span(plan.axes).subspan(plan.run_axes + 1);
+  ManySteps steps;
   if (plan.is_direct) {
     return ForEachStep(loops, box.offset, 0, [&](uint64_t offset, uint64_t to) {
+      steps.Next();
       ReadRuns(source, plan, offset, memory + to);
     });
   }
@@ -231,6 +235,7 @@ void Gather(const ByteSource& source, const Box& box, std::byte* memory) {
   const auto tile = std::make_unique_for_overwrite<std::byte[]>(tile_size);
   ForEachStep(loops, box.offset, 0, [&](uint64_t offset, uint64_t to) {
     for (uint64_t begin = 0; begin < axis.extent; begin += plan.chunk) {
+      steps.Next();
       const uint64_t count = std::min(plan.chunk, axis.extent - begin);
       ReadChunk(source, plan, box.item_size, offset + begin * axis.from, count,
                 {tile.get(), tile_size}, memory + to + begin * axis.to);

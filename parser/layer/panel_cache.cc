@@ -9,6 +9,8 @@
 #include <new>
 #include <utility>
 
+#include "parser/interruption.h"
+
 namespace ckptfs {
 namespace {
 
@@ -66,10 +68,27 @@ bool PanelCache::Read(const Key& key, size_t size, size_t offset, std::span<std:
 void PanelCache::ReadAlone(size_t size, size_t offset, std::span<std::byte> buffer,
                            const Fill& fill) {
   assert(offset <= size && buffer.size() <= size - offset);
-  const std::scoped_lock lock(turn_);
-  const Pages bytes = Map(size);
-  fill({bytes.get(), size});
-  std::memcpy(buffer.data(), bytes.get() + offset, buffer.size());
+  {
+    std::unique_lock lock(mutex_);
+    Interruption::Wait(lock, changed_, [&] { return !is_alone_; });
+    is_alone_ = true;
+  }
+  const auto end = [&] {
+    {
+      const std::scoped_lock lock(mutex_);
+      is_alone_ = false;
+    }
+    changed_.notify_all();
+  };
+  try {
+    const Pages bytes = Map(size);
+    fill({bytes.get(), size});
+    std::memcpy(buffer.data(), bytes.get() + offset, buffer.size());
+  } catch (...) {
+    end();
+    throw;
+  }
+  end();
 }
 
 void PanelCache::Prepare(const Key& key, size_t size, const Fill& fill,
@@ -133,13 +152,29 @@ bool PanelCache::MakeRoom(size_t size, bool spare_unread, std::list<Panel>& evic
 }
 
 const std::byte* PanelCache::BytesOf(Panel& panel, const Fill& fill) {
-  const std::scoped_lock lock(panel.mutex);
-  if (!panel.is_filled && fill != nullptr) {
+  {
+    std::unique_lock lock(mutex_);
+    Interruption::Wait(lock, changed_, [&] { return !panel.is_filling; });
+    if (panel.is_filled || fill == nullptr) return panel.is_filled ? panel.bytes.get() : nullptr;
+    panel.is_filling = true;
+  }
+  const auto end = [&](bool is_filled) {
+    {
+      const std::scoped_lock lock(mutex_);
+      panel.is_filling = false;
+      panel.is_filled = is_filled;
+    }
+    changed_.notify_all();
+  };
+  try {
     if (panel.bytes == nullptr) panel.bytes = Map(panel.size);
     fill({panel.bytes.get(), panel.size});
-    panel.is_filled = true;
+  } catch (...) {
+    end(false);
+    throw;
   }
-  return panel.is_filled ? panel.bytes.get() : nullptr;
+  end(true);
+  return panel.bytes.get();
 }
 
 void PanelCache::Release(Panel& panel, size_t given) noexcept {

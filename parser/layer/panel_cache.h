@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -27,7 +28,8 @@ using Pages = std::unique_ptr<std::byte[], Unmap>;
 // Keeps the panels that were used last. A panel is a run of bytes that is made as a whole, because
 // making all of it costs hardly more than making the part that a read asks for.
 //
-// Concurrent reads of a panel share one fill; a failed fill is not remembered. The cache never has
+// Concurrent reads of a panel share one fill; a failed fill is not remembered: one of the others
+// tries again. The cache never has
 // more memory than its capacity, readers included: where all of it is in use, it refuses. A panel
 // of which as many bytes have been read as it has is forgotten, since the page cache of the kernel
 // has them from then on; so a tensor that was read to its end leaves nothing here but a little
@@ -50,7 +52,8 @@ class PanelCache {
 
   // Copies what is at `offset` of the panel `key`, which has `size` bytes, to `buffer`. If the
   // panel is not there, `fill` makes it, unless it is null. Returns false, having done nothing, if
-  // there is no panel or no room for one. Throws what `fill` throws.
+  // there is no panel or no room for one. Throws what `fill` throws, and as Interruption::CheckTurn
+  // does while it waits for the fill of another read.
   bool Read(const Key& key, size_t size, size_t offset, std::span<std::byte> buffer,
             const Fill& fill);
 
@@ -80,9 +83,9 @@ class PanelCache {
     size_t users = 0;  // Reads that need it. Guarded by the cache, ...
     size_t given = 0;  // Bytes that have been read. ... as is this.
 
-    std::mutex mutex;  // Held while the panel is filled.
-    Pages bytes;       // Not to be looked at before it is filled, then const.
-    bool is_filled = false;
+    bool is_filling = false;  // A thread is at it, and has `bytes` for itself. Also guarded.
+    bool is_filled = false;   // As are both of these.
+    Pages bytes;              // Const once it is filled.
   };
 
   void Prepare(const Key& key, size_t size, const Fill& fill,
@@ -99,7 +102,7 @@ class PanelCache {
   void Release(Panel& panel, size_t given) noexcept;
 
   // Returns the bytes of an acquired panel; null if it is not filled and `fill` is null.
-  static const std::byte* BytesOf(Panel& panel, const Fill& fill);
+  const std::byte* BytesOf(Panel& panel, const Fill& fill);
 
   // Moves the panels that must go for `size` bytes more to `evicted`, but those in use, and if
   // `spare_unread`, those that have not been read. Returns whether that is enough. The caller holds
@@ -108,12 +111,12 @@ class PanelCache {
 
   const size_t capacity_;
 
-  std::mutex turn_;  // Held by a read that has a panel for itself.
-
   mutable std::mutex mutex_;  // Nothing else is done under it: no fill, no other lock.
   std::list<Panel> panels_;   // Used last first.
   size_t used_ = 0;
   uint64_t owners_ = 0;
+  bool is_alone_ = false;            // A read has a panel for itself.
+  std::condition_variable changed_;  // A fill has ended, or such a read.
 
   // Memory of panels that were read to their end. To be given new memory by the system takes half
   // as long as decrypting something into it.

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "parser/error.h"
+#include "parser/interruption.h"
 
 namespace ckptfs {
 namespace {
@@ -159,6 +160,7 @@ class SealedSource final : public ByteSource {
   }
 
   void Open(uint64_t index, std::span<std::byte> chunk) const {
+    Interruption::Check();
     if (OpenChunk(sealed_, sealing_, *key_, index, chunk)) return;
     const uint64_t begin = index * sealing_.chunk_size;
     Fail(EIO,

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "parser/error.h"
+#include "parser/interruption.h"
 
 namespace ckptfs {
 namespace {
@@ -219,20 +220,30 @@ class VerifiedSource final : public ByteSource {
     while (check_->early.HasNext(check_->hashed)) {
       const uint64_t end = check_->early.TakeFirst().end;
       uint64_t position = check_->hashed;
+      bool is_stopped = false;
       lock.unlock();
       try {
         while (position < end) {
+          Interruption::CheckTurn();
           const std::span piece(buffer.get(), std::min<uint64_t>(kPiece, end - position));
           data_.source->ReadAt(data_.offset + position, piece);
           check_->hasher.Add(piece);
           position += piece.size();
         }
+      } catch (const TurnOver&) {
+        is_stopped = true;
+      } catch (const Error& e) {
+        is_stopped = e.code() == EINTR;
       } catch (const std::exception&) {
         // No failure of the read that we are in, which has what it wants. The rest of the run is
         // forgotten; who reads that for himself will be told.
       }
       lock.lock();
       check_->hashed = position;
+      if (is_stopped) {  // The next read goes on.
+        if (position < end) check_->early.Add(position, end);
+        break;
+      }
     }
     check_->is_reading_again = false;
   }
