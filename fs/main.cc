@@ -29,6 +29,7 @@
 #include "fs/tree.h"
 #include "parser/error.h"
 #include "parser/open.h"
+#include "parser/temporary_file.h"
 
 namespace ckptfs {
 namespace {
@@ -137,11 +138,19 @@ ByteSourcePtr OpenSidecar(const std::string& uri, const SourceOptions& options) 
   return std::move(source.file);
 }
 
+// What scratch files may take if no option says it.
+uint64_t UsualScratch() {
+  constexpr uint64_t kMost = uint64_t{4} << 30U;
+  constexpr uint64_t kShare = 4;
+  return std::min(kMost, FreeForTemporaryFiles() / kShare);
+}
+
 Tree ReadTree(const Source& source, const ByteSourcePtr& sidecar, const Options& options,
-              Secrets secrets, Log& log) {
+              const std::shared_ptr<ScratchSpace>& scratch, Secrets secrets, Log& log) {
   Checkpoint checkpoint = ReadCheckpoint(
       source, {.ask_secret = [&](bool takes_passphrase) { return secrets.Get(takes_passphrase); },
                .verification = VerificationFor(options.verify, log),
+               .scratch = scratch,
                .sidecar = sidecar});
   if (options.strict) CheckWhole(checkpoint, source.name());
   if (const std::string option = secrets.UnneededOption(); !option.empty()) {
@@ -186,7 +195,8 @@ int Serve(const Options& options, Log& log, const std::function<void()>& mounted
       return 0;
     }
     step = Step::kParse;
-    const Tree tree = ReadTree(source, sidecar, options, std::move(secrets), log);
+    const auto scratch = std::make_shared<ScratchSpace>();
+    const Tree tree = ReadTree(source, sidecar, options, scratch, std::move(secrets), log);
     if (remote.is_used()) ExpectFiles(tree);
     step = Step::kMount;
     CheckFuse();
@@ -198,6 +208,7 @@ int Serve(const Options& options, Log& log, const std::function<void()>& mounted
                      .status = [&remote] { return remote.Status(); }},
                     log);
     source = {};
+    scratch->Allow(options.scratch ? *options.scratch : UsualScratch());
     step = Step::kServe;
     log.Info("mounted on {}", options.mountpoint);
     mounted();

@@ -134,6 +134,8 @@ constexpr MountOption kMountOptions[] = {
     {"auto_unmount", "", kMount, "unmount even if the daemon is killed",
      SetFlag<&Options::auto_unmount>},
     {"nonempty", "", kMount, "mount over files or over another mount", SetFlag<&Options::nonempty>},
+    {"scratch", "SIZE", kMount, "cap of temporary files, at most 4g by default",
+     SetSize<&Options::scratch, 0>},
     {"nofail", "", kMount, "exit with 0 if the checkpoint cannot be opened",
      SetFlag<&Options::no_fail>},
     {"debug", "", kMount, "the same as -d", SetFlag<&Options::debug>},

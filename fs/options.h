@@ -44,6 +44,8 @@ struct Options {
   std::string passphrase_file;  // ... or with its passphrase; empty: there is none.
   std::string sidecar;          // The file with its tensors; empty: it lies beside it.
 
+  std::optional<uint64_t> scratch;  // For what is decoded, on the disk, in bytes.
+
   // Of what is not on this machine.
   uint64_t memory = uint64_t{256} << 20U;     // For its bytes, in bytes.
   std::string cache_directory;                // For its bytes, on a disk; empty: nowhere.

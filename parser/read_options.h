@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "parser/byte_source.h"
+#include "parser/scratch_space.h"
 #include "parser/secret.h"
 #include "parser/verification.h"
 
@@ -17,6 +18,9 @@ struct ReadOptions {
 
   // Null: bytes are not checked against hashes. What is read keeps it.
   std::shared_ptr<const Verification> verification;
+
+  // For what is decoded; null: there is none.
+  std::shared_ptr<ScratchSpace> scratch;
 
   // The file with the tensors of a checkpoint whose own file has none; null: it lies beside it.
   ByteSourcePtr sidecar;

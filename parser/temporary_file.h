@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include <cstdint>
+
 #include "parser/fd.h"
 
 namespace ckptfs {
@@ -9,5 +11,8 @@ namespace ckptfs {
 // Makes a file without a name in $TMPDIR, or else in /var/tmp, for reading and writing. Returns no
 // descriptor if there can be none; errno says why.
 Fd MakeTemporaryFile();
+
+// Returns how many bytes are free where they are made; 0 if that is not known.
+uint64_t FreeForTemporaryFiles();
 
 }  // namespace ckptfs

@@ -20,7 +20,8 @@ namespace ckptfs {
 
 // What compressed members share.
 struct Decoding {
-  explicit Decoding(std::shared_ptr<PanelCache> decoded) : panels(std::move(decoded)) {}
+  Decoding(std::shared_ptr<PanelCache> decoded, std::shared_ptr<ScratchSpace> space)
+      : panels(std::move(decoded)), scratch(std::move(space)) {}
 
   const std::shared_ptr<PanelCache> panels;  // Decoded bytes.
   Decoders decoders;
@@ -34,9 +35,10 @@ struct Decoding {
 // damaged or cut off; and, if it has another length than `coded.size`, goes on behind its end, or,
 // where `crc` is not 0, decodes to bytes with another CRC-32, everywhere: so the last bytes are
 // given only if all are right. What is decoded again is compared with the first pass. Reads also
-// throw as those of the source do, which is not remembered.
+// throw as those of the source do, and as Interruption::CheckTurn does, which is not remembered: a
+// read that stops leaves the first pass to the others, at a whole panel if it can.
 //
-// A scratch file that cannot be had or cannot grow makes reads take longer, but is no error.
+// A scratch file that cannot be had or may not grow makes reads take longer, but is no error.
 ByteSourcePtr MakeDecoded(const Coded& coded, uint32_t crc, std::shared_ptr<Decoding> decoding);
 
 }  // namespace ckptfs

@@ -25,21 +25,32 @@ bool Write(int file, uint64_t offset, std::span<const std::byte> bytes) {
 
 }  // namespace
 
+ScratchFile::~ScratchFile() {
+  if (space_ != nullptr) space_->Return(end_);
+}
+
 std::optional<uint64_t> ScratchFile::Keep(std::span<const std::byte> bytes) {
   const auto offset = Reserve(bytes.size());
   if (!offset || Write(file_.number(), *offset, bytes)) return offset;
   const std::scoped_lock lock(mutex_);
-  if (end_ == *offset + bytes.size()) end_ = *offset;
+  if (end_ == *offset + bytes.size()) {
+    end_ = *offset;
+    space_->Return(bytes.size());
+  }
   return std::nullopt;
 }
 
 std::optional<uint64_t> ScratchFile::Reserve(size_t size) {
   const std::scoped_lock lock(mutex_);
+  if (space_ == nullptr || !space_->Take(size)) return std::nullopt;
   if (file_.number() < 0) file_ = MakeTemporaryFile();
   struct statvfs disk = {};
-  if (file_.number() < 0 || ::fstatvfs(file_.number(), &disk) != 0) return std::nullopt;
-  const uint64_t free = uint64_t{disk.f_bavail} * disk.f_frsize;
-  if (size > free || end_ + size > free - size) return std::nullopt;
+  const bool is_known = file_.number() >= 0 && ::fstatvfs(file_.number(), &disk) == 0;
+  const uint64_t free = is_known ? uint64_t{disk.f_bavail} * disk.f_frsize : 0;
+  if (size > free || end_ + size > free - size) {
+    space_->Return(size);
+    return std::nullopt;
+  }
   return std::exchange(end_, end_ + size);
 }
 

@@ -4,18 +4,28 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "parser/fd.h"
+#include "parser/scratch_space.h"
 
 namespace ckptfs {
 
 // A file without a name in $TMPDIR, else /var/tmp, which is made when it is first needed and goes
-// away with this, however that ends. It takes no more of the disk than it leaves free. Thread-safe.
+// away with this, however that ends. It takes no more of the disk than it leaves free, and than
+// `space` has. Thread-safe.
 class ScratchFile {
  public:
+  // A null `space` has nothing.
+  explicit ScratchFile(std::shared_ptr<ScratchSpace> space) : space_(std::move(space)) {}
+  ScratchFile(const ScratchFile&) = delete;
+  ScratchFile& operator=(const ScratchFile&) = delete;
+  ~ScratchFile();
+
   // Keeps `bytes`; returns where they are. Nothing if there is no room for them, or no such file:
   // it is no error to do without.
   std::optional<uint64_t> Keep(std::span<const std::byte> bytes);
@@ -26,6 +36,8 @@ class ScratchFile {
  private:
   // Returns where `size` bytes can go, which are counted then; nothing if there is no room.
   std::optional<uint64_t> Reserve(size_t size);
+
+  const std::shared_ptr<ScratchSpace> space_;
 
   std::mutex mutex_;  // Guards what is below.
   Fd file_;           // Never changes once it is made, and is not read before.

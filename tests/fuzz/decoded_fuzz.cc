@@ -37,7 +37,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const uint64_t length = std::min<uint64_t>(claimed - offset, 1 + data[3] * uint64_t{1000});
   const auto source = std::make_shared<const ckptfs::MemorySource>(
       std::string(reinterpret_cast<const char*>(data) + kHead, size - kHead));
-  const auto decoding = std::make_shared<ckptfs::Decoding>(std::make_shared<ckptfs::PanelCache>());
+  const auto decoding = std::make_shared<ckptfs::Decoding>(
+      std::make_shared<ckptfs::PanelCache>(),
+      std::make_shared<ckptfs::ScratchSpace>(uint64_t{1} << 30U));
   const ckptfs::Coded coded = {
       .coding = kCodings[data[0] % 3], .data = {source, 0, source->size()}, .size = claimed};
   const auto decoded = ckptfs::MakeDecoded(coded, 0, decoding);

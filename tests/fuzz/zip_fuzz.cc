@@ -26,8 +26,9 @@ void Read(const std::shared_ptr<const ckptfs::MemorySource>& source, const Membe
     const ckptfs::Coded coded = {.coding = ckptfs::Coding::kDeflate,
                                  .data = {source, member.data_offset, member.compressed_size},
                                  .size = member.size};
-    const auto decoding =
-        std::make_shared<ckptfs::Decoding>(std::make_shared<ckptfs::PanelCache>());
+    const auto decoding = std::make_shared<ckptfs::Decoding>(
+        std::make_shared<ckptfs::PanelCache>(),
+        std::make_shared<ckptfs::ScratchSpace>(uint64_t{1} << 30U));
     ckptfs::MakeDecoded(coded, member.crc, decoding)->ReadAt(0, bytes);
   } catch (const ckptfs::Error&) {  // The next member may be sound.
   }

@@ -61,8 +61,9 @@ class FailingSource final : public MemorySource {
   mutable std::atomic<int> reads_ = 0;
 };
 
-std::shared_ptr<Decoding> NewDecoding() {
-  return std::make_shared<Decoding>(std::make_shared<PanelCache>());
+std::shared_ptr<Decoding> NewDecoding(uint64_t scratch = uint64_t{1} << 30) {
+  return std::make_shared<Decoding>(std::make_shared<PanelCache>(),
+                                    std::make_shared<ScratchSpace>(scratch));
 }
 
 ByteSourcePtr Decoded(const Coded& coded, uint32_t crc = 0) {

@@ -510,7 +510,8 @@ TEST(VerifiedParts, ADeflatedStreamKnowsIfItHasAHash) {
   const std::string deflated = Deflate(kData);
   const Extent data = {std::make_shared<MemorySource>(deflated), 0, deflated.size()};
   const Coded coded = {.coding = Coding::kDeflate, .data = data, .size = 10};
-  const auto decoding = std::make_shared<Decoding>(std::make_shared<PanelCache>());
+  const auto decoding = std::make_shared<Decoding>(
+      std::make_shared<PanelCache>(), std::make_shared<ScratchSpace>(uint64_t{1} << 30U));
   const auto without = MakeDecoded(coded, 0, decoding);
   ReadString(*without, 0, 1);
   EXPECT_EQ(without->verdict(), Verdict::kNone);

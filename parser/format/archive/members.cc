@@ -48,11 +48,12 @@ struct Unlocated {
 
 }  // namespace
 
-Members::Members(Extent data, Budget& budget, std::shared_ptr<const Verification> verification,
+Members::Members(Extent data, Budget& budget, const ReadOptions& options,
                  std::shared_ptr<PanelCache> panels)
     : data_(std::move(data)),
       budget_(budget),
-      verification_(std::move(verification)),
+      verification_(options.verification),
+      scratch_(options.scratch),
       panels_(std::move(panels)),
       directory_(ReadDirectory(data_, budget)) {}
 
@@ -90,13 +91,14 @@ ByteSourcePtr Members::SourceOf(const zip::Member& member, std::string_view name
   constexpr uint64_t kCost = 640;  // In bytes, of a source and of remembering it.
   budget_.Charge(kCost);
   const Extent data = {Located(member), data_.offset + member.data_offset, member.compressed_size};
-  if (!is_stored && decoding_ == nullptr) decoding_ = std::make_shared<Decoding>(panels_);
+  if (!is_stored && decoding_ == nullptr) {
+    decoding_ = std::make_shared<Decoding>(panels_, scratch_);
+  }
   const ByteSourcePtr source =
       is_stored && !is_checked ? data.source
-      : is_stored
-          ? MakeVerified(data, {.crc32 = member.crc}, {}, fmt::format("member {}", Quoted(name)),
-                         verification_)
-          : MakeDecoded({.coding = CodingOf(member.method), .data = data, .size = member.size},
+      : is_stored              ? MakeVerified(data, {.crc32 = member.crc}, {},
+                                              fmt::format("member {}", Quoted(name)), verification_)
+                               : MakeDecoded({.coding = CodingOf(member.method), .data = data, .size = member.size},
                         member.crc, decoding_);
   return sources_.emplace(&member, source).first->second;
 }

@@ -16,7 +16,7 @@
 #include "parser/format/archive/record.h"
 #include "parser/layer/decoded.h"
 #include "parser/layer/panel_cache.h"
-#include "parser/verification.h"
+#include "parser/read_options.h"
 
 namespace ckptfs {
 
@@ -24,9 +24,9 @@ namespace ckptfs {
 class Members {
  public:
   // Reads the directory of the archive that `data` is. What is kept is charged to `budget`, which
-  // must outlive this. Members whose hash was recorded are checked if `verification` is not null;
-  // `panels` keeps what is decoded. Throws Error as zip::ReadDirectory does.
-  Members(Extent data, Budget& budget, std::shared_ptr<const Verification> verification,
+  // must outlive this. Members whose hash was recorded are checked if `options` have a
+  // verification; `panels` keeps what is decoded. Throws Error as zip::ReadDirectory does.
+  Members(Extent data, Budget& budget, const ReadOptions& options,
           std::shared_ptr<PanelCache> panels);
 
   const zip::Directory& directory() const { return directory_; }
@@ -60,6 +60,7 @@ class Members {
   Extent data_;
   Budget& budget_;
   std::shared_ptr<const Verification> verification_;
+  std::shared_ptr<ScratchSpace> scratch_;
   std::shared_ptr<PanelCache> panels_;
   zip::Directory directory_;
   mutable std::shared_ptr<Decoding> decoding_;  // Null as long as no member is compressed.

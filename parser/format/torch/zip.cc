@@ -68,7 +68,7 @@ Checkpoint ReadMembers(Members members, Reading& reading) {
 }  // namespace
 
 Checkpoint ReadZip(const Extent& data, Reading& reading) {
-  return ReadMembers({data, reading.budget, reading.options.verification, reading.panels}, reading);
+  return ReadMembers({data, reading.budget, reading.options, reading.panels}, reading);
 }
 
 Checkpoint ReadZip(const Source& source, Members members, const ReadOptions& options) {

@@ -1,0 +1,36 @@
+// How much of the disk a mount may take for what it decodes.
+
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace ckptfs {
+
+// One account for all scratch files of a mount (layer/scratch_file.h). Thread-safe.
+class ScratchSpace {
+ public:
+  ScratchSpace() = default;
+  explicit ScratchSpace(uint64_t bytes) : left_(bytes) {}
+
+  // Allows so much, once the checkpoint is parsed. Until then nothing is allowed: a file that is
+  // refused must not have filled the disk.
+  void Allow(uint64_t bytes) { left_ = bytes; }
+
+  // Takes `bytes`. Returns whether there were as many.
+  bool Take(uint64_t bytes) {
+    uint64_t left = left_;
+    do {
+      if (bytes > left) return false;
+    } while (!left_.compare_exchange_weak(left, left - bytes));
+    return true;
+  }
+
+  // Gives back what was taken.
+  void Return(uint64_t bytes) { left_ += bytes; }
+
+ private:
+  std::atomic<uint64_t> left_ = 0;
+};
+
+}  // namespace ckptfs
