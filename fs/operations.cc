@@ -1,6 +1,6 @@
 // The tree never changes, so the kernel may keep everything we tell it: entries, also those that
 // are not there, attributes, listings and pages. Inodes live as long as the mount, so nothing is
-// done about forget. That nothing can be written is the kernel's business: the mount is read-only.
+// done about forget. Reads that may take long are handed over (slow_reads.h). That nothing can be written is the kernel's business: the mount is read-only.
 
 #include "fs/operations.h"
 
@@ -19,6 +19,7 @@
 
 #include "fs/patience.h"
 #include "parser/error.h"
+#include "parser/immediate.h"
 #include "parser/interruption.h"
 
 namespace ckptfs {
@@ -123,6 +124,10 @@ bool Answer(fuse_req_t req, const char* what, fuse_ino_t number, Body body) noex
 void InitOp(void* userdata, fuse_conn_info* connection) {
   static_cast<Mount*>(userdata)->capabilities = connection->capable;
   connection->max_readahead = ReadAheadOf(*static_cast<Mount*>(userdata));
+  if (static_cast<Mount*>(userdata)->slow_reads != nullptr) {
+    connection->max_background = kMostReadAhead;
+    connection->congestion_threshold = kMostReadAhead;
+  }
 }
 
 void LookupOp(fuse_req_t req, fuse_ino_t parent, const char* name) {
@@ -180,24 +185,61 @@ void TellOfWrong(const Mount& mount, fuse_ino_t number) noexcept {
 
 // Copies through a buffer. Measured: to splice the file or to map it is a tenth to a fifth faster,
 // but neither can report that the file was changed or truncated under the mount.
+void Read(fuse_req_t req, fuse_ino_t number, size_t size, off_t off) {
+  const Inode& inode = InodeOf(req, number);
+  if (inode.is_directory()) Fail(EISDIR, "it is a directory");
+  const uint64_t begin = std::min(static_cast<uint64_t>(off), inode.length);
+  const auto buffer = Scratch(std::min<uint64_t>(size, inode.length - begin));
+  if (!buffer.empty()) {
+    inode.source->ReadAt(inode.offset + begin, std::as_writable_bytes(buffer));
+  }
+  fuse_reply_buf(req, buffer.data(), buffer.size());
+}
+
+class SlowRead final : public SlowReads::Request {
+ public:
+  SlowRead(fuse_req_t req, fuse_ino_t number, size_t size, off_t off)
+      : req_(req), number_(number), size_(size), offset_(off) {}
+
+  bool Run() noexcept override {
+    const Mount& mount = MountOf(req_);  // After the reply there is no request any more.
+    bool is_turn_over = false;
+    const bool is_read = Answer(req_, "read", number_, [&] {
+      try {
+        Read(req_, number_, size_, offset_);
+      } catch (const TurnOver&) {
+        is_turn_over = true;
+      }
+    });
+    if (!is_read && mount.invalidator != nullptr) TellOfWrong(mount, number_);
+    return !is_turn_over;
+  }
+
+  // The kernel says nothing of what it reads ahead, for which a thread waits all the same.
+  bool IsGivenUp() const noexcept override {
+    const pid_t thread = fuse_req_ctx(req_)->pid;
+    return fuse_req_interrupted(req_) != 0 ? HasGivenUp(thread) : HasEnded(thread);
+  }
+
+  void Refuse(int code) noexcept override { fuse_reply_err(req_, code); }
+
+ private:
+  const fuse_req_t req_;
+  const fuse_ino_t number_;
+  const size_t size_;
+  const off_t offset_;
+};
+
 void ReadOp(fuse_req_t req, fuse_ino_t number, size_t size, off_t off, fuse_file_info* /*file*/) {
-  const Mount& mount = MountOf(req);  // After the reply there is no request any more.
-  const Interruption::IsGivenUp is_given_up = [req] {
-    return fuse_req_interrupted(req) != 0 && HasGivenUp(fuse_req_ctx(req)->pid);
-  };
-  const bool is_read = Answer(req, "read", number, [&] {
-    std::optional<Interruption> interruption;
-    if (mount.is_remote) interruption.emplace(is_given_up);
+  Answer(req, "read", number, [&] {
+    const Mount& mount = MountOf(req);
     const Inode& inode = InodeOf(req, number);
-    if (inode.is_directory()) Fail(EISDIR, "it is a directory");
-    const uint64_t begin = std::min(static_cast<uint64_t>(off), inode.length);
-    const auto buffer = Scratch(std::min<uint64_t>(size, inode.length - begin));
-    if (!buffer.empty()) {
-      inode.source->ReadAt(inode.offset + begin, std::as_writable_bytes(buffer));
+    if (inode.is_directory() || IsImmediate(*inode.source)) {
+      Read(req, number, size, off);
+    } else {
+      mount.slow_reads->Add(std::make_unique<SlowRead>(req, number, size, off));
     }
-    fuse_reply_buf(req, buffer.data(), buffer.size());
   });
-  if (!is_read && mount.invalidator != nullptr) TellOfWrong(mount, number);
 }
 
 // Adds entries to a reply until it is full.

@@ -11,6 +11,7 @@
 
 #include "fs/invalidator.h"
 #include "fs/log.h"
+#include "fs/slow_reads.h"
 #include "fs/tree.h"
 
 namespace ckptfs {
@@ -25,7 +26,10 @@ struct Mount {
   mode_t umask = 0;                        // Taken away from their permissions.
   std::atomic<unsigned> capabilities = 0;  // Of the kernel: FUSE_CAP_*, set by its first request.
 
-  bool is_remote = false;  // Reads may take long, so that their readers may give up.
+  bool is_remote = false;
+
+  // Does the reads of sources that are not immediate; null if there are none.
+  SlowReads* slow_reads = nullptr;
 
   // Is told of files that have turned out wrong when they were read; null if nobody wants to know.
   Invalidator* invalidator = nullptr;
@@ -34,6 +38,10 @@ struct Mount {
 // Returns the callbacks. The userdata of the session must be a `Mount*`. Without `has_attributes`
 // the kernel learns that there are no extended attributes, and asks no more.
 fuse_lowlevel_ops Operations(bool has_attributes);
+
+// The most reads ahead of its page cache that the kernel shall have under way. With its default of
+// 12, those that read a file in vain would soon keep all others from reading.
+constexpr unsigned kMostReadAhead = 1024;
 
 // The most that the kernel shall read ahead, in bytes. For local files its default of 128 KiB makes
 // reading almost twice as slow, and above 1 MiB it gets slower again. Of remote files it shall

@@ -4,14 +4,19 @@
 
 #include "fs/patience.h"
 
-#include <fmt/format.h>
+#include <fcntl.h>
+#include <unistd.h>
 
+#include <array>
+#include <cerrno>
 #include <charconv>
 #include <csignal>
 #include <cstdint>
-#include <fstream>
-#include <string>
+#include <cstdio>
+#include <initializer_list>
 #include <string_view>
+
+#include "parser/fd.h"
 
 namespace ckptfs {
 namespace {
@@ -29,31 +34,64 @@ constexpr uint64_t kWanted = MaskOf({SIGHUP, SIGINT, SIGQUIT, SIGKILL, SIGTERM})
 constexpr uint64_t kHarmless =
     MaskOf({SIGCHLD, SIGCONT, SIGURG, SIGWINCH, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU});
 
-struct Signals {
-  uint64_t pending = 0;  // For the thread or its process.
-  uint64_t ignored = 0;
-  uint64_t caught = 0;
+// What proc(5) says of a thread. Allocates nothing, so that it cannot throw.
+class Status {
+ public:
+  explicit Status(pid_t thread) noexcept {
+    std::array<char, 32> path = {};
+    std::snprintf(path.data(), path.size(), "/proc/%d/status", static_cast<int>(thread));
+    const Fd file(::open(path.data(), O_RDONLY | O_CLOEXEC));
+    if (file.number() < 0) return;
+    const ssize_t n = ::read(file.number(), buffer_.data(), buffer_.size());
+    if (n > 0) text_ = {buffer_.data(), static_cast<size_t>(n)};
+  }
+
+  bool is_known() const { return !text_.empty(); }
+
+  // What follows "\nNAME:\t", to the end of the line; empty if there is no such line.
+  std::string_view Field(std::string_view name) const {
+    for (size_t at = text_.find(name); at != std::string_view::npos;
+         at = text_.find(name, at + 1)) {
+      std::string_view rest = text_.substr(at + name.size());
+      if (at == 0 || text_[at - 1] != '\n' || !rest.starts_with(":\t")) continue;
+      rest.remove_prefix(2);
+      return rest.substr(0, rest.find('\n'));
+    }
+    return {};
+  }
+
+  uint64_t Mask(std::string_view name) const {
+    const std::string_view text = Field(name);
+    uint64_t mask = 0;
+    std::from_chars(text.data(), text.data() + text.size(), mask, 16);
+    return mask;
+  }
+
+  bool has_ended() const {
+    const std::string_view state = Field("State");
+    return state.starts_with('Z') || state.starts_with('X');
+  }
+
+ private:
+  std::array<char, 8192> buffer_ = {};
+  std::string_view text_;
 };
 
 }  // namespace
 
-bool HasGivenUp(pid_t thread) {
-  std::ifstream status(fmt::format("/proc/{}/status", thread));
-  if (!status) return true;
-  Signals signals;
-  for (std::string line; std::getline(status, line);) {
-    const size_t colon = line.find(":\t");
-    if (colon == std::string::npos) continue;
-    const std::string_view name = std::string_view(line).substr(0, colon);
-    const std::string_view value = std::string_view(line).substr(colon + 2);
-    uint64_t mask = 0;
-    std::from_chars(value.data(), value.data() + value.size(), mask, 16);
-    if (name == "SigPnd" || name == "ShdPnd") signals.pending |= mask;
-    if (name == "SigIgn") signals.ignored = mask;
-    if (name == "SigCgt") signals.caught = mask;
-  }
-  const uint64_t deadly = ~(signals.ignored | signals.caught | kHarmless);
-  return (signals.pending & ((kWanted & ~signals.ignored) | deadly)) != 0;
+bool HasGivenUp(pid_t thread) noexcept {
+  const Status status(thread);
+  if (!status.is_known() || status.has_ended()) return true;
+  const uint64_t pending = status.Mask("SigPnd") | status.Mask("ShdPnd");
+  const uint64_t ignored = status.Mask("SigIgn");
+  const uint64_t deadly = ~(ignored | status.Mask("SigCgt") | kHarmless);
+  return (pending & ((kWanted & ~ignored) | deadly)) != 0;
+}
+
+bool HasEnded(pid_t thread) noexcept {
+  if (thread <= 0) return false;  // It is in a namespace of its own.
+  if (::kill(thread, 0) < 0 && errno == ESRCH) return true;
+  return Status(thread).has_ended();
 }
 
 }  // namespace ckptfs

@@ -10,6 +10,9 @@ namespace ckptfs {
 // or by which its user wants it to stop. Others are not worth an error: whoever has mapped the file
 // into memory would be killed by it, be the signal nothing but a timer's. A thread that cannot be
 // looked at has given up.
-bool HasGivenUp(pid_t thread);
+bool HasGivenUp(pid_t thread) noexcept;
+
+// Whether a thread has ended. One that we cannot look at has not.
+bool HasEnded(pid_t thread) noexcept;
 
 }  // namespace ckptfs

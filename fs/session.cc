@@ -5,6 +5,8 @@
 // after a time limit the mount is undone under it and the process ends. The loop's thread sends
 // SIGINT to the main thread when it ends by itself, so that there is one thing to wait for.
 //
+// Reads that may take long are interrupted first.
+//
 // The thread that makes the kernel forget pages may have to wait in there until requests are
 // answered: so the loop goes on until that thread has ended.
 
@@ -23,11 +25,13 @@
 #include <csignal>
 #include <cstdlib>
 #include <future>
+#include <optional>
 #include <thread>
 #include <utility>
 
 #include "parser/error.h"
 #include "parser/fd.h"
+#include "parser/immediate.h"
 
 namespace ckptfs {
 namespace {
@@ -35,8 +39,9 @@ namespace {
 // The kernel sends large reads two at a time for each reader.
 constexpr unsigned kThreads = 4;
 
-// One that waits for a server holds a thread.
-constexpr unsigned kRemoteThreads = 32;
+// That do what is no local read. One that waits for a server holds a thread.
+constexpr unsigned kSlowThreads = 4;
+constexpr unsigned kRemoteThreads = 64;
 
 constexpr std::chrono::seconds kPatience{3};
 
@@ -45,6 +50,14 @@ sigset_t AwaitedSignals() {
   sigemptyset(&signals);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) sigaddset(&signals, signal);
   return signals;
+}
+
+bool HasSlowReads(const Tree& tree) {
+  for (uint64_t number = Tree::kRoot; number < Tree::kRoot + tree.inode_count(); ++number) {
+    const Inode& inode = *tree.Find(number);
+    if (!inode.is_directory() && !IsImmediate(*inode.source)) return true;
+  }
+  return false;
 }
 
 // Asks for longer read-ahead than the kernel's default, which it allows to root only. Must happen
@@ -105,6 +118,7 @@ class CapturedOutput {
 Session::Session(const Tree& tree, timespec modified, const std::string& source,
                  const Options& options, Backend backend, Log& log)
     : backend_(std::move(backend)),
+      has_slow_reads_(HasSlowReads(tree)),
       invalidator_(tree),
       shared_{.tree = tree,
               .log = log,
@@ -122,7 +136,9 @@ Session::Session(const Tree& tree, timespec modified, const std::string& source,
   if (options.auto_unmount) list += ",auto_unmount";
   if (options.debug) list += ",debug";
 #if FUSE_VERSION >= FUSE_MAKE_VERSION(3, 18)
-  list += ",io_uring";  // Where the kernel has it switched on; else libfuse goes on without.
+  // Where the kernel has it switched on; else libfuse goes on without. It has room for few requests
+  // that are under way.
+  if (!has_slow_reads_) list += ",io_uring";
 #endif
   std::array<char*, 3> argv = {program.data(), flag.data(), list.data()};
   fuse_args args = FUSE_ARGS_INIT(argv.size(), argv.data());
@@ -165,13 +181,17 @@ void Session::Run() {
   wake.sa_handler = [](int) {};
   ::sigaction(SIGUSR2, &wake, nullptr);
 
+  std::optional<SlowReads> slow_reads;
+  if (has_slow_reads_) {
+    shared_.slow_reads = &slow_reads.emplace(backend_.is_remote ? kRemoteThreads : kSlowThreads);
+  }
   const pthread_t main_thread = pthread_self();
   std::promise<int> promise;
   std::future<int> result = promise.get_future();
   std::jthread loop([&] {
     const std::unique_ptr<fuse_loop_config, decltype(&fuse_loop_cfg_destroy)> config(
         fuse_loop_cfg_create(), fuse_loop_cfg_destroy);
-    fuse_loop_cfg_set_max_threads(config.get(), backend_.is_remote ? kRemoteThreads : kThreads);
+    fuse_loop_cfg_set_max_threads(config.get(), kThreads);
     promise.set_value(fuse_session_loop_mt(session_.get(), config.get()));
     pthread_kill(main_thread, SIGINT);
   });
@@ -185,6 +205,10 @@ void Session::Run() {
   AwaitEnd();
   backend_.stop();
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  if (slow_reads) {
+    slow_reads->Stop();
+    if (!slow_reads->AwaitEnd(deadline)) GiveUp();
+  }
   invalidation.request_stop();
   if (idle.wait_until(deadline) != std::future_status::ready) GiveUp();
   fuse_session_exit(session_.get());

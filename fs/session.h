@@ -17,7 +17,7 @@ namespace ckptfs {
 
 // Who is behind a tree.
 struct Backend {
-  // Whether reads may take long: then more of them are answered at the same time.
+  // Whether reads wait for a server: then more of them are answered at the same time.
   bool is_remote = false;
 
   // Makes reads fail that are waited for, because the session ends.
@@ -56,6 +56,7 @@ class Session {
   void AwaitEnd();
 
   const Backend backend_;
+  const bool has_slow_reads_;
   Invalidator invalidator_;
   Mount shared_;
 

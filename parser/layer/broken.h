@@ -11,12 +11,13 @@
 
 #include "parser/byte_source.h"
 #include "parser/error.h"
+#include "parser/immediate.h"
 
 namespace ckptfs {
 
 // Stands for a damaged part of a checkpoint, so that the rest can be used: it has a length, but to
 // read any of it throws Error with a given code and message.
-class BrokenSource final : public ByteSource {
+class BrokenSource final : public ByteSource, public Immediate {
  public:
   BrokenSource(std::string name, uint64_t size, std::string error, int code = EIO)
       : name_(std::move(name)), size_(size), error_(std::move(error)), code_(code) {}

@@ -9,11 +9,12 @@
 #include <vector>
 
 #include "parser/byte_source.h"
+#include "parser/immediate.h"
 
 namespace ckptfs {
 
 // For what counts its offsets from its own beginning, but lies in the middle of a file.
-class Slice final : public ByteSource {
+class Slice final : public ByteSource, public Immediate {
  public:
   explicit Slice(Extent extent) : extent_(std::move(extent)) {}
 
@@ -23,6 +24,7 @@ class Slice final : public ByteSource {
   Verdict verdict() const override { return extent_.source->verdict(); }
   bool is_hole() const override { return extent_.source->is_hole(); }
   bool is_remote() const override { return extent_.source->is_remote(); }
+  bool is_immediate() const override { return IsImmediate(*extent_.source); }
   void ExpectFile(ByteRange range) const override {
     extent_.source->ExpectFile({.offset = extent_.offset + range.offset, .length = range.length});
   }

@@ -10,11 +10,12 @@
 #include <string>
 
 #include "parser/byte_source.h"
+#include "parser/immediate.h"
 
 namespace ckptfs {
 
 // For tensors of which a checkpoint has a shape, but no data.
-class Zeros final : public ByteSource {
+class Zeros final : public ByteSource, public Immediate {
  public:
   explicit Zeros(uint64_t size) : size_(size) {}
 

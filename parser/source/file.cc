@@ -24,6 +24,8 @@
 
 #include "parser/error.h"
 #include "parser/fd.h"
+#include "parser/immediate.h"
+#include "parser/interruption.h"
 #include "parser/scheme.h"
 #include "parser/source/file/uri.h"
 
@@ -45,7 +47,7 @@ Fd OpenForReading(int directory, const std::string& path) {
   FailErrno("cannot open");
 }
 
-class FileSource final : public ByteSource {
+class FileSource final : public ByteSource, public Immediate {
  public:
   // Keeps `fd` open. `name` is what messages call the file.
   FileSource(std::string name, Fd fd)
@@ -73,7 +75,9 @@ class FileSource final : public ByteSource {
                     std::span<std::byte> buffer) const override {
     const Fd opened = Reopened();
     const Fd& fd = root_ == nullptr ? fd_ : opened;
+    ManySteps steps;
     for (; !buffer.empty(); offset += stride, buffer = buffer.subspan(length)) {
+      steps.Next();
       ReadUnchecked(fd, offset, buffer.first(length));
     }
     CheckUnchanged(fd);

@@ -1,0 +1,170 @@
+#include "fs/slow_reads.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <iterator>
+#include <system_error>
+#include <utility>
+
+#include "parser/interruption.h"
+
+namespace ckptfs {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kFirstTurn(50);
+constexpr unsigned kMostLevel = 16;
+
+// How often it is looked whether a read that is under way, or waits, is still wanted.
+constexpr milliseconds kLook(50);
+constexpr milliseconds kLookAtWaiting(200);
+
+// Of so many turns one goes to the read that has waited for longest: else those that have had many
+// would get none as long as new ones come.
+constexpr uint64_t kOldestEvery = 4;
+
+}  // namespace
+
+SlowReads::SlowReads(size_t most_threads) : most_threads_(most_threads) {
+  threads_.reserve(most_threads);
+  threads_.emplace_back([this] { Serve(); });
+  looking_ = std::jthread([this](const std::stop_token& stop) { LookAtWaiting(stop); });
+}
+
+SlowReads::~SlowReads() { Stop(); }
+
+void SlowReads::Add(std::unique_ptr<Request> request) {
+  if (is_stopped_) return request->Refuse(EIO);
+  {
+    const std::scoped_lock lock(mutex_);
+    Push({.request = std::move(request)});
+    ++unanswered_;
+    if (threads_.size() < std::min(unanswered_, most_threads_)) StartThread();
+  }
+  wanted_.notify_one();
+}
+
+void SlowReads::StartThread() try {
+  threads_.emplace_back([this] { Serve(); });
+} catch (const std::system_error&) {
+  // There may be no more threads. Those that there are will do it.
+}
+
+void SlowReads::Stop() {
+  is_stopped_ = true;
+  {
+    const std::scoped_lock lock(mutex_);  // Or a thread could be about to wait.
+  }
+  wanted_.notify_all();
+}
+
+bool SlowReads::AwaitEnd(Clock::time_point deadline) {
+  std::unique_lock lock(mutex_);
+  return answered_.wait_until(lock, deadline, [&] { return unanswered_ == 0; });
+}
+
+void SlowReads::Serve() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    wanted_.wait(lock, [&] { return !waiting_.empty() || (is_stopped_ && !is_looking_); });
+    if (waiting_.empty()) return;
+    Job job = Pop();
+    lock.unlock();
+    const bool is_answered = Run(job);
+    if (is_answered) job.request.reset();
+    lock.lock();
+    if (!is_answered) {
+      Push(std::move(job));
+    } else if (--unanswered_ == 0) {
+      answered_.notify_all();
+    }
+  }
+}
+
+// Returns whether the request is answered.
+bool SlowReads::Run(Job& job) const {
+  if (is_stopped_) {
+    job.request->Refuse(EIO);
+    return true;
+  }
+  bool is_given_up = false;
+  bool is_turn_used = false;
+  const auto begin = Clock::now();
+  auto next_look = begin + kLook;
+  const Interruption::IsGivenUp look = [&] {
+    if (is_given_up || is_stopped_) return true;
+    if (const auto now = Clock::now(); now >= next_look) {
+      next_look = now + kLook;
+      is_given_up = job.request->IsGivenUp();
+    }
+    return is_given_up;
+  };
+  const Interruption::IsTurnOver is_turn_over = [&](bool is_idle) {
+    const unsigned least = least_level_;
+    if (least == kNoLevel) return false;
+    is_turn_used = is_idle || Clock::now() - begin > kFirstTurn * (1U << job.level);
+    return is_turn_used || least < job.level;
+  };
+  const Interruption interruption(look, &is_turn_over);
+  if (job.request->Run()) return true;
+  if (is_turn_used) job.level = std::min(job.level + 1, kMostLevel);
+  return false;
+}
+
+// Refuses those that wait in vain. They are taken out for that, and put back.
+void SlowReads::LookAtWaiting(const std::stop_token& stop) {
+  const auto is_in_vain = [](Job& job) {
+    if (!job.request->IsGivenUp()) return false;
+    job.request->Refuse(EINTR);
+    return true;
+  };
+  std::unique_lock lock(mutex_);
+  while (!stopped_.wait_for(lock, stop, kLookAtWaiting, [] { return false; }) &&
+         !stop.stop_requested()) {
+    for (unsigned level = 0; level <= kMostLevel; ++level) {
+      auto found = waiting_.extract(level);
+      if (found.empty()) continue;
+      NoteLevel();
+      Queue& queue = found.mapped();
+      is_looking_ = true;
+      lock.unlock();
+      const size_t count = std::erase_if(queue, is_in_vain);
+      lock.lock();
+      is_looking_ = false;
+      if (unanswered_ -= count; unanswered_ == 0) answered_.notify_all();
+      if (!queue.empty()) {
+        Queue& newer = waiting_[level];
+        newer.insert(newer.begin(), std::make_move_iterator(queue.begin()),
+                     std::make_move_iterator(queue.end()));
+        NoteLevel();
+      }
+      wanted_.notify_all();
+    }
+  }
+}
+
+void SlowReads::Push(Job job) {
+  job.number = ++pushes_;
+  waiting_[job.level].push_back(std::move(job));
+  NoteLevel();
+}
+
+SlowReads::Job SlowReads::Pop() {
+  auto queue = waiting_.begin();
+  if (++pops_ % kOldestEvery == 0) {
+    queue = std::ranges::min_element(waiting_, {},
+                                     [](const auto& level) { return level.second.front().number; });
+  }
+  Job job = std::move(queue->second.front());
+  queue->second.pop_front();
+  if (queue->second.empty()) waiting_.erase(queue);
+  NoteLevel();
+  return job;
+}
+
+void SlowReads::NoteLevel() {
+  least_level_ = waiting_.empty() ? kNoLevel : waiting_.begin()->first;
+}
+
+}  // namespace ckptfs

@@ -1,0 +1,110 @@
+// Reads that may take long, in threads of their own.
+//
+// libfuse answers each request in the thread that has received it. If these threads decoded, a few
+// readers of large compressed members would keep everybody from so much as a stat. So the threads
+// of libfuse hand such reads over, and go on.
+//
+// Here reads take turns, since any number of them may wait and some may take hours: a read whose
+// turn is over stops where the next one can go on (Interruption::CheckTurn), and is repeated later.
+// A new read goes first; one that was stopped waits behind those that have had less, and its next
+// turn is twice as long, so that what is lost between turns is never more than what was done.
+
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <limits>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <stop_token>
+#include <thread>
+#include <vector>
+
+namespace ckptfs {
+
+// Thread-safe.
+class SlowReads {
+ public:
+  class Request {
+   public:
+    Request() = default;
+    Request(const Request&) = delete;
+    Request& operator=(const Request&) = delete;
+    virtual ~Request() = default;
+
+    // Reads and replies, whether it works or not. Returns false, having done neither, if its turn
+    // is over.
+    virtual bool Run() noexcept = 0;
+
+    // Whether nobody waits for it any more. Asked some times a second.
+    virtual bool IsGivenUp() const noexcept = 0;
+
+    // Replies that it is not read.
+    virtual void Refuse(int code) noexcept = 0;
+  };
+
+  // Reads with up to `most_threads` threads, at least one, the others of which are started when
+  // they are needed. Throws std::system_error if there can be no thread.
+  explicit SlowReads(size_t most_threads);
+  SlowReads(const SlowReads&) = delete;
+  SlowReads& operator=(const SlowReads&) = delete;
+  ~SlowReads();  // Stops, and waits for that.
+
+  // Has `request` read. Returns at once.
+  void Add(std::unique_ptr<Request> request);
+
+  // Interrupts all reads, and refuses those that wait and those to come with EIO.
+  void Stop();
+
+  // Returns whether all have been answered in time. To be called after Stop.
+  bool AwaitEnd(std::chrono::steady_clock::time_point deadline);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  struct Job {
+    std::unique_ptr<Request> request;
+    unsigned level = 0;   // How many turns it has had, up to a limit.
+    uint64_t number = 0;  // In the order in which they came to wait.
+  };
+
+  using Queue = std::deque<Job>;
+
+  static constexpr unsigned kNoLevel = std::numeric_limits<unsigned>::max();
+
+  void Serve();
+  bool Run(Job& job) const;
+  void LookAtWaiting(const std::stop_token& stop);
+
+  // To be called with the mutex.
+  void StartThread();
+  void Push(Job job);
+  Job Pop();
+  void NoteLevel();
+
+  const size_t most_threads_;
+
+  std::atomic<bool> is_stopped_ = false;
+  std::atomic<unsigned> least_level_ = kNoLevel;  // Of those that wait.
+
+  std::mutex mutex_;                   // Nothing is read, looked at or refused under it.
+  std::condition_variable wanted_;     // There is a read to be done, or none any more.
+  std::condition_variable answered_;   // All have been.
+  std::map<unsigned, Queue> waiting_;  // By level. No queue is empty.
+  size_t unanswered_ = 0;              // Those that wait, and those that are being read.
+  bool is_looking_ = false;  // Some of those that wait are taken out, and will be put back.
+  uint64_t pushes_ = 0;
+  uint64_t pops_ = 0;
+  std::condition_variable_any stopped_;  // The last thread.
+
+  // The last members: they use the others.
+  std::vector<std::jthread> threads_;  // That read; only grows.
+  std::jthread looking_;
+};
+
+}  // namespace ckptfs

@@ -1,0 +1,288 @@
+// Reads that are given up, and reads that take turns.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <future>
+#include <memory>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "parser/error.h"
+#include "parser/immediate.h"
+#include "parser/interruption.h"
+#include "parser/layer/background.h"
+#include "parser/layer/decoded.h"
+#include "parser/layer/memory.h"
+#include "parser/layer/slice.h"
+#include "parser/layer/verified.h"
+#include "tests/support/compressors.h"
+#include "tests/support/sources.h"
+#include "tests/support/zip_writer.h"
+
+namespace ckptfs {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::Property;
+using testing::Throws;
+
+constexpr size_t kMiB = size_t{1} << 20;
+constexpr uint64_t kMuchScratch = uint64_t{1} << 30;
+
+auto IsInterrupted() { return Throws<Error>(Property(&Error::code, EINTR)); }
+
+std::shared_ptr<Decoding> NewDecoding(uint64_t scratch = kMuchScratch) {
+  return std::make_shared<Decoding>(std::make_shared<PanelCache>(),
+                                    std::make_shared<ScratchSpace>(scratch));
+}
+
+// Runs `read` for a reader that gives up after being asked `times` times.
+void GiveUpAfter(int times, const std::function<void()>& read) {
+  const Interruption::IsGivenUp is_given_up = [&times] { return times-- <= 0; };
+  const Interruption interruption(is_given_up);
+  read();
+}
+
+// Repeats `read` until it is not told that its turn is over; returns how often it was.
+int TakeTurns(const std::function<void()>& read) {
+  const Interruption::IsGivenUp never = [] { return false; };
+  const Interruption::IsTurnOver always = [](bool) { return true; };
+  const Interruption interruption(never, &always);
+  for (int turns = 0;; ++turns) {
+    try {
+      read();
+      return turns;
+    } catch (const TurnOver&) {  // The next one.
+    }
+  }
+}
+
+class DecodedByAnyReader : public testing::TestWithParam<Coding> {
+ protected:
+  void SetUp() override {
+    for (size_t i = 0; i < text_.size(); ++i) text_[i] = static_cast<char>(i * i >> 9);
+    coded_ = CodedOf(GetParam(), Compress(GetParam(), text_), text_.size());
+  }
+
+  ByteSourcePtr Decoded(uint64_t scratch = kMuchScratch) const {
+    return MakeDecoded(coded_, Crc(text_), NewDecoding(scratch));
+  }
+
+  std::string text_ = std::string(5 * kMiB + 5, '\0');
+  Coded coded_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Codings, DecodedByAnyReader,
+                         testing::Values(Coding::kDeflate, Coding::kBzip2, Coding::kLzma),
+                         [](const auto& coding) { return std::string(NameOf(coding.param)); });
+
+TEST_P(DecodedByAnyReader, StopsIfItGivesUpAndLeavesNothingWrong) {
+  const auto source = Decoded();
+  for (int times = 0; times < 5; ++times) {
+    GiveUpAfter(0, [&] {
+      EXPECT_THAT([&] { ReadString(*source, text_.size() - 1, 1); }, IsInterrupted());
+    });
+    EXPECT_EQ(source->verdict(), Verdict::kUnread);
+  }
+  EXPECT_TRUE(ReadString(*source, 0, text_.size()) == text_);
+  EXPECT_EQ(source->verdict(), Verdict::kRight);
+}
+
+TEST_P(DecodedByAnyReader, GoesOnWhereAnotherOneHasStopped) {
+  const auto source = Decoded();
+  EXPECT_EQ(TakeTurns([&] { EXPECT_EQ(ReadString(*source, text_.size() - 1, 1).size(), 1U); }), 5);
+  EXPECT_TRUE(ReadString(*source, 0, text_.size()) == text_);
+  EXPECT_EQ(source->verdict(), Verdict::kRight);
+}
+
+TEST_P(DecodedByAnyReader, ComesToTheEndInTurnsWithoutATemporaryFile) {
+  const auto source = Decoded(0);
+  TakeTurns([&] { EXPECT_TRUE(ReadString(*source, 0, text_.size()) == text_); });
+  TakeTurns([&] { EXPECT_TRUE(ReadString(*source, 3, kMiB) == text_.substr(3, kMiB)); });
+  EXPECT_EQ(source->verdict(), Verdict::kRight);
+}
+
+TEST_P(DecodedByAnyReader, LeavesTheFirstPassToWhoWaitsForIt) {
+  const auto source = Decoded();
+  {
+    std::vector<std::jthread> threads;
+    for (int times = 1; times <= 3; ++times) {
+      threads.emplace_back([&, times] {
+        GiveUpAfter(times, [&] {
+          try {
+            ReadString(*source, text_.size() - 1, 1);
+          } catch (const Error& e) {
+            EXPECT_EQ(e.code(), EINTR);
+          }
+        });
+      });
+      threads.emplace_back([&] { EXPECT_TRUE(ReadString(*source, 0, text_.size()) == text_); });
+    }
+  }
+  EXPECT_EQ(source->verdict(), Verdict::kRight);
+}
+
+// Fills a panel with 'x', in a thread of its own, once it is let go; or fails.
+class SlowFill {
+ public:
+  SlowFill(PanelCache& cache, const PanelCache::Key& key, bool fails)
+      : thread_([this, &cache, key, fails] {
+          char byte = 0;
+          const auto fill = [&](std::span<std::byte> panel) {
+            begun_.set_value();
+            may_end_.get_future().wait();
+            if (fails) Fail(EINTR, "interrupted");
+            std::ranges::fill(panel, std::byte{'x'});
+          };
+          try {
+            cache.Read(key, 4, 0, std::as_writable_bytes(std::span(&byte, 1)), fill);
+            EXPECT_EQ(byte, 'x');
+          } catch (const Error&) {
+            EXPECT_TRUE(fails);
+          }
+        }) {
+    begun_.get_future().wait();
+  }
+
+  void LetGo() { may_end_.set_value(); }
+
+ private:
+  std::promise<void> begun_;
+  std::promise<void> may_end_;
+  std::jthread thread_;
+};
+
+TEST(PanelCacheReader, GivesUpWaitingForTheFillOfAnother) {
+  PanelCache cache;
+  const PanelCache::Key key{.owner = cache.NewOwner(), .index = 0};
+  SlowFill fill(cache, key, false);
+  std::byte byte{};
+  const auto no_fill = [](std::span<std::byte>) { ADD_FAILURE(); };
+  GiveUpAfter(0, [&] {
+    EXPECT_THAT([&] { cache.Read(key, 4, 0, {&byte, 1}, no_fill); }, IsInterrupted());
+  });
+  fill.LetGo();
+  EXPECT_TRUE(cache.Read(key, 4, 1, {&byte, 1}, no_fill));
+  EXPECT_EQ(byte, std::byte{'x'});
+}
+
+TEST(PanelCacheReader, FillsItselfWhatAnotherHasGivenUp) {
+  PanelCache cache;
+  const PanelCache::Key key{.owner = cache.NewOwner(), .index = 0};
+  SlowFill fill(cache, key, true);
+  std::jthread letting_go([&] {
+    std::this_thread::sleep_for(milliseconds(30));
+    fill.LetGo();
+  });
+  std::byte byte{};
+  EXPECT_TRUE(cache.Read(key, 4, 0, {&byte, 1}, [](std::span<std::byte> panel) {
+    std::ranges::fill(panel, std::byte{'y'});
+  }));
+  EXPECT_EQ(byte, std::byte{'y'});
+}
+
+TEST(PanelCacheReader, GivesUpWaitingForItsTurn) {
+  PanelCache cache(1);
+  std::byte byte{};
+  cache.ReadAlone(4, 0, {&byte, 1}, [&](std::span<std::byte>) {
+    std::jthread([&] {
+      GiveUpAfter(0, [&] {
+        std::byte other{};
+        EXPECT_THAT(
+            [&] {
+              cache.ReadAlone(4, 0, {&other, 1}, [](std::span<std::byte>) {});
+            },
+            IsInterrupted());
+      });
+    }).join();
+  });
+}
+
+TEST(DecodersReader, GivesUpWaitingForMemory) {
+  const Coded coded = CodedOf(Coding::kDeflate, Compress(Coding::kDeflate, "abcd"), 4);
+  Decoders decoders(1);
+  auto working = decoders.Start(std::make_unique<Cursor>(coded));
+  GiveUpAfter(0, [&] {
+    EXPECT_THAT([&] { decoders.Start(std::make_unique<Cursor>(coded)); }, IsInterrupted());
+  });
+  working.reset();
+  EXPECT_NE(decoders.Start(std::make_unique<Cursor>(coded)), nullptr);
+}
+
+TEST(BackgroundReader, IsInterruptedIfItsOwnerLeaves) {
+  Background background;
+  std::promise<void> begun;
+  background.Do(1, [&] {
+    begun.set_value();
+    while (!Interruption::IsGivenUpHere()) std::this_thread::sleep_for(milliseconds(1));
+  });
+  begun.get_future().wait();
+  background.Cancel(1);
+  std::promise<void> done;
+  background.Do(2, [&] {
+    EXPECT_FALSE(Interruption::IsGivenUpHere());
+    done.set_value();
+  });
+  done.get_future().wait();
+}
+
+TEST(BackgroundReader, IsInterruptedAtTheEnd) {
+  std::promise<void> begun;
+  Background background;
+  background.Do(1, [&] {
+    begun.set_value();
+    while (!Interruption::IsGivenUpHere()) std::this_thread::sleep_for(milliseconds(1));
+  });
+  begun.get_future().wait();
+}
+
+TEST(VerifiedReader, LeavesItToTheNextOneToGoOnHashing) {
+  const std::string text(3 * kMiB, 'a');
+  const auto verification = std::make_shared<const Verification>(
+      Verification{.is_enforced = true, .report = [](auto&&...) {}});
+  const auto source = MakeVerified({std::make_shared<MemorySource>(text), 0, text.size()},
+                                   {.crc32 = Crc(text)}, {}, "tensor 'w'", verification);
+  ReadString(*source, kMiB, 2 * kMiB);
+  GiveUpAfter(1, [&] { ReadString(*source, 0, kMiB); });
+  EXPECT_EQ(source->verdict(), Verdict::kUnread);
+  ReadString(*source, 0, 1);
+  EXPECT_EQ(source->verdict(), Verdict::kRight);
+}
+
+TEST(Immediate, IsWhatIsReadWithoutMuchWork) {
+  const auto memory = std::make_shared<MemorySource>("abcd");
+  EXPECT_TRUE(IsImmediate(*memory));
+  EXPECT_TRUE(IsImmediate(Slice({memory, 1, 2})));
+  const Coded coded = CodedOf(Coding::kDeflate, Compress(Coding::kDeflate, "abcd"), 4);
+  const auto decoded = MakeDecoded(coded, 0, NewDecoding());
+  EXPECT_FALSE(IsImmediate(*decoded));
+  EXPECT_FALSE(IsImmediate(Slice({decoded, 1, 2})));
+}
+
+TEST(ScratchFile, SharesItsSpaceWithOthers) {
+  const auto space = std::make_shared<ScratchSpace>();
+  const std::vector<std::byte> bytes(1000);
+  ScratchFile one(space);
+  EXPECT_FALSE(one.Keep(bytes)) << "before anything is allowed";
+  space->Allow(2500);
+  {
+    ScratchFile other(space);
+    EXPECT_TRUE(one.Keep(bytes));
+    EXPECT_TRUE(other.Keep(bytes));
+    EXPECT_FALSE(one.Keep(bytes));
+    EXPECT_FALSE(other.Keep(bytes));
+  }
+  EXPECT_TRUE(one.Keep(bytes));
+  EXPECT_FALSE(one.Keep(bytes));
+}
+
+}  // namespace
+}  // namespace ckptfs
