@@ -80,9 +80,16 @@ Header TakeHeader(Literal& literal) {
 bool IsNpy(std::span<const std::byte> head) { return TextOf(head).starts_with(kMagic); }
 
 Header ReadHeader(const ByteSource& source, uint64_t offset, uint64_t length, Budget& budget) {
-  constexpr size_t kFirst = 256;  // Bytes: what all arrays but structures have for a header.
-  std::vector<std::byte> bytes(static_cast<size_t>(std::min<uint64_t>(kFirst, length)));
-  if (!bytes.empty()) source.ReadAt(offset, bytes);
+  const auto read_head = [&](size_t most) {
+    std::vector<std::byte> bytes(static_cast<size_t>(std::min<uint64_t>(most, length)));
+    if (!bytes.empty()) source.ReadAt(offset, bytes);
+    return bytes;
+  };
+  return ReadHeader(read_head, length, budget);
+}
+
+Header ReadHeader(const ReadHead& read_head, uint64_t length, Budget& budget) {
+  std::vector<std::byte> bytes = read_head(kHead);
   if (!IsNpy(bytes)) Fail(EBADMSG, "it does not begin as an array of numpy does");
 
   ByteReader reader("header", bytes);
@@ -109,9 +116,8 @@ Header ReadHeader(const ByteSource& source, uint64_t offset, uint64_t length, Bu
   const Loan loan(budget, kCopies * text_length);
   const size_t end = begin + static_cast<size_t>(text_length);
   if (end > bytes.size()) {
-    const size_t have = bytes.size();
-    bytes.resize(end);
-    source.ReadAt(offset + have, std::span(bytes).subspan(have));
+    // The views of `reader` are not used any more.
+    bytes = read_head(end);
   }
   const std::string_view text = TextOf(bytes).substr(begin, end - begin);
   const Literal::Dialect dialect{.is_utf8 = version == kVersion3,

@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -41,5 +42,14 @@ bool IsNpy(std::span<const std::byte> head);
 // ENOTSUP if it is of another version, EOVERFLOW if it is beyond our limits, EFBIG if it is beyond
 // the budget, and what reading throws.
 Header ReadHeader(const ByteSource& source, uint64_t offset, uint64_t length, Budget& budget);
+
+constexpr size_t kHead = 256;  // Bytes: what all arrays but structures have for a header, and more.
+
+// Returns the first `most` bytes of an array, or all if it has fewer.
+using ReadHead = std::function<std::vector<std::byte>(size_t most)>;
+
+// As the other one, of an array of `length` bytes: asks for kHead bytes, and if the header is
+// longer, for all of it.
+Header ReadHeader(const ReadHead& read_head, uint64_t length, Budget& budget);
 
 }  // namespace ckptfs::npy

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <ctime>
 #include <utility>
 
 #include "parser/error.h"
@@ -31,6 +33,13 @@ Coding CodingOf(zip::Method method) {
       break;
   }
   return Coding::kDeflate;
+}
+
+// Of this thread, in nanoseconds.
+uint64_t ProcessorTime() {
+  timespec time = {};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(time.tv_nsec);
 }
 
 // A member whose local header has not been read, and its name.
@@ -83,6 +92,12 @@ ByteSourcePtr Members::Located(const zip::Member& member) const {
                      });
 }
 
+Coded Members::CodedOf(const zip::Member& member) const {
+  return {.coding = CodingOf(member.method),
+          .data = {Located(member), data_.offset + member.data_offset, member.compressed_size},
+          .size = member.size};
+}
+
 ByteSourcePtr Members::SourceOf(const zip::Member& member, std::string_view name) const {
   const bool is_stored = member.method == zip::Method::kStored;
   const bool is_checked = verification_ != nullptr && member.crc != 0;
@@ -98,8 +113,7 @@ ByteSourcePtr Members::SourceOf(const zip::Member& member, std::string_view name
       is_stored && !is_checked ? data.source
       : is_stored              ? MakeVerified(data, {.crc32 = member.crc}, {},
                                               fmt::format("member {}", Quoted(name)), verification_)
-                               : MakeDecoded({.coding = CodingOf(member.method), .data = data, .size = member.size},
-                        member.crc, decoding_);
+                               : MakeDecoded(CodedOf(member), member.crc, decoding_);
   return sources_.emplace(&member, source).first->second;
 }
 
@@ -138,6 +152,29 @@ std::vector<std::byte> Members::Read(const Record& record) const {
   } catch (const Error& e) {
     throw WithContext(record.member, e);
   }
+}
+
+// A few bytes of bzip2 are a block of a megabyte, to be decoded before its first byte is there. So
+// it is not lengths that say how much work a head is.
+std::vector<std::byte> Members::ReadHead(const Record& record, size_t most) const {
+  if (!record.error.empty()) throw Error(record.error_code, record.error);
+  std::vector<std::byte> head(std::min<uint64_t>(most, record.data.length));
+  const zip::Member* const member = directory_.Find(record.member);
+  if (head.empty()) return head;
+  if (member == nullptr || member->method == zip::Method::kStored) {
+    record.data.source->ReadAt(record.data.offset, head);
+    return head;
+  }
+  constexpr uint64_t kNanosecondsPerStep = 100;
+  const uint64_t begin = ProcessorTime();
+  Cursor cursor(CodedOf(*member));
+  const size_t decoded = cursor.Decode(head);
+  budget_.Work((ProcessorTime() - begin) / kNanosecondsPerStep);
+  if (decoded == head.size()) return head;
+  const std::string damage = cursor.damage();
+  throw Error(EIO, damage.empty() ? cursor.Message(fmt::format("ends after {} of {} bytes", decoded,
+                                                               member->size))
+                                  : damage);
 }
 
 }  // namespace ckptfs

@@ -50,12 +50,18 @@ class Members {
   // The bytes of a record that is read whole, charged to the budget for good. Throws Error.
   std::vector<std::byte> Read(const Record& record) const;
 
+  // Up to `most` bytes from the beginning of a record that Open has given out by its whole name.
+  // What is compressed is decoded no farther than that and left nowhere; the time that this takes
+  // is counted as work. Throws Error.
+  std::vector<std::byte> ReadHead(const Record& record, size_t most) const;
+
   Budget& budget() const { return budget_; }
   const std::shared_ptr<PanelCache>& panels() const { return panels_; }
 
  private:
   ByteSourcePtr SourceOf(const zip::Member& member, std::string_view name) const;
   ByteSourcePtr Located(const zip::Member& member) const;
+  Coded CodedOf(const zip::Member& member) const;
 
   Extent data_;
   Budget& budget_;

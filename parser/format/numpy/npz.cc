@@ -73,13 +73,16 @@ class Reader {
     const Record saved = members_.Open(member, member.name);
     Tensor tensor;
     try {
-      if (!IsArray(saved)) {
+      const std::vector<std::byte> head = members_.ReadHead(saved, npy::kHead);
+      if (!npy::IsNpy(head)) {
         AddOther(member.name);
         return;
       }
-      const Extent& data = saved.data;
-      FillSaved(npy::ReadHeader(*data.source, data.offset, data.length, budget_), saved,
-                members_.panels(), tensor);
+      const auto read_head = [&](size_t most) {
+        return most <= npy::kHead ? head : members_.ReadHead(saved, most);
+      };
+      FillSaved(npy::ReadHeader(read_head, saved.data.length, budget_), saved, members_.panels(),
+                tensor);
       AddMember(member, std::move(tensor));
       has_readable_ = true;
     } catch (const Error& e) {
@@ -98,15 +101,6 @@ class Reader {
       }
       AddMember(member, std::move(damaged));
     }
-  }
-
-  // Whether the member begins as an array does. Throws Error if that cannot be read.
-  static bool IsArray(const Record& saved) {
-    if (!saved.error.empty()) throw Error(saved.error_code, saved.error);
-    std::array<std::byte, npy::kMagicSize> head = {};
-    if (saved.data.length < head.size()) return false;
-    saved.data.source->ReadAt(saved.data.offset, head);
-    return npy::IsNpy(head);
   }
 
   void AddMember(const zip::Member& member, Content content) {

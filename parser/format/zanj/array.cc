@@ -170,8 +170,9 @@ void FillExternal(json::Node node, Externals& externals, Tensor& tensor) {
   const Record record = externals.Open(ReferenceOf(node));
   tensor.member = record.member;
   if (!record.error.empty()) throw Error(record.error_code, record.error);
-  npy::Header header = npy::ReadHeader(*record.data.source, record.data.offset, record.data.length,
-                                       externals.budget());
+  npy::Header header =
+      npy::ReadHeader([&](size_t most) { return externals.members().ReadHead(record, most); },
+                      record.data.length, externals.budget());
   SetName(TypeNameOf(node), header.descr, header.type);
   const auto told = std::exchange(tensor, {});
   numpy::FillSaved(std::move(header), record, externals.members().panels(), tensor);
