@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "parser/budget.h"
 #include "parser/byte_source.h"
 
 namespace ckptfs {
@@ -35,8 +36,8 @@ struct Tiling {
 // overlap, but for those that are identical; boxes without elements may be anywhere.
 //
 // Throws Error: EBADMSG if boxes overlap, have not as many dimensions as the tensor or reach beyond
-// it, ENOTSUP if so many lie so irregularly that to compare them would take too long.
-Tiling TilingOf(const std::vector<uint64_t>& shape, std::span<const Region> boxes);
+// it, EFBIG if to compare them is more work than `budget` has left.
+Tiling TilingOf(const std::vector<uint64_t>& shape, std::span<const Region> boxes, Budget& budget);
 
 // A box and where its elements are: densely packed, in C order.
 struct Piece {

@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <numeric>
 #include <string>
@@ -42,11 +43,19 @@ bool DoOverlap(const Region& a, const Region& b) {
   return true;
 }
 
+constexpr uint64_t kComparisonsPerStep = 8;
+
+// What it takes to sort `count` boxes by so many of their axes.
+uint64_t SortingWork(uint64_t count, uint64_t axes) {
+  const auto bits = static_cast<uint64_t>(std::bit_width(count));
+  return 1 + count * bits * (1 + axes) / kComparisonsPerStep;
+}
+
 class Comparison {
  public:
   // `order` are indexes of `boxes` that are to be compared.
-  Comparison(std::span<const Region> boxes, std::vector<size_t> order)
-      : boxes_(boxes), order_(std::move(order)), work_left_(kLeastWork + 64 * order_.size()) {}
+  Comparison(std::span<const Region> boxes, std::vector<size_t> order, Budget& budget)
+      : boxes_(boxes), order_(std::move(order)), budget_(budget) {}
 
   // Throws Error if two boxes overlap.
   void Run() {
@@ -62,22 +71,12 @@ class Comparison {
   }
 
  private:
-  static constexpr uint64_t kLeastWork = uint64_t{1} << 24;
-
   // A range of order_.
   struct Group {
     size_t begin = 0;
     size_t end = 0;
     size_t axis = 0;  // The first one to try.
   };
-
-  void Spend(uint64_t work) {
-    if (work > work_left_) {
-      Fail(ENOTSUP, "its {} chunks lie too irregularly to find out whether they overlap",
-           order_.size());
-    }
-    work_left_ -= work;
-  }
 
   // Divides a group along the first axis that does, and adds what comes of it to groups_. Returns
   // false if none does.
@@ -92,7 +91,7 @@ class Comparison {
   }
 
   bool DivideAlong(size_t axis, const Group& group) {
-    Spend(group.end - group.begin);
+    budget_.Work(SortingWork(group.end - group.begin, 1));
     const auto first = order_.begin() + static_cast<ptrdiff_t>(group.begin);
     const auto last = order_.begin() + static_cast<ptrdiff_t>(group.end);
     const auto begin_of = [&](size_t box) { return boxes_[box].offsets[axis]; };
@@ -115,7 +114,9 @@ class Comparison {
   }
 
   void CompareAll(std::span<const size_t> group) {
-    Spend(uint64_t{group.size()} * group.size() / 2);
+    if (group.size() < 2) return;
+    const uint64_t pairs = uint64_t{group.size()} * (group.size() - 1) / 2;
+    budget_.Work(1 + pairs * (1 + boxes_[group[0]].sizes.size()) / kComparisonsPerStep);
     for (size_t i = 0; i < group.size(); ++i) {
       for (size_t j = i + 1; j < group.size(); ++j) {
         const Region& a = boxes_[std::min(group[i], group[j])];
@@ -130,7 +131,7 @@ class Comparison {
   const std::span<const Region> boxes_;
   std::vector<size_t> order_;
   std::vector<Group> groups_;  // Still to be looked at.
-  uint64_t work_left_;
+  Budget& budget_;
 };
 
 }  // namespace
@@ -139,7 +140,9 @@ uint64_t ElementsOf(const Region& box) {
   return std::accumulate(box.sizes.begin(), box.sizes.end(), uint64_t{1}, std::multiplies<>());
 }
 
-Tiling TilingOf(const std::vector<uint64_t>& shape, std::span<const Region> boxes) {
+Tiling TilingOf(const std::vector<uint64_t>& shape, std::span<const Region> boxes, Budget& budget) {
+  // Tensors may share their boxes, so that a few bytes can ask for very much.
+  budget.Work(SortingWork(boxes.size(), shape.size()));
   Tiling tiling;
   for (size_t i = 0; i < boxes.size(); ++i) {
     const Region& box = boxes[i];
@@ -159,7 +162,7 @@ Tiling TilingOf(const std::vector<uint64_t>& shape, std::span<const Region> boxe
   distinct.erase(std::unique(distinct.begin(), distinct.end(), is_same), distinct.end());
   uint64_t covered = 0;  // Cannot overflow once it is known that nothing is counted twice.
   for (const size_t i : distinct) covered += ElementsOf(boxes[i]);
-  Comparison(boxes, std::move(distinct)).Run();
+  Comparison(boxes, std::move(distinct), budget).Run();
   tiling.is_complete = covered == ElementsOf({.offsets = {}, .sizes = shape});
   return tiling;
 }

@@ -184,7 +184,7 @@ Content Assembly::Run() {
   if (item_.requires_grad) AddNote(tensor, "requires_grad", "true", budget_);
   try {
     tensor.data.length = ByteSize(tensor.dtype, tensor.shape);
-    const Tiling tiling = TilingOf(item_.shape, item_.boxes);
+    const Tiling tiling = TilingOf(item_.shape, item_.boxes, budget_);
     if (tensor.data.length == 0) {
       tensor.data.source = std::make_shared<MemorySource>("");
       return tensor;
