@@ -16,7 +16,6 @@
 #include "fs/tensordict_levels.h"
 #include "fs/tensordict_meta.h"
 #include "fs/tensordict_names.h"
-#include "parser/json.h"
 #include "parser/secret_hash.h"
 
 namespace ckptfs {
@@ -198,7 +197,6 @@ class Layout {
 
   void LayOutGroup(Pending& pending) {
     if (!options_.is_flat) room_ += kRoomPerMember * pending.group.members.size();
-    if (!pending.group.about.empty()) summary_ = json::Object(pending.group.about);
     const Levels levels(pending.group, room_);
     std::vector<Directory> directories(levels.count());
     directories[0] = pending.at;
@@ -241,15 +239,18 @@ class Layout {
   }
 
   // The meta.json of `directory`, which is that of `pending` or one that dots make in it. What is
-  // to be told about the checkpoint as a whole waits for one that may tell it.
+  // to be told about the checkpoint as a whole waits for one that may tell it: a closed collection
+  // has no room for it, and a group that is a tensor tells about that.
   std::string_view MetaOf(const Pending& pending, uint32_t directory) {
     const Collection& collection = pending.group.collection;
     if (collection.is_closed && directory == pending.at.inode) {
       closed_ = CollectionMeta(collection.text);
       return closed_;
     }
-    return meta_.Finish(directory == pending.at.inode ? collection.text : "",
-                        std::exchange(summary_, {}));
+    if (directory != pending.at.inode) return meta_.Finish("", std::exchange(summary_, {}));
+    const auto& about = pending.group.about;
+    return meta_.Finish(collection.text,
+                        about.empty() ? std::exchange(summary_, {}) : AboutText(about));
   }
 
   static Wanted WantedBy(const Item& item) {
@@ -340,7 +341,7 @@ class Layout {
   TensorFiles files_;
   TensorIndex index_;
   std::deque<Pending> pending_;
-  std::string summary_;  // For the next meta.json: of the root, which comes first, or of a tensor.
+  std::string summary_;  // For the next meta.json that has room; that of the root comes first.
   size_t room_;
 
   // Of the directory at hand; here to keep their memory.

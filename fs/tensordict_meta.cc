@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <iterator>
 
+#include "fs/tensordict_foreign.h"
 #include "fs/tensordict_names.h"
 #include "parser/json.h"
 #include "parser/utf8.h"
@@ -39,7 +40,7 @@ void AppendNotes(std::string& out, const std::vector<Note>& notes) {
   for (const auto& [name, json] : notes) {
     assert(IsNoteName(name));
     if (IsAboutBytes(name)) continue;
-    out.append(",\"").append(name).append("\":").append(json);
+    AppendNote(out, name, json);
   }
 }
 
@@ -224,23 +225,36 @@ void DirectoryMeta::AddLevel(const EntryName& name) {
 }
 
 std::string_view DirectoryMeta::Finish(std::string_view collection, std::string_view summary) {
-  text_ += collection.empty()
-               ? R"("shape":[],"device":"cpu","_type":"<class 'tensordict._td.TensorDict'>")"
-               : collection;
+  if (collection.empty()) {
+    text_ += R"("shape":[],"device":"cpu","_type":"<class 'tensordict._td.TensorDict'>")";
+  } else {
+    AppendForeignMembers(text_, collection);
+  }
   if (!summary.empty()) text_.append(",\"").append(kSummaryKey).append("\":").append(summary);
   return text_ += '}';
 }
 
 std::string ValueMeta(const Value& value) {
   if (!value.collection.text.empty()) {
-    return "{" + value.collection.text + ",\"data\":" + value.json + "}";
+    std::string text = "{";
+    AppendForeignMembers(text, value.collection.text);
+    return text.append(",\"data\":").append(value.json) += '}';
   }
   return R"({"_type":"<class 'tensordict.tensorclass.NonTensorData'>","data":)" + value.json +
          R"(,"_metadata":null,"_is_non_tensor":true})";
 }
 
 std::string CollectionMeta(std::string_view collection) {
-  return "{" + std::string(collection) + "}";
+  std::string text = "{";
+  AppendForeignMembers(text, collection);
+  return text += '}';
+}
+
+std::string AboutText(const std::vector<Note>& about) {
+  std::string text;
+  for (const auto& [name, json] : about) AppendNote(text, name, json);
+  text.front() = '{';  // Instead of a comma.
+  return text += '}';
 }
 
 std::string SummaryText(const Checkpoint& checkpoint, std::string_view version) {

@@ -73,6 +73,9 @@ std::string ValueMeta(const Value& value);
 // The meta.json of a collection that says all that is in it: a closed one, or one without members.
 std::string CollectionMeta(std::string_view collection);
 
+// The object that tells about a group that is a tensor. Precondition: `about` is not empty.
+std::string AboutText(const std::vector<Note>& about);
+
 // The object that tells about the checkpoint as a whole. Does not look at the members of its root.
 std::string SummaryText(const Checkpoint& checkpoint, std::string_view version);
 

@@ -694,6 +694,64 @@ TEST(Index, CutsLongKeysAndHasNoPathThatNoCallTakes) {
   EXPECT_EQ(line["bytes"], 2);
 }
 
+// A directory of a collection that says these members itself.
+std::string MetaOfCollection(std::string members, bool is_closed = true) {
+  Member member = GroupMember("c");
+  std::get<std::unique_ptr<Group>>(member.content)->collection = {
+      .text = std::move(members), .is_closed = is_closed, .inner = ""};
+  return Mounted(CheckpointOf(std::move(member))).Text("c/meta.json");
+}
+
+TEST(Foreign, NobodyElseSaysWhatAMountSays) {
+  EXPECT_EQ(MetaOfCollection(R"("_type":"T","_ckptfs":{"recipe":"evil"},"_ckptfs_":1)"),
+            R"({"_type":"T","_ckptfs_":{"recipe_":"evil"},"_ckptfs__":1})");
+  EXPECT_EQ(MetaOfCollection(R"("_type":"T","_ckptfs":{}, "a" : { "recipe" : 1 })", false),
+            R"({"_type":"T","_ckptfs_":{}, "a" : { "recipe_" : 1 }})");
+}
+
+TEST(Foreign, ARecipeIsOursAtAnyDepth) {
+  EXPECT_EQ(MetaOfCollection(R"("a":{"dtype":"x","recipe":1,"key":2,"stride":3,"recipe_":4})"),
+            R"({"a":{"dtype":"x","recipe_":1,"key_":2,"stride_":3,"recipe__":4}})");
+  EXPECT_EQ(MetaOfCollection(R"("a":[{"b":{"error":"recipe","\u0072ecipe":[],"x_dtype":{}}}])"),
+            R"({"a":[{"b":{"error_":"recipe","\u0072ecipe_":[],"x_dtype_":{}}}]})");
+}
+
+TEST(Foreign, WhatIsNoEntryKeepsItsOtherNames) {
+  const std::string members = R"("recipe":"of a tensorclass","a":{"key":1,"b":{"type":1,"key":2}})";
+  EXPECT_EQ(MetaOfCollection(members), "{" + members + "}");
+}
+
+TEST(Foreign, TextThatLooksLikeAMemberIsText) {
+  const std::string members = R"("a":"{\"recipe\":1}","b":["recipe","\\"],"c":{"x":"}","y":"{"})";
+  EXPECT_EQ(MetaOfCollection(members), "{" + members + "}");
+}
+
+TEST(Foreign, NotesAreOursByTheirNamesOnly) {
+  Tensor tensor = Bytes();
+  tensor.notes = {{"attributes", R"({"recipe":"evil","x":{"_ckptfs":1}})"},
+                  {"lost_chunks", R"([{"offsets":[],"error":"ours"}])"}};
+  Checkpoint checkpoint = CheckpointOf(TensorMember("w", std::move(tensor)));
+  checkpoint.notes = {{"metadata", R"({"error":"evil"})"},
+                      {"shards", R"({"recipe":{"error":"ours","metadata":{"recipe":1}}})"}};
+  const Json meta = Mounted(std::move(checkpoint)).Meta();
+  EXPECT_EQ(meta["w"]["attributes"].dump(), R"({"recipe_":"evil","x":{"_ckptfs_":1}})");
+  EXPECT_EQ(meta["w"]["lost_chunks"][0]["error"], "ours");
+  EXPECT_EQ(meta[kSummaryKey]["metadata"].dump(), R"({"error_":"evil"})");
+  EXPECT_EQ(meta[kSummaryKey]["shards"].dump(),
+            R"({"recipe_":{"error":"ours","metadata":{"recipe_":1}}})");
+}
+
+TEST(Foreign, AReportWaitsForADirectoryThatHasRoomForIt) {
+  Member tensor = GroupMember("t", TensorMember("x"));
+  std::get<std::unique_ptr<Group>>(tensor.content)->about = {{"class", "\"C\""}};
+  Checkpoint checkpoint = CheckpointOf(std::move(tensor), GroupMember("g"));
+  checkpoint.root.collection = {.text = R"("_type":"T")", .is_closed = true, .inner = ""};
+  const Mounted mounted(std::move(checkpoint));
+  EXPECT_EQ(mounted.Text("meta.json"), R"({"_type":"T"})");
+  EXPECT_EQ(mounted.Meta("t")[kSummaryKey].dump(), R"({"class":"C"})");
+  EXPECT_EQ(mounted.Meta("g")[kSummaryKey]["format"], "test");
+}
+
 TEST(Files, HaveTheBytesOfTheirTensors) {
   Tensor tensor = Bytes(3);
   tensor.data.offset = 4;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <memory>
 #include <optional>
@@ -154,8 +155,15 @@ Content Walk::MakeComposite(const pickle::Value& value, int depth) {
     composite.about.emplace_back("attributes", fmt::format("{{{}}}", attributes));
   }
   if (group->members.empty()) {
-    return ckptfs::Value{
-        .json = json::Object(composite.about), .python_type = "tensor", .notes = {}};
+    ckptfs::Value told{.json = "", .python_type = "tensor", .notes = {}};
+    // In the data of a value nothing is ours, so the recipe stands in its entry.
+    const auto recipe = std::ranges::find(composite.about, "recipe", &Note::first);
+    if (recipe != composite.about.end()) {
+      told.notes.push_back(std::move(*recipe));
+      composite.about.erase(recipe);
+    }
+    told.json = json::Object(composite.about);
+    return told;
   }
   group->python_type = TensorClassOf(BareOf(value));
   group->about = std::move(composite.about);
