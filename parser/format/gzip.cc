@@ -123,7 +123,7 @@ Checkpoint Parse(const Source& source, const ReadOptions& options) {
   if (reader.Read<uint32_t>("size") != static_cast<uint32_t>(size)) {
     Fail(EBADMSG, "gzip: the size at its end is not that of the {} decoded bytes", size);
   }
-  const auto decoding = std::make_shared<Decoding>(std::make_shared<PanelCache>());
+  const auto decoding = std::make_shared<Decoding>(std::make_shared<PanelCache>(), options.scratch);
   const ByteSourcePtr decoded =
       MakeDecoded({.coding = Coding::kDeflate, .data = stream, .size = size}, crc, decoding);
   ReadOptions inner = options;
