@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -57,11 +58,14 @@ Checkpoint ReadFile(const Source& source, const Probe& probe, const ReadOptions&
   Fail(ENOTSUP, "not a checkpoint in a format we know{}{}", what.empty() ? "" : ": ", what);
 }
 
-// The format that the file `name` begins and ends as. One that cannot be read has none.
-const Format* FormatIn(const Folder& folder, const std::string& name) try {
+// The format that the file `name` begins and ends as. One that cannot be read has none; why the first
+// one was refused that may not be read goes to `refusal`.
+const Format* FormatIn(const Folder& folder, const std::string& name,
+                       std::optional<Error>& refusal) try {
   const ByteSourcePtr file = folder.Open(name);
   return FormatOf(Sample(*file).probe());
-} catch (const Error&) {
+} catch (const Error& e) {
+  if (e.code() == EACCES && !refusal) refusal.emplace(WithContext(name, e));
   return nullptr;
 }
 
@@ -142,9 +146,10 @@ Checkpoint ReadFolder(const FolderPtr& all, const ReadOptions& options) {
   }
   std::vector<std::string> checkpoints;
   std::vector<std::string> archives;  // Which may hold some, or anything else.
+  std::optional<Error> refusal;
   for (const std::string& name : files) {
     if (name.starts_with('.')) continue;
-    const Format* format = FormatIn(*folder, name);
+    const Format* format = FormatIn(*folder, name, refusal);
     if (format != nullptr) (format->is_archive ? archives : checkpoints).push_back(name);
   }
   if (checkpoints.empty()) checkpoints.swap(archives);
@@ -154,6 +159,7 @@ Checkpoint ReadFolder(const FolderPtr& all, const ReadOptions& options) {
     TellLeftOut(*folder, {}, checkpoint);
     return checkpoint;
   }
+  if (checkpoints.empty() && refusal) throw Error(*refusal);
   if (checkpoints.empty()) {
     Fail(ENOTSUP, "is a directory without a checkpoint in a format we know{}{}",
          files.empty() ? "" : ", but with ", Listed(files));

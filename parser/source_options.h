@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include <sys/types.h>
+
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -12,6 +14,15 @@
 #include "parser/remote_object.h"
 
 namespace ckptfs {
+
+// Which symbolic links are followed in a local directory of a checkpoint, by which somebody else
+// may have put files there that only we can read. A file that the user names may be a link in any
+// case.
+enum class LinkPolicy : uint8_t {
+  kOwned,   // Those of the user who mounts, and those whose owner owns the target, too.
+  kInside,  // Of these, those that stay in the directory, or are in the cache of Hugging Face.
+  kAll,
+};
 
 struct SourceOptions {
   // Makes a source of an object, which keeps what it has fetched. Not empty where a scheme is
@@ -33,6 +44,12 @@ struct SourceOptions {
 
   // Fetch an object whole before it is mounted, if its server cannot serve parts of it.
   bool download = false;
+
+  LinkPolicy links = LinkPolicy::kOwned;  // Of local directories.
+
+  // Is told the permissions of each local file or directory that is opened, as bits of r--r--r--,
+  // and its group. Callable from any thread. May be empty.
+  std::function<void(mode_t permissions, gid_t group)> opened;
 
   std::string ca_file;     // Certificates that are trusted; empty: those of the system.
   std::string token_file;  // With a bearer token; empty: there is none.

@@ -1,9 +1,13 @@
 // Local files and directories.
 //
 // A mount must never mix bytes of two versions of a file. The open descriptor pins device and
-// inode: a file that is replaced by a rename goes on being served as it was. A file that is written
-// in place shows in its size or time of modification, which every read compares. A file that is cut
-// while it is read gives an error: it is never mapped into memory, where that would be a SIGBUS.
+// inode. A file that is written in place shows in its size and times, which every read compares.
+// The time of modification can be set back, but not that of the last change of the inode (ctime),
+// which chmod, link and rename set, too. Nothing tells such a change from a write whose traces
+// somebody has covered with it: so all of them make a file stale. The one exception is a file that
+// has no name any more, because it was removed or replaced: nobody can open it anew, and it goes on
+// being served as it was. A file that is cut while it is read gives an error: it is never mapped
+// into memory, where that would be a SIGBUS.
 //
 // A process may have a few thousand files open, and a checkpoint may have more: of those of a
 // directory the first ones stay open, the others are opened for each read. One of these that is
@@ -16,8 +20,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -28,9 +35,12 @@
 #include "parser/interruption.h"
 #include "parser/scheme.h"
 #include "parser/source/file/uri.h"
+#include "parser/source/file/walk.h"
 
 namespace ckptfs {
 namespace {
+
+using Nanoseconds = int64_t;
 
 struct stat StatOf(const Fd& fd) {
   struct stat st = {};
@@ -38,25 +48,45 @@ struct stat StatOf(const Fd& fd) {
   return st;
 }
 
-// Opens `path`, which is relative to `directory`. Does not wait for a writer if it is a pipe; for
-// files O_NONBLOCK means nothing.
-Fd OpenForReading(int directory, const std::string& path) {
-  Fd fd(::openat(directory, path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-  if (fd.number() >= 0) return fd;
-  if (errno == ENXIO) Fail(EINVAL, "not a regular file");  // A socket.
-  FailErrno("cannot open");
+Nanoseconds Since1970(const timespec& time) {
+  return time.tv_sec * Nanoseconds{1'000'000'000} + time.tv_nsec;
 }
+
+// The directory that a URI names, and what all directories below it share.
+struct Root {
+  Root(Fd directory, const SourceOptions& options)
+      : fd(std::make_shared<const Fd>(std::move(directory))),
+        links(options.links),
+        opened(options.opened) {}
+
+  // Tells the options of a file, or of a directory, which has to be entered.
+  void Report(const Fd& file) const {
+    if (!opened) return;
+    const struct stat st = StatOf(file);
+    opened((S_ISDIR(st.st_mode) ? st.st_mode << 2U : st.st_mode) & 0444U, st.st_gid);
+  }
+
+  // Files that are kept open, all others of the process left aside.
+  static constexpr int kMostOpen = 1000;
+
+  const std::shared_ptr<const Fd> fd;
+  const LinkPolicy links;
+  const std::function<void(mode_t, gid_t)> opened;
+  mutable std::atomic<int> open_files = 0;
+};
+
+using RootPtr = std::shared_ptr<const Root>;
 
 class FileSource final : public ByteSource, public Immediate {
  public:
   // Keeps `fd` open. `name` is what messages call the file.
   FileSource(std::string name, Fd fd)
-      : name_(std::move(name)), fd_(std::move(fd)), pinned_(PinnedStatOf(fd_)) {}
+      : name_(std::move(name)), fd_(std::move(fd)), pinned_(StatOf(fd_)) {}
 
   // Opens the file, which `fd` is, for each read: `path` in `root`.
-  FileSource(std::string name, const Fd& fd, std::shared_ptr<const Fd> root, std::string path)
+  FileSource(std::string name, const Fd& fd, RootPtr root, std::string path)
       : name_(std::move(name)),
-        pinned_(PinnedStatOf(fd)),
+        pinned_(StatOf(fd)),
         root_(std::move(root)),
         path_(std::move(path)) {}
 
@@ -84,20 +114,14 @@ class FileSource final : public ByteSource, public Immediate {
   }
 
  private:
-  static struct stat PinnedStatOf(const Fd& fd) {
-    const struct stat st = StatOf(fd);
-    if (S_ISDIR(st.st_mode)) Fail(EISDIR, "is a directory");
-    if (!S_ISREG(st.st_mode)) Fail(EINVAL, "not a regular file");
-    return st;
-  }
-
   // The file, if it is not kept open; whether it is the same shows after the read.
   Fd Reopened() const {
     if (root_ == nullptr) return Fd(-1);
     try {
-      return OpenForReading(root_->number(), path_);
+      return file::OpenForReading(file::OpenPath(*root_->fd, path_, root_->links));
     } catch (const Error& e) {
-      if (e.code() == ENOENT || e.code() == ENOTDIR || e.code() == EINVAL) FailChanged();
+      constexpr int kOther[] = {ENOENT, ENOTDIR, EISDIR, EINVAL};
+      if (std::ranges::count(kOther, e.code()) != 0) FailChanged();
       throw;
     }
   }
@@ -119,10 +143,15 @@ class FileSource final : public ByteSource, public Immediate {
   void CheckUnchanged(const Fd& fd) const {
     const struct stat now = StatOf(fd);
     if (now.st_dev != pinned_.st_dev || now.st_ino != pinned_.st_ino ||
-        now.st_size != pinned_.st_size || now.st_mtim.tv_sec != pinned_.st_mtim.tv_sec ||
-        now.st_mtim.tv_nsec != pinned_.st_mtim.tv_nsec) {
+        now.st_size != pinned_.st_size || Since1970(now.st_mtim) != Since1970(pinned_.st_mtim)) {
       FailChanged();
     }
+    const Nanoseconds changed = Since1970(now.st_ctim);
+    if (changed == Since1970(pinned_.st_ctim)) return;
+    if (now.st_nlink != 0) FailChanged();
+    // Pins the time of its removal.
+    Nanoseconds removed = 0;
+    if (!removed_.compare_exchange_strong(removed, changed) && removed != changed) FailChanged();
   }
 
   [[noreturn]] static void FailChanged() {
@@ -132,30 +161,21 @@ class FileSource final : public ByteSource, public Immediate {
   const std::string name_;
   const Fd fd_{-1};
   const struct stat pinned_;
-  const std::shared_ptr<const Fd> root_;  // Null if the file is kept open.
+  const RootPtr root_;  // Null if the file is kept open.
   const std::string path_;
-};
-
-// The directory that a URI names, and what all directories below it share.
-struct Root {
-  explicit Root(Fd directory) : fd(std::make_shared<const Fd>(std::move(directory))) {}
-
-  // Files that are kept open, all others of the process left aside.
-  static constexpr int kMostOpen = 1000;
-
-  const std::shared_ptr<const Fd> fd;
-  mutable std::atomic<int> open_files = 0;
+  mutable std::atomic<Nanoseconds> removed_ =
+      0;  // The ctime of the file without a name, once known.
 };
 
 // The descriptor pins the directory: its files are found there even if it is moved. Links to files
-// are followed, because the caches of some libraries consist of them.
+// are followed as far as LinkPolicy permits, because the caches of some libraries consist of them.
 class LocalFolder final : public Folder {
  public:
-  LocalFolder(std::string name, std::shared_ptr<const Root> root)
+  LocalFolder(std::string name, RootPtr root)
       : name_(std::move(name)), root_(std::move(root)), fd_(root_->fd) {}
 
   // A directory below `root`; `path` leads there and ends with '/'.
-  LocalFolder(std::string name, std::shared_ptr<const Root> root, std::string path, Fd fd)
+  LocalFolder(std::string name, RootPtr root, std::string path, Fd fd)
       : name_(std::move(name)),
         root_(std::move(root)),
         path_(std::move(path)),
@@ -169,18 +189,20 @@ class LocalFolder final : public Folder {
 
   ByteSourcePtr Open(const std::string& name) const override {
     RequirePlain(name);
-    Fd fd = OpenForReading(fd_->number(), name);
+    Fd fd = file::OpenForReading(PathOf(name));
+    root_->Report(fd);
     std::string called = (std::filesystem::path(name_) / name).string();
     if (root_->open_files.fetch_add(1) < Root::kMostOpen) {
       return std::make_shared<FileSource>(std::move(called), std::move(fd));
     }
-    return std::make_shared<FileSource>(std::move(called), fd, root_->fd, path_ + name);
+    return std::make_shared<FileSource>(std::move(called), fd, root_, path_ + name);
   }
 
   FolderPtr OpenFolder(const std::string& name) const override {
     RequirePlain(name);
     Fd fd(::openat(fd_->number(), name.c_str(), O_PATH | O_CLOEXEC | O_DIRECTORY | O_NOFOLLOW));
     if (fd.number() >= 0) {
+      root_->Report(fd);
       return std::make_shared<LocalFolder>((std::filesystem::path(name_) / name).string(), root_,
                                            path_ + name + "/", std::move(fd));
     }
@@ -191,6 +213,14 @@ class LocalFolder final : public Folder {
  private:
   static void RequirePlain(const std::string& name) {
     if (!IsPlainName(name)) Fail(EBADMSG, "is not the name of a file in the directory");
+  }
+
+  // The file `name`, opened with O_PATH. Most are no links, and need no walk from the root.
+  Fd PathOf(const std::string& name) const {
+    Fd fd(::openat(fd_->number(), name.c_str(), O_PATH | O_CLOEXEC | O_NOFOLLOW));
+    if (fd.number() < 0) FailErrno("cannot open");
+    if (!S_ISLNK(StatOf(fd).st_mode)) return fd;
+    return file::OpenPath(*root_->fd, path_ + name, root_->links);
   }
 
   std::vector<std::string> ListIf(bool (LocalFolder::*is_wanted)(const dirent&) const) const {
@@ -229,29 +259,35 @@ class LocalFolder final : public Folder {
   }
 
   const std::string name_;
-  const std::shared_ptr<const Root> root_;
+  const RootPtr root_;
   const std::string path_;  // From the root; ends with '/' if it is not empty.
   const std::shared_ptr<const Fd> fd_;
 };
 
-// Returns null if the directory cannot be opened.
-FolderPtr FolderAt(const std::string& path) {
-  Fd fd(::open(path.c_str(), O_PATH | O_CLOEXEC | O_DIRECTORY));
-  if (fd.number() < 0) return nullptr;
-  return std::make_shared<LocalFolder>(path, std::make_shared<const Root>(std::move(fd)));
-}
-
-Source Open(const std::string& uri, const SourceOptions& /*options*/) {
+// Follows links: the user has named the file.
+Source Open(const std::string& uri, const SourceOptions& options) {
   const std::string path = file::PathOf(uri);
-  Fd fd = OpenForReading(AT_FDCWD, path);
-  if (S_ISDIR(StatOf(fd).st_mode)) {
-    return {.file = nullptr, .folder = FolderAt(path), .file_name = ""};
-  }
+  if (path.empty()) Fail(ENOENT, "the path is empty");
   const std::filesystem::path parts(path);
-  const std::string parent = parts.parent_path().string();
+  const std::string parent = parts.has_parent_path() ? parts.parent_path().string() : ".";
+  const std::string name = parts.filename().string();
+  // The file is opened in the directory of its siblings, or that could be another one by then.
+  Fd directory(::open(parent.c_str(), O_PATH | O_CLOEXEC | O_DIRECTORY));
+  if (directory.number() < 0) FailErrno("cannot open");
+  Fd fd(
+      ::openat(directory.number(), parts.has_filename() ? name.c_str() : ".", O_PATH | O_CLOEXEC));
+  if (fd.number() < 0) FailErrno("cannot open");
+  const bool is_folder = S_ISDIR(StatOf(fd).st_mode);
+  if (!is_folder) fd = file::OpenForReading(fd);
+  const auto root =
+      std::make_shared<const Root>(is_folder ? std::move(fd) : std::move(directory), options);
+  root->Report(is_folder ? *root->fd : fd);
+  if (is_folder) {
+    return {.file = nullptr, .folder = std::make_shared<LocalFolder>(path, root), .file_name = ""};
+  }
   return {.file = std::make_shared<FileSource>(path, std::move(fd)),
-          .folder = FolderAt(parent.empty() ? "." : parent),
-          .file_name = parts.filename().string()};
+          .folder = std::make_shared<LocalFolder>(parent, root),
+          .file_name = name};
 }
 
 constexpr std::string_view kNames[] = {"file"};

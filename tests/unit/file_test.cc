@@ -7,7 +7,9 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "parser/error.h"
@@ -132,6 +134,45 @@ TEST_F(FileTest, IsStaleOnceItIsWrittenInPlace) {
   EXPECT_THAT([&] { ReadString(*file, 0, 1); }, IsStale());
 }
 
+// Sets the times of a file back to what `before` says.
+void Restore(const std::filesystem::path& path, const struct stat& before) {
+  const timespec times[] = {before.st_atim, before.st_mtim};
+  ASSERT_EQ(::utimensat(AT_FDCWD, path.c_str(), times, 0), 0);
+}
+
+TEST_F(FileTest, IsStaleOnceItIsWrittenInPlaceAndItsTimeSetBack) {
+  Write(path_, "0123456789");
+  struct stat before = {};
+  ASSERT_EQ(::stat(path_.c_str(), &before), 0);
+  const auto file = Open();
+  EXPECT_EQ(ReadString(*file, 0, 1), "0");
+  Write(path_, "9876543210");
+  Restore(path_, before);
+  EXPECT_THAT([&] { ReadString(*file, 0, 1); }, IsStale());
+}
+
+TEST_F(FileTest, IsStaleWhateverElseCoversAWrite) {
+  const std::filesystem::path other = folder_ / "other";
+  const std::pair<const char*, std::function<int()>> covers[] = {
+      {"chmod", [&] { return ::chmod(path_.c_str(), 0640); }},
+      {"link", [&] { return ::link(path_.c_str(), other.c_str()); }},
+      {"rename", [&] { return ::rename(path_.c_str(), other.c_str()); }},
+  };
+  for (const auto& [name, cover] : covers) {
+    SCOPED_TRACE(name);
+    std::filesystem::remove(other);
+    Write(path_, "0123456789");
+    struct stat before = {};
+    ASSERT_EQ(::stat(path_.c_str(), &before), 0);
+    const auto file = Open();
+    Write(path_, "9876543210");
+    Restore(path_, before);
+    ASSERT_EQ(cover(), 0);
+    EXPECT_THAT([&] { ReadString(*file, 0, 1); }, IsStale());
+    std::filesystem::remove(path_);
+  }
+}
+
 TEST_F(FileTest, IsStaleForReadsOfPiecesToo) {
   Write(path_, "0123456789");
   const auto file = Open();
@@ -154,6 +195,19 @@ TEST_F(FileTest, IsServedAsItWasIfRemoved) {
   const auto file = Open();
   std::filesystem::remove(path_);
   EXPECT_EQ(ReadString(*file, 0, 3), "old");
+  EXPECT_EQ(ReadString(*file, 0, 3), "old");
+}
+
+TEST_F(FileTest, IsStaleIfItIsWrittenAfterItWasRemoved) {
+  Write(path_, "old");
+  struct stat before = {};
+  ASSERT_EQ(::stat(path_.c_str(), &before), 0);
+  const auto file = Open();
+  std::ofstream writer(path_, std::ios::binary | std::ios::in);
+  std::filesystem::remove(path_);
+  EXPECT_EQ(ReadString(*file, 0, 3), "old");
+  writer << "new" << std::flush;
+  EXPECT_THAT([&] { ReadString(*file, 0, 3); }, IsStale());
 }
 
 TEST_F(FileTest, TellsThatThereIsNoFile) {
