@@ -20,6 +20,19 @@ namespace {
 
 constexpr const char* kName = "ckptfs";
 
+// Bytes of a message. Names of a checkpoint may be as long as the checkpoint.
+constexpr size_t kMostText = 4096;
+
+// `text` as a message shows it: printable, and what is longer ends with an ellipsis.
+std::string Shown(std::string_view text) {
+  if (text.size() <= kMostText) return Printable(text);
+  constexpr std::string_view kEllipsis = "…";
+  size_t cut = kMostText - kEllipsis.size();
+  const size_t most = cut;
+  while (cut > most - 4 && (static_cast<unsigned char>(text[cut]) & 0xC0U) == 0x80) --cut;
+  return Printable(text.substr(0, cut)).append(kEllipsis);
+}
+
 // spdlog has no level between warning and info, so those from there on are one lower with it.
 spdlog::level::level_enum ToSpdlog(Log::Level level) {
   switch (level) {
@@ -121,7 +134,7 @@ class Log::Sink final : public spdlog::sinks::base_sink<std::mutex> {
   }
 
   void Write(spdlog::level::level_enum level, std::string_view text) const {
-    const std::string printable = Printable(text);
+    const std::string printable = Shown(text);
     if (!is_on_terminal_) {
       ::syslog(ToSyslog(level), "%s", printable.c_str());
       return;

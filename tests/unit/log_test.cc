@@ -64,6 +64,21 @@ TEST(Log, CommandsNoTerminal) {
   EXPECT_EQ(OnStandardError([](Log& log) { log.Error("a\x1b[31m\nb"); }), "ckptfs: a?[31m?b\n");
 }
 
+TEST(Log, CutsALongMessageBetweenCharacters) {
+  const std::string longest(4096, 'x');
+  EXPECT_EQ(OnStandardError([&](Log& log) { log.Say(Log::Level::kError, longest); }),
+            "ckptfs: " + longest + "\n");
+  for (size_t before = 4080; before < 4096; ++before) {
+    std::string text(before, 'x');
+    for (int i = 0; i < 1000; ++i) text += "\xf0\x9f\x98\x80";
+    const std::string line = OnStandardError([&](Log& log) { log.Say(Log::Level::kError, text); });
+    EXPECT_LE(line.size(), std::string_view("ckptfs: \n").size() + 4096);
+    EXPECT_GT(line.size(), 4085U);
+    EXPECT_TRUE(line.ends_with("…\n"));
+    EXPECT_EQ(line.find('?'), std::string::npos);
+  }
+}
+
 TEST(Log, TakesBracesInATextForBraces) {
   EXPECT_EQ(OnStandardError([](Log& log) { log.Say(Log::Level::kError, "a {} b {x"); }),
             "ckptfs: a {} b {x\n");
