@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -13,6 +15,7 @@
 #include "parser/source/s3/config.h"
 #include "parser/source/s3/endpoint.h"
 #include "parser/source/s3/keeper.h"
+#include "parser/source/s3/providers.h"
 
 namespace ckptfs::s3 {
 namespace {
@@ -366,6 +369,20 @@ TEST_F(S3Keeper, SaysSoIfThePlaceHasTheSameOnesStill) {
   is_steady_ = true;
   now_ += 60;
   EXPECT_FALSE(keeper_.Renew("A1"));
+}
+
+// --- Programs -----------------------------------------------------------------------------------
+
+TEST(CredentialProcess, WhoseEndNobodyKnowsIsNoSuccess) {
+  const auto before = std::signal(SIGCHLD, SIG_IGN);  // Then there is nothing to wait for.
+  EXPECT_THAT(
+      [] {
+        FromProcess(
+            R"(sh -c 'echo {\"Version\":1,\"AccessKeyId\":\"a\",\"SecretAccessKey\":\"b\"}')",
+            std::chrono::seconds(20));
+      },
+      ThrowsMessage<Error>("cannot wait for the credential_process 'sh': No child processes"));
+  std::signal(SIGCHLD, before);
 }
 
 }  // namespace

@@ -83,7 +83,14 @@ class Child {
   // Waits for its end. Throws Error if that was no success, or does not come.
   void Wait() {
     int status = 0;
-    while (::waitpid(pid_, &status, WNOHANG) == 0) {
+    while (true) {
+      const pid_t ended = ::waitpid(pid_, &status, WNOHANG);
+      if (ended == pid_) break;
+      if (ended < 0 && errno != EINTR) {
+        // Somebody else has waited for it, and knows how it ended.
+        pid_ = -1;
+        FailErrno("cannot wait for the credential_process {}", Quoted(program_));
+      }
       LookAtTheClock();
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
