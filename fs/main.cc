@@ -1,12 +1,15 @@
 // The program: a table of contents. Each step may fail, and which one it was says the exit status.
 
 #include <malloc.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <filesystem>
 #include <functional>
@@ -14,6 +17,7 @@
 #include <new>
 #include <span>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -21,12 +25,14 @@
 #include "fs/log.h"
 #include "fs/mountpoint.h"
 #include "fs/options.h"
+#include "fs/readers.h"
 #include "fs/remote.h"
 #include "fs/secrets.h"
 #include "fs/session.h"
 #include "fs/strict.h"
 #include "fs/tensordict.h"
 #include "fs/tree.h"
+#include "fs/unmount.h"
 #include "parser/error.h"
 #include "parser/open.h"
 #include "parser/temporary_file.h"
@@ -111,6 +117,31 @@ void RaiseFileLimit() {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+// What this process reads may be secret, and so may what it has from its environment: nobody shall
+// find it in a core dump, and no other process of the same user may look into it.
+void HideMemory() {
+  constexpr rlimit kNone = {};
+  ::setrlimit(RLIMIT_CORE, &kNone);
+  ::prctl(PR_SET_DUMPABLE, 0);
+}
+
+// A mount that root has made for a user of sudo is of no use to that user.
+void ExplainSudo(const Options& options, Log& log) {
+  const char* const user = std::getenv("SUDO_UID");
+  if (user == nullptr || ::geteuid() != 0 || options.allow_other) return;
+  log.Warning(
+      "{}: only root can read this mount, because of sudo; to read it as user {}, mount with -o "
+      "allow_other,uid={}, and unmount it with sudo ckptfs -u",
+      options.mountpoint, Quoted(user), Printable(user));
+}
+
+void CheckMountpointIsNot(const std::string& source, const std::string& mountpoint) {
+  std::error_code error;
+  if (SchemeNameOf(source).empty() && std::filesystem::equivalent(source, mountpoint, error)) {
+    Fail(EINVAL, "{}: is the checkpoint itself; name another mount point", mountpoint);
+  }
+}
+
 void TellWarnings(Log& log, const std::string& source, const std::vector<std::string>& warnings) {
   constexpr size_t kMost = 10;
   for (const std::string& warning : std::span(warnings).first(std::min(kMost, warnings.size()))) {
@@ -177,13 +208,14 @@ std::string NameInMountTable(const std::string& source) {
                                       : Redacted(source);
 }
 
-int Serve(const Options& options, Log& log, const std::function<void()>& mounted) {
+int Serve(Options options, Mountpoint mountpoint, Log& log, const std::function<void()>& mounted) {
   Step step = Step::kSecret;
   return Guard(log, step, [&] {
     // Here, and not in the caller: locked memory is not inherited.
     Secrets secrets(options);
     step = Step::kOpen;
-    Remote remote(options, log);
+    Readers readers;
+    Remote remote(options, readers, log);
     Source source;
     ByteSourcePtr sidecar;
     try {
@@ -201,8 +233,13 @@ int Serve(const Options& options, Log& log, const std::function<void()>& mounted
     step = Step::kMount;
     CheckFuse();
     if (options.is_fake) return 0;
+    step = Step::kMountpoint;
+    mountpoint.Prepare();
+    step = Step::kMount;
     ::malloc_trim(0);  // Reading has left holes that serving will not need.
+    if (!options.umask) options.umask = readers.MaskFor(options.gid.value_or(::getgid()));
     Session session(tree, source.modified(), NameInMountTable(options.source), options,
+                    std::move(mountpoint),
                     {.is_remote = remote.is_used(),
                      .stop = [&remote] { remote.Stop(); },
                      .status = [&remote] { return remote.Status(); }},
@@ -211,6 +248,7 @@ int Serve(const Options& options, Log& log, const std::function<void()>& mounted
     scratch->Allow(options.scratch ? *options.scratch : UsualScratch());
     step = Step::kServe;
     log.Info("mounted on {}", options.mountpoint);
+    ExplainSudo(options, log);
     mounted();
     // Not before: that the parts which are read for the mount are right is no news.
     if (!options.debug) log.SetLeast(Log::Level::kNotice);
@@ -235,22 +273,31 @@ int Main(const std::string& program, std::span<const char* const> arguments) {
     // an error code and no death.
     std::signal(SIGPIPE, SIG_IGN);
     std::signal(SIGXFSZ, SIG_IGN);
+    // A caller may ignore it, and then nobody learns how a child ends.
+    std::signal(SIGCHLD, SIG_DFL);
     BlockStatusSignal();
     RaiseFileLimit();
+    HideMemory();
     step = Step::kCommandLine;
     Options options = ParseOptions(program, arguments);
     options.sources.user_agent = "ckptfs/" CKPTFS_VERSION;
     if (options.help) return Print(Usage());
     if (options.version) return Print("ckptfs " CKPTFS_VERSION "\n");
     step = Step::kMountpoint;
-    options.mountpoint = CheckedMountpoint(options.mountpoint, options.nonempty);
+    if (options.unmount) {
+      Unmount(options.mountpoint);
+      return 0;
+    }
+    CheckMountpointIsNot(options.source, options.mountpoint);
+    Mountpoint mountpoint(options.mountpoint, options.nonempty);
+    options.mountpoint = mountpoint.path();
     step = Step::kStart;
     if (options.debug) log.SetLeast(Log::Level::kDebug);
     if (options.foreground || options.debug || options.is_fake) {
-      return Serve(options, log, [] {});
+      return Serve(options, std::move(mountpoint), log, [] {});
     }
     return RunInBackground(options.mountpoint, [&](const std::function<void()>& mounted) {
-      return Serve(options, log, [&] {
+      return Serve(options, std::move(mountpoint), log, [&] {
         log.LeaveTerminal();
         mounted();
       });

@@ -7,16 +7,21 @@
 
 #include "fs/mountpoint.h"
 
+#include <dirent.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <exception>
 #include <filesystem>
+#include <memory>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 #include "parser/error.h"
 #include "parser/fd.h"
@@ -28,11 +33,30 @@ namespace fs = std::filesystem;
 
 bool IsRoot() { return ::geteuid() == 0; }
 
-// Returns an errno. Has the daemon of the mount asked, if `path` is on one: the kernel remembers
+// Returns an errno. Has the daemon of the mount asked, if `file` is on one: the kernel remembers
 // attributes and would go on telling them after its death.
-int Stat(const fs::path& path, struct statx& st) {
+int Stat(const Fd& file, struct statx& st) {
   constexpr unsigned kWanted = STATX_TYPE | STATX_INO;
-  return ::statx(AT_FDCWD, path.c_str(), AT_STATX_FORCE_SYNC, kWanted, &st) < 0 ? errno : 0;
+  constexpr int kFlags = AT_EMPTY_PATH | AT_STATX_FORCE_SYNC;
+  return ::statx(file.number(), "", kFlags, kWanted, &st) < 0 ? errno : 0;
+}
+
+// Returns an errno.
+int Stat(const fs::path& path, struct statx& st) {
+  const Fd file(::open(path.c_str(), O_PATH | O_CLOEXEC));
+  return file.number() < 0 ? errno : Stat(file, st);
+}
+
+Fd OpenDirectory(const fs::path& path, int flags = 0) {
+  return Fd(::open(path.c_str(), O_PATH | O_CLOEXEC | O_DIRECTORY | flags));
+}
+
+// Whether both are open and the same.
+bool IsSame(const Fd& a, const Fd& b) {
+  struct stat first = {};
+  struct stat second = {};
+  return ::fstat(a.number(), &first) == 0 && ::fstat(b.number(), &second) == 0 &&
+         first.st_dev == second.st_dev && first.st_ino == second.st_ino;
 }
 
 // `path` is on a dead mount: returns where that one is mounted.
@@ -46,24 +70,38 @@ std::string DeadMountOf(const std::string& path) {
   return mount;
 }
 
-// Whether a file system is mounted on the directory `path`. The kernel tells since Linux 5.8;
-// before that, one sees that the device is not that of the directory above.
-bool IsMounted(const std::string& path, const struct statx& st) {
+// Whether a file system is mounted on `directory`. The kernel tells since Linux 5.8; before that,
+// one sees that the device is not that of the directory above.
+bool IsMounted(const Fd& directory, const struct statx& st) {
   if ((st.stx_attributes_mask & STATX_ATTR_MOUNT_ROOT) != 0) {
     return (st.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
   }
+  const Fd parent(::openat(directory.number(), "..", O_PATH | O_CLOEXEC | O_DIRECTORY));
   struct statx above = {};
-  if (Stat(path + "/..", above) != 0) return false;
+  if (parent.number() < 0 || Stat(parent, above) != 0) return false;
   const bool is_root = above.stx_ino == st.stx_ino;
   return is_root || above.stx_dev_major != st.stx_dev_major ||
          above.stx_dev_minor != st.stx_dev_minor;
 }
 
-bool IsEmpty(const std::string& path) {
+bool IsEmpty(const Fd& directory, const std::string& path) {
+  const int listed = ::openat(directory.number(), ".", O_RDONLY | O_CLOEXEC | O_DIRECTORY);
+  const std::unique_ptr<DIR, int (*)(DIR*)> entries(listed < 0 ? nullptr : ::fdopendir(listed),
+                                                    ::closedir);
+  if (entries == nullptr) FailErrno("{}: cannot list it", path);
+  while (const dirent* entry = ::readdir(entries.get())) {
+    const std::string_view name = entry->d_name;
+    if (name != "." && name != "..") return false;
+  }
+  return true;
+}
+
+// Of what exists. `shown` is what messages call it.
+std::string CanonicalPath(const fs::path& path, const std::string& shown) {
   std::error_code error;
-  const bool is_empty = fs::is_empty(path, error);
-  if (error) Fail(error.value(), "{}: cannot list it: {}", path, ErrnoText(error.value()));
-  return is_empty;
+  fs::path canonical = fs::canonical(path, error);
+  if (error) Fail(error.value(), "{}: {}", shown, ErrnoText(error.value()));
+  return canonical;
 }
 
 bool IsInPath(const char* program) {
@@ -81,13 +119,15 @@ bool IsInPath(const char* program) {
 
 }  // namespace
 
-std::string CheckedMountpoint(const std::string& path, bool may_cover) {
+Mountpoint::Mountpoint(const std::string& path, bool may_cover)
+    : directory_(::open(path.c_str(), O_PATH | O_CLOEXEC)) {
   struct statx st = {};
-  switch (const int error = Stat(path, st)) {
+  switch (const int error = directory_.number() < 0 ? errno : Stat(directory_, st)) {
     case 0:
       break;
     case ENOENT:
-      Fail(ENOENT, "{}: the mount point does not exist", path);
+      CheckParent(path);
+      return;
     case ENOTCONN:
       Fail(ENOTCONN, "{}: a dead mount is still there: its daemon is gone; undo it with: {} {}",
            path, IsRoot() ? "umount" : "fusermount3 -u", DeadMountOf(path));
@@ -96,22 +136,92 @@ std::string CheckedMountpoint(const std::string& path, bool may_cover) {
   }
   if (!S_ISDIR(st.stx_mode)) Fail(ENOTDIR, "{}: the mount point is not a directory", path);
   if (!may_cover) {
-    if (IsMounted(path, st)) {
+    if (IsMounted(directory_, st)) {
       Fail(EBUSY, "{}: something is mounted there already; to cover it, use -o nonempty", path);
     }
-    if (!IsEmpty(path)) {
+    if (!IsEmpty(directory_, path)) {
       Fail(ENOTEMPTY, "{}: the mount point is not empty; to cover its files, use -o nonempty",
            path);
     }
   }
   // For other users fusermount3 mounts, and it wants this.
-  if (!IsRoot() && ::access(path.c_str(), W_OK) != 0) {
+  if (!IsRoot() && ::faccessat(directory_.number(), ".", W_OK, AT_EACCESS) != 0) {
     Fail(EACCES, "{}: the mount point must be writable by the user who mounts", path);
   }
+  path_ = CanonicalPath(path, path);
+  parent_ = OpenDirectory(fs::path(path_).parent_path());
+}
+
+Mountpoint::Mountpoint(Mountpoint&& other) noexcept
+    : path_(std::move(other.path_)),
+      parent_(std::move(other.parent_)),
+      directory_(std::move(other.directory_)),
+      is_made_(std::exchange(other.is_made_, false)) {}
+
+Mountpoint::~Mountpoint() { Remove(); }
+
+void Mountpoint::CheckParent(const std::string& path) {
+  fs::path missing(path);
+  if (!missing.has_filename()) missing = missing.parent_path();  // Of "mnt/".
+  struct stat link = {};
+  const std::string name = missing.filename();
+  if (::lstat(missing.c_str(), &link) == 0 || name == "." || name == "..") {
+    Fail(ENOENT, "{}: the mount point does not exist", path);
+  }
+  const fs::path parent = missing.has_parent_path() ? missing.parent_path() : fs::path(".");
+  parent_ = OpenDirectory(parent);
+  if (parent_.number() < 0) {
+    Fail(ENOENT, "{}: the mount point does not exist, and there is no directory to make it in",
+         path);
+  }
+  if (::faccessat(parent_.number(), ".", W_OK | X_OK, AT_EACCESS) != 0) {
+    Fail(EACCES, "{}: the mount point does not exist and cannot be made: {}", path,
+         ErrnoText(errno));
+  }
+  path_ = fs::path(CanonicalPath(parent, path)) / name;
+}
+
+void Mountpoint::Make() {
+  const std::string name = fs::path(path_).filename();
+  if (::mkdirat(parent_.number(), name.c_str(), 0777) < 0) {
+    FailErrno("{}: cannot make the mount point", path_);
+  }
+  is_made_ = true;
+  directory_ =
+      Fd(::openat(parent_.number(), name.c_str(), O_PATH | O_CLOEXEC | O_DIRECTORY | O_NOFOLLOW));
+}
+
+void Mountpoint::Prepare() {
+  Fd now = OpenDirectory(path_, O_NOFOLLOW);
+  // It may also have been removed since: by the end of another mount that had made it.
+  if (now.number() < 0 && errno == ENOENT) {
+    Make();
+    now = OpenDirectory(path_, O_NOFOLLOW);
+  }
+  if (!IsSame(now, directory_)) {
+    Fail(ESTALE, "{}: something else has taken the place of the mount point", path_);
+  }
+}
+
+Fd Mountpoint::Top() const {
+  const std::string name = fs::path(path_).filename();
+  return Fd(::openat(parent_.number(), name.empty() ? "." : name.c_str(),
+                     O_PATH | O_CLOEXEC | O_DIRECTORY | O_NOFOLLOW));
+}
+
+std::string Mountpoint::CurrentPath() const {
   std::error_code error;
-  fs::path canonical = fs::canonical(path, error);
-  if (error) Fail(error.value(), "{}: {}", path, ErrnoText(error.value()));
-  return canonical;
+  const fs::path path =
+      fs::read_symlink(fmt::format("/proc/self/fd/{}", directory_.number()), error);
+  return error ? path_ : path.string();
+}
+
+void Mountpoint::Remove() const noexcept try {
+  if (!is_made_ || !IsSame(Top(), directory_)) return;
+  const std::string name = fs::path(path_).filename();
+  ::unlinkat(parent_.number(), name.c_str(), AT_REMOVEDIR);
+} catch (const std::exception&) {
+  // There is no memory for the name: the directory stays.
 }
 
 void CheckFuse() {
@@ -121,7 +231,8 @@ void CheckFuse() {
     const int error = errno;
     const bool is_refused = error == EACCES || error == EPERM;
     Fail(error, "{}: {}: {}", kDevice, ErrnoText(error),
-         is_refused ? "may this user or container use it?" : "is the fuse module loaded?");
+         is_refused ? "may this user use it? (a container needs --device /dev/fuse)"
+                    : "is the fuse module loaded? (a container needs --device /dev/fuse)");
   }
   if (!IsRoot() && !IsInPath("fusermount3")) {
     Fail(ENOENT, "fusermount3 is not installed, and only root can mount without it");

@@ -1,17 +1,65 @@
 // Where to mount, and whether it can be done.
+//
+// Reading a checkpoint takes time, in which the owner of the directory above the mount point could
+// put a link in its place: root would then cover a directory of the owner's choice. So the mount
+// point is held open from the check to the mount.
 
 #pragma once
 
 #include <string>
 
+#include "parser/fd.h"
+
 namespace ckptfs {
 
-// Checks that `path` is a directory that can be mounted over: empty and not mounted over already,
-// unless `may_cover`. Returns its absolute path without links, "." and "..". Throws Error whose
-// message starts with the path.
-std::string CheckedMountpoint(const std::string& path, bool may_cover);
+// A directory to mount on. One that does not exist is made by Prepare(), if its parent exists.
+class Mountpoint {
+ public:
+  // Checks that one can mount on `path`: a directory that is not a mount and empty, unless
+  // `may_cover`, or a name in a directory that is writable. Throws Error that names it.
+  Mountpoint(const std::string& path, bool may_cover);
 
-// Checks that this process may hope to mount with FUSE. Throws Error.
+  Mountpoint(Mountpoint&& other) noexcept;
+  Mountpoint(const Mountpoint&) = delete;
+  Mountpoint& operator=(const Mountpoint&) = delete;
+
+  // Removes the directory as Remove() does.
+  ~Mountpoint();
+
+  // Without links and dots.
+  const std::string& path() const { return path_; }
+
+  // Makes the directory if it is missing. Throws Error that names the mount point, ESTALE if
+  // something else has taken its place since it was checked. To be called just before the mount.
+  void Prepare();
+
+  // The directory itself, opened with O_PATH: below what is mounted on it later. Precondition:
+  // Prepare() was called.
+  const Fd& directory() const { return directory_; }
+
+  // What is mounted there, or the directory, opened with O_PATH; none if its name leads to nothing.
+  Fd Top() const;
+
+  // Where the directory is now, which is path() unless somebody has moved it.
+  std::string CurrentPath() const;
+
+  // The directory above it, opened with O_PATH.
+  const Fd& parent() const { return parent_; }
+
+  // Removes the directory if Prepare() has made it, nothing is mounted on it, and it is empty.
+  void Remove() const noexcept;
+
+ private:
+  void CheckParent(const std::string& path);
+  void Make();
+
+  std::string path_;
+  Fd parent_;
+  Fd directory_;
+  bool is_made_ = false;
+};
+
+// Checks that FUSE is there and that this user may use it. Throws Error.
 void CheckFuse();
 
 }  // namespace ckptfs

@@ -22,6 +22,7 @@ namespace {
 constexpr Switch kProgramSwitches[] = {
     {'f', "", "stay in the foreground and log to standard error", &Options::foreground},
     {'d', "", "stay in the foreground and log every FUSE request", &Options::debug},
+    {'u', "", "unmount: ckptfs -u MOUNTPOINT", &Options::unmount},
     {'h', "help", "print this help and exit", &Options::help},
     {'V', "version", "print the version and exit", &Options::version},
     {'s', "", "", nullptr},
@@ -126,10 +127,12 @@ constexpr MountOption kMountOptions[] = {
     {"sidecar", "FILE", kView, "the tensors of a tensorizer.torch_compat checkpoint",
      SetText<&Options::sidecar>},
 
+    {"follow_links", "", kMount, "follow links that others made or that lead outside",
+     SetFlag<&Options::follow_links>},
     {"allow_other", "", kMount, "let other users read the mount", SetFlag<&Options::allow_other>},
     {"uid", "N", kMount, "owner of all files", SetNumber<&Options::uid, kMostId>},
     {"gid", "N", kMount, "group of all files", SetNumber<&Options::gid, kMostId>},
-    {"umask", "OCTAL", kMount, "permissions to take away from all files",
+    {"umask", "OCTAL", kMount, "permissions to take away (default: the checkpoint's)",
      SetNumber<&Options::umask, 0777, 8>},
     {"auto_unmount", "", kMount, "unmount even if the daemon is killed",
      SetFlag<&Options::auto_unmount>},

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "fs/default_mountpoint.h"
 #include "fs/option_table.h"
 #include "fs/suggestion.h"
 #include "parser/error.h"
@@ -90,6 +91,8 @@ class Parser {
       Fail(EINVAL, "options key_file and passphrase_file: a checkpoint has one of them");
     }
     if (!options_.help && !options_.version) TakeOperands();
+    if (options_.allow_other) options_.sources.links = LinkPolicy::kInside;
+    if (options_.follow_links) options_.sources.links = LinkPolicy::kAll;
     return std::move(options_);
   }
 
@@ -141,13 +144,20 @@ class Parser {
   }
 
   void TakeOperands() {
-    if (operands_.size() != 2) {
-      Fail(EINVAL, "needs a checkpoint and a mount point, got {} operands", operands_.size());
+    const size_t count = operands_.size();
+    if (options_.unmount && count != 1) {
+      Fail(EINVAL, "-u needs a mount point, got {} operands", count);
     }
-    if (operands_[0].empty()) Fail(EINVAL, "the name of the checkpoint is empty");
-    if (operands_[1].empty()) Fail(EINVAL, "the name of the mount point is empty");
-    options_.source = std::move(operands_[0]);
-    options_.mountpoint = std::move(operands_[1]);
+    if (!options_.unmount && (count == 0 || count > 2 || (is_helper_ && count == 1))) {
+      Fail(EINVAL, "needs a checkpoint and a mount point, got {} operands", count);
+    }
+    if (!options_.unmount && operands_[0].empty()) {
+      Fail(EINVAL, "the name of the checkpoint is empty");
+    }
+    if (operands_.back().empty()) Fail(EINVAL, "the name of the mount point is empty");
+    options_.mountpoint = count == 1 && !options_.unmount ? DefaultMountpoint(operands_[0])
+                                                          : std::move(operands_.back());
+    if (!options_.unmount) options_.source = std::move(operands_[0]);
   }
 
   const bool is_helper_;

@@ -24,6 +24,7 @@ enum class Verify : uint8_t {
 struct Options {
   std::string source;
   std::string mountpoint;
+  bool unmount = false;  // -u: there is no source, and `mountpoint` is unmounted.
   bool help = false;
   bool version = false;
   bool foreground = false;  // -f
@@ -32,13 +33,14 @@ struct Options {
   bool no_fail = false;     // nofail: a source that is not there is no failure.
   bool allow_other = false;
   bool auto_unmount = false;
-  bool nonempty = false;     // Mount over a directory with files, or over another mount.
-  bool strict = false;       // Do not mount if a tensor is damaged or missing.
-  bool flat = false;         // Do not split keys at dots.
-  bool xattr = false;        // Extended attributes on tensor files.
-  std::optional<uid_t> uid;  // Owner of all files; else the user who mounts.
+  bool nonempty = false;      // Mount over a directory with files, or over another mount.
+  bool follow_links = false;  // Follow all links in a local directory.
+  bool strict = false;        // Do not mount if a tensor is damaged or missing.
+  bool flat = false;          // Do not split keys at dots.
+  bool xattr = false;         // Extended attributes on tensor files.
+  std::optional<uid_t> uid;   // Owner of all files; else the user who mounts.
   std::optional<gid_t> gid;
-  mode_t umask = 0;  // Taken away from r-xr-xr-x and r--r--r--.
+  std::optional<mode_t> umask;  // Taken away from r-xr-xr-x; else what the checkpoint's files lack.
   Verify verify = Verify::kOff;
   std::string key_file;         // With the key of an encrypted checkpoint, ...
   std::string passphrase_file;  // ... or with its passphrase; empty: there is none.

@@ -8,6 +8,7 @@
 
 #include "fs/log.h"
 #include "fs/options.h"
+#include "fs/readers.h"
 #include "parser/layer/range_cache.h"
 #include "parser/source_options.h"
 
@@ -16,8 +17,8 @@ namespace ckptfs {
 // Thread-safe once it is made.
 class Remote {
  public:
-  // `options` and `log` must outlive this and all sources that are opened with options().
-  Remote(const Options& options, Log& log);
+  // Adds local files to `readers`. All three must outlive this and all sources that are opened with options().
+  Remote(const Options& options, Readers& readers, Log& log);
   Remote(const Remote&) = delete;
   Remote& operator=(const Remote&) = delete;
   ~Remote() = default;

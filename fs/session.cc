@@ -14,7 +14,6 @@
 
 #include <fcntl.h>
 #include <pthread.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
@@ -73,50 +72,10 @@ void RaiseReadAhead(const std::string& mountpoint, unsigned bytes) {
   [[maybe_unused]] const ssize_t n = ::write(file.number(), kilobytes.data(), kilobytes.size());
 }
 
-// Keeps what is written to standard error, and drops what is written to standard output, as long as
-// it lives. fusermount3 has no other way to tell why it does not mount, and one of its processes
-// outlives the mount with auto_unmount: it must not hold the descriptors of the caller, who may
-// wait for their end.
-class CapturedOutput {
- public:
-  CapturedOutput()
-      : text_(::memfd_create("ckptfs", MFD_CLOEXEC)),
-        null_(::open("/dev/null", O_RDWR | O_CLOEXEC)),
-        output_(::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3)),
-        error_(::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3)) {
-    if (text_.number() < 0 || null_.number() < 0 || output_.number() < 0 || error_.number() < 0) {
-      FailErrno("cannot redirect the output");
-    }
-    ::dup2(null_.number(), STDOUT_FILENO);
-    ::dup2(text_.number(), STDERR_FILENO);
-  }
-  CapturedOutput(const CapturedOutput&) = delete;
-  CapturedOutput& operator=(const CapturedOutput&) = delete;
-  ~CapturedOutput() {
-    ::dup2(output_.number(), STDOUT_FILENO);
-    ::dup2(error_.number(), STDERR_FILENO);
-  }
-
-  // The first line: what follows it follows from it.
-  std::string Line() const {
-    std::array<char, 1024> buffer = {};
-    const ssize_t n = ::pread(text_.number(), buffer.data(), buffer.size(), 0);
-    const std::string_view text(buffer.data(), n < 0 ? 0 : static_cast<size_t>(n));
-    return n <= 0 ? "for no reason that libfuse knows"
-                  : std::string(text.substr(0, text.find('\n')));
-  }
-
- private:
-  Fd text_;
-  Fd null_;
-  Fd output_;
-  Fd error_;
-};
-
 }  // namespace
 
 Session::Session(const Tree& tree, timespec modified, const std::string& source,
-                 const Options& options, Backend backend, Log& log)
+                 const Options& options, Mountpoint mountpoint, Backend backend, Log& log)
     : backend_(std::move(backend)),
       has_slow_reads_(HasSlowReads(tree)),
       invalidator_(tree),
@@ -125,7 +84,7 @@ Session::Session(const Tree& tree, timespec modified, const std::string& source,
               .modified = modified,
               .uid = options.uid.value_or(::getuid()),
               .gid = options.gid.value_or(::getgid()),
-              .umask = options.umask,
+              .umask = options.umask.value_or(0),
               .is_remote = backend_.is_remote,
               .invalidator = &invalidator_} {
   std::string program = "ckptfs";
@@ -133,7 +92,6 @@ Session::Session(const Tree& tree, timespec modified, const std::string& source,
   std::string list = "ro,nosuid,nodev,default_permissions,subtype=ckptfs,fsname=";
   list += EscapedOption(Printable(source));
   if (options.allow_other) list += ",allow_other";
-  if (options.auto_unmount) list += ",auto_unmount";
   if (options.debug) list += ",debug";
 #if FUSE_VERSION >= FUSE_MAKE_VERSION(3, 18)
   // Where the kernel has it switched on; else libfuse goes on without. It has room for few requests
@@ -148,15 +106,13 @@ Session::Session(const Tree& tree, timespec modified, const std::string& source,
   // Before the mount, or a signal could end the process and leave a dead mount.
   const sigset_t signals = AwaitedSignals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  {
-    const CapturedOutput output;
-    const fuse_lowlevel_ops operations = Operations(options.xattr);
-    session_.reset(fuse_session_new(&args, &operations, sizeof operations, &shared_));
-    if (!session_ || fuse_session_mount(session_.get(), options.mountpoint.c_str()) != 0) {
-      Fail(EPERM, "{}: cannot mount: {}", options.mountpoint, output.Line());
-    }
-    mount_.reset(session_.get());
-  }
+  const fuse_lowlevel_ops operations = Operations(options.xattr);
+  session_.reset(fuse_session_new(&args, &operations, sizeof operations, &shared_));
+  if (!session_) Fail(ENOMEM, "{}: cannot mount: libfuse makes no session", options.mountpoint);
+  mount_ = std::make_unique<Mounting>(session_.get(), std::move(mountpoint),
+                                      MountSettings{.source = Printable(source),
+                                                    .allow_other = options.allow_other,
+                                                    .auto_unmount = options.auto_unmount});
   log.ListenToFuse();
   RaiseReadAhead(options.mountpoint, ReadAheadOf(shared_));
 }

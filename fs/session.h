@@ -9,6 +9,7 @@
 
 #include "fs/invalidator.h"
 #include "fs/log.h"
+#include "fs/mounting.h"
 #include "fs/operations.h"
 #include "fs/options.h"
 #include "fs/tree.h"
@@ -32,11 +33,11 @@ struct Backend {
 // SIGTERM, SIGHUP and SIGUSR1 to it.
 class Session {
  public:
-  // Mounts `tree`, whose files were last changed at `modified`, on options.mountpoint. The table of
-  // mounts will show `source`. `tree` and `log` must outlive the session. Throws Error that names
+  // Mounts `tree`, whose files were last changed at `modified`, on `mountpoint`, which is prepared. The table of mounts
+  // will show `source`. `tree` and `log` must outlive the session. Throws Error that names
   // the mount point.
   Session(const Tree& tree, timespec modified, const std::string& source, const Options& options,
-          Backend backend, Log& log);
+          Mountpoint mountpoint, Backend backend, Log& log);
 
   // Answers the kernel with several threads; logs the status at SIGUSR1. Returns when the mount is
   // undone from outside or the process gets SIGINT, SIGTERM or SIGHUP. If then a request is not
@@ -62,7 +63,7 @@ class Session {
 
   // One per thing to be undone, last thing first.
   std::unique_ptr<fuse_session, Call<fuse_session_destroy>> session_;
-  std::unique_ptr<fuse_session, Call<fuse_session_unmount>> mount_;
+  std::unique_ptr<Mounting> mount_;
 };
 
 }  // namespace ckptfs

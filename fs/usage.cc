@@ -19,9 +19,10 @@ void Add(std::string& text, std::string_view name, std::string_view help) {
 
 std::string Usage() {
   std::string text =
-      "usage: ckptfs [-fd] [-o OPTION,...] CHECKPOINT MOUNTPOINT\n"
+      "usage: ckptfs [-fd] [-o OPTION,...] CHECKPOINT [MOUNTPOINT]\n"
+      "       ckptfs -u MOUNTPOINT\n"
       "Mounts a model checkpoint as a directory of raw tensor files.\n"
-      "Unmount with: fusermount3 -u MOUNTPOINT\n\n";
+      "Without MOUNTPOINT, that is the checkpoint's name without its suffix, here.\n\n";
   for (const Switch& option : ProgramSwitches()) {
     if (option.help.empty()) continue;
     const bool is_long = !option.long_name.empty();

@@ -25,6 +25,9 @@ SAMPLES = TESTS / "samples"
 SANITIZER_LOG = os.environ.get("CKPTFS_SANITIZER_LOG", "")
 IS_SANITIZED = bool(SANITIZER_LOG)
 
+# The program explains a mount to users of sudo, and tests compare what it says.
+os.environ.pop("SUDO_UID", None)
+
 PR_SET_CHILD_SUBREAPER = 36
 ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 

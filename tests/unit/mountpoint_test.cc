@@ -27,45 +27,88 @@ class MountpointTest : public testing::Test {
   std::string path_;
 };
 
-TEST_F(MountpointTest, IsAnEmptyDirectory) { EXPECT_EQ(CheckedMountpoint(path_, false), path_); }
+TEST_F(MountpointTest, IsAnEmptyDirectory) { EXPECT_EQ(Mountpoint(path_, false).path(), path_); }
 
 TEST_F(MountpointTest, IsToldWithoutDotsAndLinks) {
   std::filesystem::create_directory(path_ + "/real");
   std::filesystem::create_symlink("real", path_ + "/link");
-  EXPECT_EQ(CheckedMountpoint(path_ + "/./real/../link/", false), path_ + "/real");
+  EXPECT_EQ(Mountpoint(path_ + "/./real/../link/", false).path(), path_ + "/real");
 }
 
-TEST_F(MountpointTest, MustExist) {
-  EXPECT_THAT([&] { CheckedMountpoint(path_ + "/x", false); },
-              ThrowsMessage<Error>(path_ + "/x: the mount point does not exist"));
+TEST_F(MountpointTest, IsMadeIfItsParentExistsAndRemovedAtTheEnd) {
+  {
+    Mountpoint mountpoint(path_ + "/x/", false);
+    EXPECT_EQ(mountpoint.path(), path_ + "/x");
+    EXPECT_FALSE(std::filesystem::exists(path_ + "/x"));
+    mountpoint.Prepare();
+    EXPECT_TRUE(std::filesystem::is_directory(path_ + "/x"));
+    const Mountpoint moved(std::move(mountpoint));
+  }
+  EXPECT_FALSE(std::filesystem::exists(path_ + "/x"));
+}
+
+TEST_F(MountpointTest, IsNotMadeWithoutItsParent) {
+  EXPECT_THAT([&] { Mountpoint(path_ + "/x/y", false); },
+              ThrowsMessage<Error>(path_ + "/x/y: the mount point does not exist, and there is no "
+                                           "directory to make it in"));
+}
+
+TEST_F(MountpointTest, IsNotALinkToNothing) {
+  std::filesystem::create_symlink("nothing", path_ + "/link");
+  EXPECT_THAT([&] { Mountpoint(path_ + "/link", false); },
+              ThrowsMessage<Error>(path_ + "/link: the mount point does not exist"));
+}
+
+TEST_F(MountpointTest, ThatWasThereStays) {
+  { Mountpoint(path_, false).Prepare(); }
+  EXPECT_TRUE(std::filesystem::exists(path_));
+}
+
+TEST_F(MountpointTest, IsMadeAgainIfItHasGone) {
+  std::filesystem::create_directory(path_ + "/x");
+  Mountpoint mountpoint(path_ + "/x", false);
+  std::filesystem::remove(path_ + "/x");
+  mountpoint.Prepare();
+  EXPECT_TRUE(std::filesystem::exists(path_ + "/x"));
+}
+
+TEST_F(MountpointTest, IsTheOneThatWasChecked) {
+  std::filesystem::create_directory(path_ + "/x");
+  std::filesystem::create_directory(path_ + "/other");
+  Mountpoint mountpoint(path_ + "/x", false);
+  std::filesystem::rename(path_ + "/x", path_ + "/away");
+  std::filesystem::create_symlink("other", path_ + "/x");
+  EXPECT_THAT(
+      [&] { mountpoint.Prepare(); },
+      ThrowsMessage<Error>(path_ + "/x: something else has taken the place of the mount point"));
 }
 
 TEST_F(MountpointTest, IsNotAFile) {
   std::ofstream(path_ + "/file") << "x";
-  EXPECT_THAT([&] { CheckedMountpoint(path_ + "/file", false); },
+  EXPECT_THAT([&] { Mountpoint(path_ + "/file", false); },
               ThrowsMessage<Error>(path_ + "/file: the mount point is not a directory"));
 }
 
 TEST_F(MountpointTest, IsNotBelowAFile) {
   std::ofstream(path_ + "/file") << "x";
-  EXPECT_THAT([&] { CheckedMountpoint(path_ + "/file/x", false); },
+  EXPECT_THAT([&] { Mountpoint(path_ + "/file/x", false); },
               ThrowsMessage<Error>(path_ + "/file/x: cannot use the mount point: Not a directory"));
 }
 
 TEST_F(MountpointTest, IsNotFull) {
   std::ofstream(path_ + "/file") << "x";
-  EXPECT_THAT([&] { CheckedMountpoint(path_, false); },
+  EXPECT_THAT([&] { Mountpoint(path_, false); },
               ThrowsMessage<Error>(
                   path_ + ": the mount point is not empty; to cover its files, use -o nonempty"));
 }
 
 TEST_F(MountpointTest, MayBeFullIfItMayBeCovered) {
   std::ofstream(path_ + "/file") << "x";
-  EXPECT_EQ(CheckedMountpoint(path_, true), path_);
+  EXPECT_EQ(Mountpoint(path_, true).path(), path_);
 }
 
 TEST_F(MountpointTest, IsNotAnotherMount) {
-  EXPECT_THAT([] { CheckedMountpoint("/proc", false); },
+  EXPECT_THAT([] { Mountpoint("/proc", false); },
               ThrowsMessage<Error>(
                   "/proc: something is mounted there already; to cover it, use -o nonempty"));
 }

@@ -52,7 +52,7 @@ TEST(Options, AreOffUnlessTheyAreGiven) {
   EXPECT_FALSE(options.xattr);
   EXPECT_FALSE(options.uid.has_value());
   EXPECT_FALSE(options.gid.has_value());
-  EXPECT_EQ(options.umask, 0U);
+  EXPECT_EQ(options.umask, std::nullopt);
   EXPECT_EQ(options.key_file, "");
   EXPECT_EQ(options.passphrase_file, "");
 }
@@ -314,8 +314,48 @@ TEST(Options, RefuseAKeyAndAPassphrase) {
 
 TEST(Options, CountTheOperands) {
   EXPECT_THAT(
-      [] { Parse({"m.pth"}); },
-      ThrowsMessage<Error>("needs a checkpoint and a mount point, got 1 operands; see ckptfs -h"));
+      [] { Parse({}); },
+      ThrowsMessage<Error>("needs a checkpoint and a mount point, got 0 operands; see ckptfs -h"));
+  EXPECT_THAT(
+      [] {
+        Parse({"a", "b", "c"});
+      },
+      ThrowsMessage<Error>("needs a checkpoint and a mount point, got 3 operands; see ckptfs -h"));
+  EXPECT_THAT(
+      [] {
+        Parse({"-u", "a", "b"});
+      },
+      ThrowsMessage<Error>("-u needs a mount point, got 2 operands; see ckptfs -h"));
+}
+
+TEST(Options, UnmountOneMountPoint) {
+  const Options options = Parse({"-u", "mnt"});
+  EXPECT_TRUE(options.unmount);
+  EXPECT_EQ(options.mountpoint, "mnt");
+  EXPECT_EQ(options.source, "");
+}
+
+TEST(Options, MakeAMountPointOfTheNameOfTheCheckpoint) {
+  const auto mountpoint_of = [](const char* source) { return Parse({source}).mountpoint; };
+  EXPECT_EQ(mountpoint_of("model.pth"), "model");
+  EXPECT_EQ(mountpoint_of("/data/model.v1.2.safetensors"), "model.v1.2");
+  EXPECT_EQ(mountpoint_of("a/model.safetensors.index.json"), "model");
+  EXPECT_EQ(mountpoint_of("model.tar.gz"), "model");
+  EXPECT_EQ(mountpoint_of("/data/llama-3.1/"), "llama-3.1");
+  EXPECT_EQ(mountpoint_of("/data/llama/.metadata"), "llama");
+  EXPECT_EQ(mountpoint_of("https://host/a/model.zanj?token=x/y.pth"), "model");
+  EXPECT_EQ(mountpoint_of("s3://bucket/run/llama/"), "llama");
+  EXPECT_EQ(mountpoint_of("redis://host/prefix"), "prefix");
+  for (const char* nameless : {".", "..", "/", "https://host/", "s3://bucket", "/.pth"}) {
+    SCOPED_TRACE(nameless);
+    EXPECT_THROW(mountpoint_of(nameless), Error);
+  }
+}
+
+TEST(Options, FollowFewerLinksIfOthersMayRead) {
+  EXPECT_EQ(ParseList("flat").sources.links, LinkPolicy::kOwned);
+  EXPECT_EQ(ParseList("allow_other").sources.links, LinkPolicy::kInside);
+  EXPECT_EQ(ParseList("follow_links,allow_other").sources.links, LinkPolicy::kAll);
 }
 
 TEST(Options, RefuseAnEmptyNameOfACheckpoint) {

@@ -1,0 +1,188 @@
+// libfuse mounts by name, and undoes by name whatever is mounted there. So root calls mount(2) and
+// umount2(2) here, with descriptors for names, and libfuse is given the device with the session in
+// it. Its auto_unmount is not used: that process of fusermount3 cannot see a mount without
+// allow_other, and leaves it as it is.
+
+#include "fs/mounting.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <exception>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "parser/error.h"
+
+namespace ckptfs {
+namespace {
+
+constexpr std::string_view kPermissionHint =
+    " (mounting takes the capability CAP_SYS_ADMIN; a container needs --cap-add SYS_ADMIN, "
+    "--device /dev/fuse, and AppArmor and seccomp profiles that permit mount)";
+
+std::string PathOf(const Fd& fd) { return fmt::format("/proc/self/fd/{}", fd.number()); }
+
+// Keeps what is written to standard error, and drops what is written to standard output, as long as
+// it lives: fusermount3 has no other way to report why it does not mount.
+class CapturedOutput {
+ public:
+  CapturedOutput()
+      : text_(::memfd_create("ckptfs", MFD_CLOEXEC)),
+        null_(::open("/dev/null", O_RDWR | O_CLOEXEC)),
+        output_(::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3)),
+        error_(::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3)) {
+    if (text_.number() < 0 || null_.number() < 0 || output_.number() < 0 || error_.number() < 0) {
+      FailErrno("cannot redirect the output");
+    }
+    ::dup2(null_.number(), STDOUT_FILENO);
+    ::dup2(text_.number(), STDERR_FILENO);
+  }
+  CapturedOutput(const CapturedOutput&) = delete;
+  CapturedOutput& operator=(const CapturedOutput&) = delete;
+  ~CapturedOutput() {
+    ::dup2(output_.number(), STDOUT_FILENO);
+    ::dup2(error_.number(), STDERR_FILENO);
+  }
+
+  // The first line: what follows it follows from it.
+  std::string Line() const {
+    std::array<char, 1024> buffer = {};
+    const ssize_t n = ::pread(text_.number(), buffer.data(), buffer.size(), 0);
+    const std::string_view text(buffer.data(), n < 0 ? 0 : static_cast<size_t>(n));
+    return n <= 0 ? "libfuse reports no reason" : std::string(text.substr(0, text.find('\n')));
+  }
+
+ private:
+  Fd text_;
+  Fd null_;
+  Fd output_;
+  Fd error_;
+};
+
+// Asks no daemon. 0 if `fd` is none.
+dev_t DeviceOf(const Fd& fd) {
+  struct statx st = {};
+  if (::statx(fd.number(), "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_INO, &st) < 0) return 0;
+  return makedev(st.stx_dev_major, st.stx_dev_minor);
+}
+
+// Undoes the mount whose root is `root`, whoever still uses it.
+void UnmountAsRoot(const Fd& root) noexcept try {
+  ::umount2(PathOf(root).c_str(), MNT_DETACH);
+} catch (const std::exception&) {
+  // There is no memory for the name: it stays mounted.
+}
+
+}  // namespace
+
+Mounting::Mounting(fuse_session* session, Mountpoint mountpoint, const MountSettings& settings)
+    : session_(session), mountpoint_(std::move(mountpoint)), is_root_(::geteuid() == 0) {
+  if (is_root_) {
+    MountAsRoot(settings);
+  } else {
+    MountAsUser();
+  }
+  if (!settings.auto_unmount) return;
+  try {
+    watchdog_ = std::make_unique<Watchdog>(
+        [this] { UnmountAfterDeath(); },
+        std::vector{mountpoint_.directory().number(), mountpoint_.parent().number()});
+  } catch (const Error&) {
+    Unmount();
+    throw;
+  }
+}
+
+Mounting::~Mounting() { Unmount(); }
+
+void Mounting::Unmount() const noexcept {
+  Fd root = Root();
+  if (is_root_) {
+    // Ends all requests first: to unmount may have to wait for them.
+    const Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
+    if (null.number() >= 0) ::dup3(null.number(), fuse_session_fd(session_), O_CLOEXEC);
+    if (root.number() >= 0) UnmountAsRoot(root);
+    return;
+  }
+  // libfuse finds out itself whether it is still mounted, but not by what it is covered.
+  const bool is_covered = root.number() < 0 && DeviceOf(mountpoint_.Top()) != below_;
+  root = Fd();
+  if (!is_covered) fuse_session_unmount(session_);
+}
+
+Fd Mounting::Root() const {
+  Fd top = mountpoint_.Top();
+  return device_ != 0 && DeviceOf(top) == device_ ? std::move(top) : Fd();
+}
+
+void Mounting::MountAsRoot(const MountSettings& settings) {
+  const Fd device(::open("/dev/fuse", O_RDWR | O_CLOEXEC));
+  if (device.number() < 0) FailErrno("/dev/fuse");
+  const std::string options = fmt::format(
+      "fd={},rootmode={:o},user_id={},group_id={},default_permissions{}", device.number(),
+      unsigned{S_IFDIR}, ::getuid(), ::getgid(), settings.allow_other ? ",allow_other" : "");
+  if (::mount(settings.source.c_str(), PathOf(mountpoint_.directory()).c_str(), "fuse.ckptfs",
+              MS_RDONLY | MS_NOSUID | MS_NODEV, options.c_str()) < 0) {
+    const int error = errno;
+    Fail(error, "{}: cannot mount: {}{}", mountpoint_.path(), ErrnoText(error),
+         error == EPERM || error == EACCES ? kPermissionHint : "");
+  }
+  FindDevice();
+  const int given = ::fcntl(device.number(), F_DUPFD_CLOEXEC, 3);  // To libfuse, which closes it.
+  if (given < 0 || fuse_session_mount(session_, fmt::format("/dev/fd/{}", given).c_str()) != 0) {
+    UnmountAsRoot(Root());
+    Fail(EMFILE, "{}: cannot mount: libfuse does not take the device", mountpoint_.path());
+  }
+}
+
+void Mounting::MountAsUser() {
+  const CapturedOutput output;
+  if (fuse_session_mount(session_, mountpoint_.path().c_str()) != 0) {
+    const std::string line = output.Line();
+    const bool is_refused = line.ends_with(ErrnoText(EPERM));
+    Fail(EPERM, "{}: cannot mount: {}{}", mountpoint_.path(), line,
+         is_refused ? kPermissionHint : "");
+  }
+  FindDevice();
+}
+
+void Mounting::FindDevice() {
+  below_ = DeviceOf(mountpoint_.directory());
+  device_ = DeviceOf(mountpoint_.Top());
+  if (device_ != 0 && device_ != below_) return;
+  // Somebody has moved the directory since it was checked.
+  device_ = 0;
+  const std::string path = mountpoint_.CurrentPath();
+  if (is_root_) ::umount2(path.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW);
+  Fail(ESTALE, "{}: something else has taken the place of the mount point", mountpoint_.path());
+}
+
+void Mounting::UnmountAfterDeath() const {
+  Fd root = Root();
+  const bool is_mounted = root.number() >= 0;
+  if (is_mounted && is_root_) UnmountAsRoot(root);
+  if (is_mounted && !is_root_) {
+    { const Fd closed = std::move(root); }  // It would keep the mount busy.
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::execlp("fusermount3", "fusermount3", "-u", "-q", "-z", "--", mountpoint_.path().c_str(),
+               nullptr);
+      ::_exit(EXIT_FAILURE);
+    }
+    ::waitpid(child, nullptr, 0);
+  }
+  mountpoint_.Remove();
+}
+
+}  // namespace ckptfs
