@@ -157,9 +157,14 @@ void ComposeWrapper(const Bare& bare, Context& context, Composite& composite) {
     return ComposeShardedTensor(state, context.budget, composite);
   }
   ComposeAttributes(state, composite);
+  const auto dtype = DtypeOf(bare.arguments[1]);
+  if (!dtype) return;
+  // As torch.load does it. __tensor_unflatten__ wants a context that only the class knows.
   AddText(composite, "recipe",
-          fmt::format("cls.__tensor_unflatten__(parts, attributes, {}, {})", TupleText(shape),
-                      TupleText(stride)));
+          fmt::format("(lambda t: t.__dict__.update(parts | attributes) or t)("
+                      "torch._utils._rebuild_wrapper_subclass(cls, torch.{}, {}, {}, 0, "
+                      "torch.strided, 'cpu', False))",
+                      Name(*dtype), TupleText(shape), TupleText(stride)));
 }
 
 void ComposeMeta(Values arguments, Composite& composite) {

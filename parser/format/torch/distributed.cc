@@ -259,8 +259,8 @@ void ComposeShardedTensor(const Value& state, Budget& budget, Composite& composi
   }
   composite.about.emplace_back("local_shards", fmt::format("[{}]", local));
   composite.about.emplace_back(
-      "recipe", json::String("each shard is the part of the whole that local_shards tells: "
-                             "whole[offsets[0]:offsets[0] + sizes[0], ...] = shard0"));
+      "assembly", json::String("each shard is the part of the whole that local_shards tells: "
+                               "whole[offsets[0]:offsets[0] + sizes[0], ...] = shard0"));
 }
 
 }  // namespace ckptfs::torch
