@@ -205,7 +205,7 @@ class Reader {
   std::map<std::string, Tensor> tensors_;  // By record.
 };
 
-// Whether there is a library, or weights without a config of torch.export.
+// Whether there is a library, or what belongs to one.
 bool IsCompiled(const Archive& archive) {
   return std::ranges::any_of(archive.members(), [&](const zip::Member& member) {
     return member.name.starts_with(archive.prefix()) &&
@@ -223,8 +223,14 @@ bool HasConfig(const Archive& archive) {
 
 bool AddCompiled(const Archive& archive, bool is_big_endian, Reading& reading,
                  Checkpoint& checkpoint) {
-  if (!IsCompiled(archive) && HasConfig(archive)) return false;  // The records have names.
-  return Reader(archive, is_big_endian, reading, checkpoint).Read();
+  if (!IsCompiled(archive)) return false;
+  const bool has_weights = Reader(archive, is_big_endian, reading, checkpoint).Read();
+  if (!has_weights && !HasConfig(archive)) {
+    Fail(ENOTSUP,
+         "is a model that AOTInductor has compiled, without weights beside it: they are in its "
+         "shared library, which we do not read, or were not packaged");
+  }
+  return has_weights;
 }
 
 }  // namespace ckptfs::torch

@@ -155,11 +155,8 @@ void AddExport(const Archive& archive, bool is_big_endian, Reading& reading,
                Checkpoint& checkpoint) {
   const std::vector<std::string> models = ModelsOf(archive);
   const bool is_compiled = AddCompiled(archive, is_big_endian, reading, checkpoint);
-  if (models.empty() && !is_compiled) {
-    Fail(ENOTSUP,
-         "is an archive of torch.export without weights: those of a compiled model (AOTInductor) "
-         "may be in its shared library, which we do not read");
-  }
+  if (models.empty() && !is_compiled)
+    Fail(EBADMSG, "is an archive of torch.export without weights");
   for (const std::string& model : models) {
     Group* parent = &checkpoint.root;
     if (models.size() > 1) {
