@@ -52,11 +52,11 @@ class Case(ckptfs.Case):
         self.addCleanup(server.__exit__)
         return server.__enter__()
 
-    def refused(self, source, *options, memory=ckptfs.MEMORY, cpu=5, **variables):
+    def refused(self, source, *options, memory=ckptfs.MEMORY, cpu=5, timeout=60, **variables):
         """Runs ckptfs, which must end with an error, within limits of memory and CPU time; returns the
         exit code and what it said."""
         done = ckptfs.run(sys.executable, "-I", "-S", "-c", MEASURE, CKPTFS, *options, source,
-                          self.mountpoint(), env=environment(**variables))
+                          self.mountpoint(), env=environment(**variables), timeout=timeout)
         code, seconds, kilobytes = map(float, done.stdout.split())
         self.assertNotEqual(code, 0)
         if not ckptfs.IS_SANITIZED:
@@ -237,7 +237,8 @@ class S3(Case):
 
     def test_a_listing_without_end_is_refused(self):
         server = self.start(WebLiar(self.listing))
-        code, said = self.refused("s3://b/d/", "-o", f"no_sign,endpoint={server.url('')}", cpu=20)
+        code, said = self.refused("s3://b/d/", "-o", f"no_sign,endpoint={server.url('')}", cpu=20,
+                                  timeout=300)
         self.assertEqual((code, said), (
             SOURCE, "ckptfs: s3://b/d/: the server's listing has more than 4000 pages\n"))
 
@@ -278,13 +279,13 @@ class TensorDicts(Case):
                 server = self.start(WebLiar(lambda request: file_response(
                     request, self.STACK if request.target == "/td/meta.json" else item)))
                 # Of the padded ones the cache keeps what it has room for.
-                code, said = self.refused(server.url("/td/meta.json"), cpu=20, memory=400 << 20)
+                code, said = self.refused(server.url("/td/meta.json"), cpu=20, memory=400 << 20, timeout=300)
                 self.assertEqual((code, said.count("\n")), (LIMITS, 1), said)
                 self.assertLess(len(server.requests), 10_100)
 
     def test_stacks_in_stacks_without_end_are_refused(self):
         server = self.start(WebLiar(lambda request: file_response(request, self.STACK)))
-        self.refused(server.url("/td/meta.json"), cpu=20, memory=400 << 20)
+        self.refused(server.url("/td/meta.json"), cpu=20, memory=400 << 20, timeout=300)
         self.assertLess(len(server.requests), 21_000)
 
 
