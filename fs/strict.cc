@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "parser/error.h"
+#include "parser/overloaded.h"
 
 namespace ckptfs {
 namespace {
@@ -29,13 +30,16 @@ std::string ErrorOf(const Member& member) {
     const auto found = std::ranges::find(notes, name, &Note::first);
     return found == notes.end() ? std::string() : found->second;
   };
-  if (const auto* tensor = std::get_if<Tensor>(&member.content)) {
-    if (!tensor->error.empty()) return tensor->error;
-    return note_of(tensor->notes, "complete") == "false" ? "some of its pieces are lost" : "";
-  }
-  if (const auto* table = std::get_if<Table>(&member.content)) return table->error;
-  const auto* value = std::get_if<Value>(&member.content);
-  return value == nullptr ? "" : note_of(value->notes, "error");
+  return std::visit(
+      Overloaded{[](const std::unique_ptr<Group>& /*group*/) { return std::string(); },
+                 [&](const Tensor& tensor) {
+                   if (!tensor.error.empty()) return tensor.error;
+                   const bool is_complete = note_of(tensor.notes, "complete") != "false";
+                   return std::string(is_complete ? "" : "some of its pieces are lost");
+                 },
+                 [&](const Value& value) { return note_of(value.notes, "error"); },
+                 [](const Table& table) { return table.error; }},
+      member.content);
 }
 
 // The depth of the recursion is that of the tree, which its format has bounded.

@@ -16,6 +16,7 @@
 #include "fs/tensordict_levels.h"
 #include "fs/tensordict_meta.h"
 #include "fs/tensordict_names.h"
+#include "parser/overloaded.h"
 #include "parser/secret_hash.h"
 
 namespace ckptfs {
@@ -278,16 +279,16 @@ class Layout {
   void AddMember(const EntryName& name, Member& member, const Target& target) {
     const std::string path =
         options_.has_attributes ? PathOf(target.group, member.key.text) : std::string();
-    if (auto* tensor = std::get_if<Tensor>(&member.content)) {
-      AddTensor(name, std::move(*tensor), target, path);
-    } else if (auto* value = std::get_if<Value>(&member.content)) {
-      AddValue(name, std::exchange(*value, {}), target.directory, path);
-    } else if (auto* table = std::get_if<Table>(&member.content)) {
-      meta_.AddTable(name, *table);
-      AddLines(name, *table, target, path);
-    } else {
-      AddGroup(name, std::move(*std::get<std::unique_ptr<Group>>(member.content)), target, path);
-    }
+    std::visit(
+        Overloaded{
+            [&](std::unique_ptr<Group>& group) { AddGroup(name, std::move(*group), target, path); },
+            [&](Tensor& tensor) { AddTensor(name, std::move(tensor), target, path); },
+            [&](Value& value) { AddValue(name, std::exchange(value, {}), target.directory, path); },
+            [&](Table& table) {
+              meta_.AddTable(name, table);
+              AddLines(name, table, target, path);
+            }},
+        member.content);
   }
 
   void AddTensor(const EntryName& name, Tensor tensor, const Target& target,
