@@ -215,10 +215,9 @@ class SlowRead final : public SlowReads::Request {
     return !is_turn_over;
   }
 
-  // The kernel says nothing of what it reads ahead, for which a thread waits all the same.
   bool IsGivenUp() const noexcept override {
     const pid_t thread = fuse_req_ctx(req_)->pid;
-    return fuse_req_interrupted(req_) != 0 ? HasGivenUp(thread) : HasEnded(thread);
+    return fuse_req_interrupted(req_) != 0 ? HasGivenUp(thread) : IsGone(thread);
   }
 
   void Refuse(int code) noexcept override { fuse_reply_err(req_, code); }

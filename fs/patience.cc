@@ -60,6 +60,20 @@ class Status {
     return {};
   }
 
+  bool has_ended() const {
+    const std::string_view state = Field("State");
+    return state.starts_with('Z') || state.starts_with('X');
+  }
+
+  // Whether a signal waits for it by which it ends, or by which its user wants it to.
+  bool has_wish_to_end() const {
+    const uint64_t pending = (Mask("SigPnd") | Mask("ShdPnd")) & ~Mask("SigBlk");
+    const uint64_t ignored = Mask("SigIgn");
+    const uint64_t deadly = ~(ignored | Mask("SigCgt") | kHarmless);
+    return (pending & ((kWanted & ~ignored) | deadly)) != 0;
+  }
+
+ private:
   uint64_t Mask(std::string_view name) const {
     const std::string_view text = Field(name);
     uint64_t mask = 0;
@@ -67,12 +81,6 @@ class Status {
     return mask;
   }
 
-  bool has_ended() const {
-    const std::string_view state = Field("State");
-    return state.starts_with('Z') || state.starts_with('X');
-  }
-
- private:
   std::array<char, 8192> buffer_ = {};
   std::string_view text_;
 };
@@ -82,16 +90,14 @@ class Status {
 bool HasGivenUp(pid_t thread) noexcept {
   const Status status(thread);
   if (!status.is_known() || status.has_ended()) return true;
-  const uint64_t pending = status.Mask("SigPnd") | status.Mask("ShdPnd");
-  const uint64_t ignored = status.Mask("SigIgn");
-  const uint64_t deadly = ~(ignored | status.Mask("SigCgt") | kHarmless);
-  return (pending & ((kWanted & ~ignored) | deadly)) != 0;
+  return status.has_wish_to_end();
 }
 
-bool HasEnded(pid_t thread) noexcept {
+bool IsGone(pid_t thread) noexcept {
   if (thread <= 0) return false;  // It is in a namespace of its own.
   if (::kill(thread, 0) < 0 && errno == ESRCH) return true;
-  return Status(thread).has_ended();
+  const Status status(thread);
+  return status.has_ended() || status.has_wish_to_end();
 }
 
 }  // namespace ckptfs

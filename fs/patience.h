@@ -12,7 +12,8 @@ namespace ckptfs {
 // looked at has given up.
 bool HasGivenUp(pid_t thread) noexcept;
 
-// Whether a thread has ended. One that we cannot look at has not.
-bool HasEnded(pid_t thread) noexcept;
+// As HasGivenUp, of a thread of which the kernel has not said that it has got a signal: it does not
+// where it reads ahead, nor in direct I/O. One that cannot be looked at has not given up.
+bool IsGone(pid_t thread) noexcept;
 
 }  // namespace ckptfs
