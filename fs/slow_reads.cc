@@ -20,8 +20,8 @@ constexpr unsigned kMostLevel = 16;
 constexpr milliseconds kLook(50);
 constexpr milliseconds kLookAtWaiting(200);
 
-// Of so many turns one goes to the read that has waited for longest: else those that have had many
-// would get none as long as new ones come.
+// Of so many turns one goes to a read that has had more of them than others, to that which has
+// waited for longest: else these would get none as long as new ones come.
 constexpr uint64_t kOldestEvery = 4;
 
 }  // namespace
@@ -152,9 +152,9 @@ void SlowReads::Push(Job job) {
 
 SlowReads::Job SlowReads::Pop() {
   auto queue = waiting_.begin();
-  if (++pops_ % kOldestEvery == 0) {
-    queue = std::ranges::min_element(waiting_, {},
-                                     [](const auto& level) { return level.second.front().number; });
+  if (++pops_ % kOldestEvery == 0 && waiting_.size() > 1) {
+    const auto front = [](const auto& level) { return level.second.front().number; };
+    queue = std::ranges::min_element(std::next(queue), waiting_.end(), {}, front);
   }
   Job job = std::move(queue->second.front());
   queue->second.pop_front();
