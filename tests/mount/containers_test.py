@@ -115,7 +115,7 @@ class Archives(Torch):
             self.assertIs(mount / "model_weights/w.memmap", self.a)
 
     def test_a_tar_that_ends_in_a_zip(self):
-        with self.shown(tar_of({"a.txt": b"text", "m.pth": saved({"w": self.a})}).rstrip(b"\0")) as mount:
+        with self.shown(tar_of({"a.txt": b"text", "m.pth": saved({"w": self.a})})) as mount:
             self.assertIs(mount / "m.pth/w.memmap", self.a)
 
     def test_a_compressed_checkpoint(self):
