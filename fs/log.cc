@@ -1,19 +1,24 @@
 #include "fs/log.h"
 
+#include <fcntl.h>
 #include <fuse_log.h>
 #include <spdlog/logger.h>
 #include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
+#include <sys/stat.h>
 #include <syslog.h>
 #include <unistd.h>
 
 #include <array>
 #include <cstdarg>
 #include <cstdio>
+#include <ctime>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "parser/error.h"
+#include "parser/fd.h"
 
 namespace ckptfs {
 namespace {
@@ -63,6 +68,15 @@ spdlog::level::level_enum FromFuse(fuse_log_level level) {
   return ToSpdlog(level == FUSE_LOG_DEBUG ? Log::Level::kDebug : Log::Level::kInfo);
 }
 
+// The time in UTC, as in RFC 3339.
+std::string Now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts = {};
+  ::gmtime_r(&now, &parts);
+  std::array<char, sizeof "-2147483648-01-01T00:00:00Z"> text = {};
+  return {text.data(), std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts)};
+}
+
 // libfuse passes nothing to its callback by which it could find a Log, but spdlog knows each logger
 // by its name.
 __attribute__((format(printf, 2, 0))) void SayForFuse(fuse_log_level level, const char* format,
@@ -102,12 +116,17 @@ class Log::Sink final : public spdlog::sinks::base_sink<std::mutex> {
   Sink& operator=(const Sink&) = delete;
   ~Sink() override {
     TellLeftOut(RateLimit::Clock::time_point::max());
-    if (!is_on_terminal_) closelog();
+    closelog();
+  }
+
+  void UseFile(Fd file) {
+    const std::lock_guard lock(mutex_);
+    file_ = std::move(file);
   }
 
   void LeaveTerminal() {
     const std::lock_guard lock(mutex_);
-    openlog(kName, LOG_NDELAY | LOG_PID, LOG_DAEMON);
+    if (file_.number() < 0) openlog(kName, LOG_NDELAY | LOG_PID, LOG_DAEMON);
     is_on_terminal_ = false;
   }
 
@@ -135,17 +154,25 @@ class Log::Sink final : public spdlog::sinks::base_sink<std::mutex> {
 
   void Write(spdlog::level::level_enum level, std::string_view text) const {
     const std::string printable = Shown(text);
-    if (!is_on_terminal_) {
-      ::syslog(ToSyslog(level), "%s", printable.c_str());
-      return;
-    }
-    // One write, so that lines of several threads or processes do not mix.
     const char* mark = level == spdlog::level::warn ? "warning: " : "";
-    const std::string line = fmt::format("{}: {}{}\n", kName, mark, printable);
-    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+    if (is_on_terminal_) {
+      WriteLine(STDERR_FILENO, fmt::format("{}: {}{}\n", kName, mark, printable));
+    }
+    if (file_.number() >= 0) {
+      WriteLine(file_.number(),
+                fmt::format("{} {}[{}]: {}{}\n", Now(), kName, ::getpid(), mark, printable));
+    } else if (!is_on_terminal_) {
+      ::syslog(ToSyslog(level), "%s", printable.c_str());
+    }
+  }
+
+  // In one write, so that lines of several threads or processes do not mix.
+  static void WriteLine(int file, const std::string& line) {
+    [[maybe_unused]] const ssize_t written = ::write(file, line.data(), line.size());
   }
 
   RateLimit limit_;
+  Fd file_;
   bool is_on_terminal_ = true;
 };
 
@@ -162,6 +189,14 @@ Log::~Log() {
 }
 
 void Log::SetLeast(Level least) { logger_->set_level(ToSpdlog(least)); }
+
+void Log::OpenFile(const std::string& path) {
+  // O_NONBLOCK is for a pipe that nobody reads.
+  constexpr int kFlags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+  Fd file(::open(path.c_str(), kFlags, S_IRUSR | S_IWUSR));
+  if (file.number() < 0) FailErrno("{}: cannot open the log file", path);
+  sink_->UseFile(std::move(file));
+}
 
 void Log::LeaveTerminal() { sink_->LeaveTerminal(); }
 

@@ -1,9 +1,10 @@
 // What ckptfs says while it runs.
 //
 // Up to the mount, messages are for the person at the terminal and go to standard error; a daemon
-// has no terminal and goes on in the system's log. Checkpoints and servers are not trusted, and a
-// program that reads a broken file may ask for its bytes a million times: what is said is always
-// printable, and only so many lines per second, but for what can be said only once.
+// has no terminal and goes on in syslog. With a log file, all messages go there, instead of syslog.
+// Checkpoints and servers are not trusted, and a program that reads a broken file may ask for its
+// bytes a million times: what is said is always printable, and only so many lines per second, but
+// for what can be said only once.
 
 #pragma once
 
@@ -13,6 +14,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -58,7 +60,11 @@ class Log {
   // From now on says what is as important as `least` or more.
   void SetLeast(Level least);
 
-  // From now on says it to the system's log.
+  // From now on appends all messages to the file at `path`, one line each with date and process. It
+  // is made with mode 0600 if it is missing. Throws Error.
+  void OpenFile(const std::string& path);
+
+  // From now on says nothing on standard error, but, without a log file, to syslog.
   void LeaveTerminal();
 
   // From now on says what libfuse has to say, too, until the log is destroyed.

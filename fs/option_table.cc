@@ -139,8 +139,10 @@ constexpr MountOption kMountOptions[] = {
     {"nonempty", "", kMount, "mount over files or over another mount", SetFlag<&Options::nonempty>},
     {"scratch", "SIZE", kMount, "cap of temporary files, at most 4g by default",
      SetSize<&Options::scratch, 0>},
-    {"nofail", "", kMount, "exit with 0 if the checkpoint cannot be opened",
+    {"nofail", "", kMount, "exit with 0 if the checkpoint is not available",
      SetFlag<&Options::no_fail>},
+    {"logfile", "FILE", kMount, "append the log to a file, instead of syslog",
+     SetText<&Options::log_file>},
     {"debug", "", kMount, "the same as -d", SetFlag<&Options::debug>},
 
     {"key_file", "FILE", kSecrets, "the key of an encrypted checkpoint: 32 bytes",

@@ -1,5 +1,5 @@
 // All options of the command line, in one place. Parsing, --help and "did you mean" read these
-// tables, and tests/options_test.py holds the manual pages, the README and the completions to them.
+// tables, and tests/documentation_test.py holds the manual pages, the README and the completions to them.
 
 #pragma once
 

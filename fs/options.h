@@ -30,7 +30,7 @@ struct Options {
   bool foreground = false;  // -f
   bool debug = false;       // -d: foreground too, and every request of the kernel is logged.
   bool is_fake = false;     // mount.ckptfs -f: do all but mount.
-  bool no_fail = false;     // nofail: a source that is not there is no failure.
+  bool no_fail = false;     // nofail: a source that is not available is no failure.
   bool allow_other = false;
   bool auto_unmount = false;
   bool nonempty = false;      // Mount over a directory with files, or over another mount.
@@ -44,6 +44,7 @@ struct Options {
   Verify verify = Verify::kOff;
   std::string key_file;         // With the key of an encrypted checkpoint, ...
   std::string passphrase_file;  // ... or with its passphrase; empty: there is none.
+  std::string log_file;         // Gets the log instead of syslog; empty: there is none.
   std::string sidecar;          // The file with its tensors; empty: it lies beside it.
 
   std::optional<uint64_t> scratch;  // For what is decoded, on the disk, in bytes.

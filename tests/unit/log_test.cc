@@ -2,9 +2,15 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <string>
+
+#include "parser/error.h"
 
 namespace ckptfs {
 namespace {
@@ -107,6 +113,39 @@ TEST(Log, LetsNoNumberOfNoticesKeepAnErrorOut) {
   constexpr int64_t kLines = 2 * RateLimit::kMostPerSecond + 1;
   EXPECT_EQ(std::ranges::count(said, '\n'), kLines);
   EXPECT_THAT(said, testing::EndsWith("ckptfs: that is wrong\n"));
+}
+
+TEST(Log, AppendsToAFile) {
+  std::string name = std::filesystem::temp_directory_path() / "ckptfs-log-XXXXXX";
+  ASSERT_NE(::mkdtemp(name.data()), nullptr);
+  const std::string path = name + "/log";
+  for (int i = 0; i < 2; ++i) {
+    const std::string said = OnStandardError([&](Log& log) {
+      log.OpenFile(path);
+      log.Error("m.pth: is {}", "corrupt");
+      log.LeaveTerminal();
+      log.Warning("a\x1b[31m\nb");
+    });
+    EXPECT_EQ(said, "ckptfs: m.pth: is corrupt\n");
+  }
+  std::ifstream file(path);
+  std::string lines;
+  for (std::string line; std::getline(file, line);) {
+    constexpr size_t kDate = sizeof "2026-01-01T00:00:00Z" - 1;
+    EXPECT_EQ(line.at(kDate - 1), 'Z');
+    lines += line.substr(kDate) + '\n';
+  }
+  const auto process = fmt::format(" ckptfs[{}]: ", ::getpid());
+  const auto twice = process + "m.pth: is corrupt\n" + process + "warning: a?[31m?b\n";
+  EXPECT_EQ(lines, twice + twice);
+  EXPECT_EQ(std::filesystem::status(path).permissions(), std::filesystem::perms(0600));
+  std::filesystem::remove_all(name);
+}
+
+TEST(Log, RefusesAFileThatCannotBeOpened) {
+  Log log;
+  EXPECT_THAT([&] { log.OpenFile("/"); },
+              testing::ThrowsMessage<Error>("/: cannot open the log file: Is a directory"));
 }
 
 TEST(Log, TellsMoreIfItIsTold) {
