@@ -22,8 +22,10 @@
 #include <vector>
 
 #include "fs/background.h"
+#include "fs/guard.h"
 #include "fs/log.h"
 #include "fs/mountpoint.h"
+#include "fs/operands.h"
 #include "fs/options.h"
 #include "fs/readers.h"
 #include "fs/remote.h"
@@ -39,67 +41,6 @@
 
 namespace ckptfs {
 namespace {
-
-// What is being done.
-enum class Step { kStart, kCommandLine, kMountpoint, kSecret, kOpen, kParse, kMount, kServe };
-
-ExitCode ExitCodeOf(Step step, int error) {
-  if (error == ENOMEM) return ExitCode::kUnexpected;
-  switch (step) {
-    case Step::kStart:
-    case Step::kServe:
-      return ExitCode::kUnexpected;
-    case Step::kCommandLine:
-      return ExitCode::kUsage;
-    case Step::kMountpoint:
-      return ExitCode::kMountpoint;
-    case Step::kSecret:
-      return error == EINVAL ? ExitCode::kUsage : ExitCode::kSource;
-    case Step::kOpen:
-      return ExitCode::kSource;
-    case Step::kMount:
-      return ExitCode::kFuse;
-    case Step::kParse:
-      break;
-  }
-  switch (error) {
-    case ENOTSUP:
-      return ExitCode::kNoCheckpoint;
-    case EFBIG:
-    case EOVERFLOW:
-    case ENAMETOOLONG:
-      return ExitCode::kTooLarge;
-    case EACCES:
-    case EKEYREJECTED:
-    case ENOENT:
-    case ENOKEY:
-    case ESTALE:
-    case ETIMEDOUT:
-      return ExitCode::kSource;
-    case EMFILE:
-    case ENFILE:
-    case ENOSPC:
-      return ExitCode::kUnexpected;
-    default:
-      return ExitCode::kDamaged;
-  }
-}
-
-// Runs `body`, which keeps `step` up to date, and tells what it throws.
-int Guard(Log& log, const Step& step, const std::function<int()>& body) {
-  ExitCode code = ExitCode::kUnexpected;
-  try {
-    return body();
-  } catch (const Error& e) {
-    log.Say(Log::Level::kError, e.what());
-    code = ExitCodeOf(step, e.code());
-  } catch (const std::bad_alloc&) {
-    log.Say(Log::Level::kError, "out of memory");
-  } catch (const std::exception& e) {
-    log.Error("a mistake of ckptfs itself, please report it: {}", e.what());
-  }
-  return static_cast<int>(code);
-}
 
 // Who asks for the status too early, before there is a mount, gets it when there is one.
 void BlockStatusSignal() {
@@ -210,22 +151,15 @@ std::string NameInMountTable(const std::string& source) {
 
 int Serve(Options options, Mountpoint mountpoint, Log& log, const std::function<void()>& mounted) {
   Step step = Step::kSecret;
-  return Guard(log, step, [&] {
+  return Guard(log, step, options.no_fail, [&] {
     // Here, and not in the caller: locked memory is not inherited.
     Secrets secrets(options);
     step = Step::kOpen;
     Readers readers;
     Remote remote(options, readers, log);
-    Source source;
+    Source source = OpenSource(options.source, remote.options());
     ByteSourcePtr sidecar;
-    try {
-      source = OpenSource(options.source, remote.options());
-      if (!options.sidecar.empty()) sidecar = OpenSidecar(options.sidecar, remote.options());
-    } catch (const Error& e) {
-      if (!options.no_fail || e.code() != ENOENT) throw;
-      log.Warning("{}; nothing is mounted, as nofail wants", e.what());
-      return 0;
-    }
+    if (!options.sidecar.empty()) sidecar = OpenSidecar(options.sidecar, remote.options());
     step = Step::kParse;
     const auto scratch = std::make_shared<ScratchSpace>();
     const Tree tree = ReadTree(source, sidecar, options, scratch, std::move(secrets), log);
@@ -247,11 +181,11 @@ int Serve(Options options, Mountpoint mountpoint, Log& log, const std::function<
     source = {};
     scratch->Allow(options.scratch ? *options.scratch : UsualScratch());
     step = Step::kServe;
-    log.Info("mounted on {}", options.mountpoint);
     ExplainSudo(options, log);
     mounted();
-    // Not before: that the parts which are read for the mount are right is no news.
-    if (!options.debug) log.SetLeast(Log::Level::kNotice);
+    // Not before: that the parts which are read for the mount are valid is not worth a line.
+    if (!options.debug) log.SetLeast(Log::Level::kInfo);
+    log.Info("mounted on {}", options.mountpoint);
     session.Run();
     log.Info("unmounted from {}", options.mountpoint);
     return 0;
@@ -267,7 +201,7 @@ int Print(const std::string& text) {
 int Main(const std::string& program, std::span<const char* const> arguments) {
   Log log;
   Step step = Step::kStart;
-  return Guard(log, step, [&] {
+  return Guard(log, step, false, [&] {
     FillStandardDescriptors();
     // A caller that is gone, a connection that is closed, or a temporary file that may not grow is
     // an error code and no death.
@@ -283,6 +217,8 @@ int Main(const std::string& program, std::span<const char* const> arguments) {
     options.sources.user_agent = "ckptfs/" CKPTFS_VERSION;
     if (options.help) return Print(Usage());
     if (options.version) return Print("ckptfs " CKPTFS_VERSION "\n");
+    if (!options.log_file.empty()) log.OpenFile(options.log_file);
+    if (!options.unmount) CheckOrder(options.source, options.mountpoint);
     step = Step::kMountpoint;
     if (options.unmount) {
       Unmount(options.mountpoint);
