@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -17,6 +18,7 @@
 #include <new>
 #include <span>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -27,6 +29,7 @@
 #include "fs/mountpoint.h"
 #include "fs/operands.h"
 #include "fs/options.h"
+#include "fs/parse_net.h"
 #include "fs/readers.h"
 #include "fs/remote.h"
 #include "fs/secrets.h"
@@ -35,7 +38,9 @@
 #include "fs/tensordict.h"
 #include "fs/tree.h"
 #include "fs/unmount.h"
+#include "parser/budget.h"
 #include "parser/error.h"
+#include "parser/metering.h"
 #include "parser/open.h"
 #include "parser/temporary_file.h"
 
@@ -117,22 +122,51 @@ uint64_t UsualScratch() {
   return std::min(kMost, FreeForTemporaryFiles() / kShare);
 }
 
-Tree ReadTree(const Source& source, const ByteSourcePtr& sidecar, const Options& options,
-              const std::shared_ptr<ScratchSpace>& scratch, Secrets secrets, Log& log) {
-  Checkpoint checkpoint = ReadCheckpoint(
-      source, {.ask_secret = [&](bool takes_passphrase) { return secrets.Get(takes_passphrase); },
-               .verification = VerificationFor(options.verify, log),
-               .scratch = scratch,
-               .sidecar = sidecar});
+Tree ReadTree(const Source& source, const ReadOptions& what, const Options& options,
+              const Secrets& secrets, Log& log) {
+  Checkpoint checkpoint = ReadCheckpoint(source, what);
   if (options.strict) CheckWhole(checkpoint, source.name());
+  // To be told when all is done: what is refused has one sentence.
+  const std::vector<std::string> warnings = std::move(checkpoint.warnings);
+  Tree tree = LayOut(std::move(checkpoint), {.is_flat = options.flat,
+                                             .has_attributes = options.xattr,
+                                             .source = Redacted(options.source),
+                                             .version = CKPTFS_VERSION});
   if (const std::string option = secrets.UnneededOption(); !option.empty()) {
     log.Warning("{}: {} is not needed: nothing is encrypted", source.name(), option);
   }
-  TellWarnings(log, source.name(), checkpoint.warnings);
-  return LayOut(std::move(checkpoint), {.is_flat = options.flat,
-                                        .has_attributes = options.xattr,
-                                        .source = Redacted(options.source),
-                                        .version = CKPTFS_VERSION});
+  TellWarnings(log, source.name(), warnings);
+  return tree;
+}
+
+// Reads the checkpoint and lays it out, in bounded memory and time.
+Tree ReadBounded(const Source& source, const ByteSourcePtr& sidecar, const Options& options,
+                 bool is_remote, const std::shared_ptr<ScratchSpace>& scratch, Secrets secrets,
+                 Log& log) {
+  // A server has so long for each request; if one has failed, there is time for others.
+  const auto allowance = is_remote ? 2 * options.sources.timeout : std::chrono::seconds(60);
+  Budget budget;
+  const ParseNet net(budget, allowance, [&] {
+    log.Error("{}: reading the headers does not end", source.name());
+    ::_exit(static_cast<int>(ExitCode::kTooLarge));
+  });
+  const auto ask = [&](bool takes_passphrase) {
+    budget.StopTime();  // Users may take theirs.
+    auto secret = secrets.Get(takes_passphrase);
+    budget.SetTime(allowance);
+    return secret;
+  };
+  const ReadOptions what{.ask_secret = ask,
+                         .verification = VerificationFor(options.verify, log),
+                         .scratch = scratch,
+                         .sidecar = sidecar,
+                         .budget = &budget};
+  try {
+    return Metered(budget, [&] { return ReadTree(source, what, options, secrets, log); });
+  } catch (const Error& e) {
+    if (std::string_view(e.what()).starts_with(source.name())) throw;
+    throw WithContext(source.name(), e);
+  }
 }
 
 // Tells the sources where the files of the mount begin and end.
@@ -162,7 +196,8 @@ int Serve(Options options, Mountpoint mountpoint, Log& log, const std::function<
     if (!options.sidecar.empty()) sidecar = OpenSidecar(options.sidecar, remote.options());
     step = Step::kParse;
     const auto scratch = std::make_shared<ScratchSpace>();
-    const Tree tree = ReadTree(source, sidecar, options, scratch, std::move(secrets), log);
+    const Tree tree =
+        ReadBounded(source, sidecar, options, remote.is_used(), scratch, std::move(secrets), log);
     if (remote.is_used()) ExpectFiles(tree);
     step = Step::kMount;
     CheckFuse();

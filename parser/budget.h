@@ -1,55 +1,137 @@
-// How much memory and work hostile bytes may cost.
+// How much memory, work and time hostile bytes may cost.
 
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory_resource>
-#include <string>
+#include <utility>
 
 namespace ckptfs {
 
-// Counts the memory that reading one checkpoint takes and refuses more than `limit` bytes of it.
-// As a memory resource it counts what containers allocate from it; Charge counts what is allocated
-// elsewhere. Belongs to one thread. Throws Error(EFBIG) that says what the limit is.
+// One mount has one budget, which all its files share. It limits three things, each in proportion
+// to the bytes that are parsed (headers, pickles, JSON; as stored, where they are compressed):
 //
-// Bounded by the size of the file, so that a small file cannot ask for much: what a format writes
-// honestly takes a few times its own size in our memory.
+//   memory   what parsed objects take. As a memory resource the budget counts what containers
+//            allocate from it; Charge counts what is allocated elsewhere, before it is allocated.
+//            Metering (metering.h) counts all allocations of a thread.
+//   work     in steps of about 25 ns. Failed attempts count, and nothing is ever taken back.
+//   time     until a deadline, if one is set. It is polled where memory and work are counted.
+//
+// What a header, a sparse file or a server only claims to have raises no limit.
+//
+// Belongs to one thread, except for what says otherwise. All methods throw Error(EFBIG) that says
+// which limit is reached.
 class Budget final : public std::pmr::memory_resource {
  public:
+  using Clock = std::chrono::steady_clock;
+
+  // The budget of a mount: AddFile and Grow raise its limits.
+  Budget() : Budget(kBase) {}
+
+  // A budget of `limit` bytes.
   explicit Budget(uint64_t limit) : limit_(limit) {}
 
-  // The budget for a file of `size` bytes.
-  static Budget ForFile(uint64_t size);
+  // The budget for a file of `size` bytes all of which are parsed.
+  static Budget ForFile(uint64_t size) { return {kBase, size}; }
 
-  // Counts `bytes` more.
+  Budget(const Budget&) = delete;
+  Budget& operator=(const Budget&) = delete;
+  ~Budget() override = default;
+
+  // Says that a file belongs to the checkpoint. `stored_size` is what it has on the disk or on the
+  // server, in bytes: no more than that can be parsed. May be called by several threads at once.
+  void AddFile(uint64_t stored_size, bool is_remote);
+
+  // Says that `bytes` more are parsed now.
+  void Grow(uint64_t bytes);
+
+  // Counts `bytes` of memory. To be called before the memory is taken.
   void Charge(uint64_t bytes);
-
-  // Allows what a file of `size` bytes more may take: for checkpoints in many files.
-  void Grow(uint64_t size);
-
-  // Counts `steps` of going through what objects consist of. Objects may share their parts, and
-  // then the parts are gone through for each of them: a few bytes can ask for very many steps.
-  // Throws Error(EFBIG) if they are more than honest files need, which is in proportion to the
-  // limit.
-  void Work(uint64_t steps);
 
   // Takes back what was charged.
   void Refund(uint64_t bytes) { used_ -= bytes; }
 
-  uint64_t limit() const { return limit_; }
-  uint64_t used() const { return used_; }
+  // Counts `steps` of work: objects that are visited, opcodes that are run.
+  void Work(uint64_t steps);
+
+  // Counts the work of going through `bytes` once: to decode, copy or compare them.
+  void WorkOnBytes(uint64_t bytes) { Work(bytes / kBytesPerStep); }
+
+  // Count memory that is allocated, and freed, whoever does it: see metering.h. Meter returns
+  // whether that is within the limits; if it is not, FailForAllocation says which.
+  bool Meter(uint64_t bytes) noexcept;
+  void Unmeter(uint64_t bytes) noexcept { metered_ -= bytes; }
+  [[noreturn]] void FailForAllocation();
+
+  // From now on, parsing may take `allowance`, and a second more for each 16 MiB that are parsed.
+  void SetTime(Clock::duration allowance);
+
+  // No deadline any more, until SetTime: the user is being asked.
+  void StopTime() { end_ = kNever; }
+
+  // When the time is up. May be called by any thread.
+  Clock::time_point deadline() const;
+
+  // Throws if the time is up.
+  void CheckTime() const;
+
+  // Says that a library takes `bytes` for a while, which no limit of this counts.
+  void Lend(uint64_t bytes);
+
+  // Calls `grown` with the limit and what is lent, in bytes, each time that it has grown by much.
+  void OnGrowth(std::function<void(uint64_t limit)> grown) { grown_ = std::move(grown); }
+
+  // Whether a limit has been reached: what comes next will fail, too.
+  bool is_spent() const { return is_spent_; }
+
+  uint64_t limit() const { return limit_; }  // Of memory, in bytes.
+  uint64_t used() const { return used_; }    // Of it, in bytes: what was charged.
+  uint64_t steps() const { return steps_; }
+  uint64_t most_metered() const { return most_metered_; }  // Bytes at one time.
 
  private:
+  // What small files may take, which may hold a compressed pickle of many times their size.
+  static constexpr uint64_t kBase = uint64_t{32} << 20;
+  static constexpr uint64_t kBytesPerStep = 16;
+  static constexpr Clock::rep kNever = Clock::time_point::max().time_since_epoch().count();
+
+  Budget(uint64_t base, uint64_t size) : limit_(base) {
+    AddFile(size, false);
+    Grow(size);
+  }
+
+  uint64_t most_steps() const;
+  std::chrono::seconds time_for_parsed() const;
+  void Poll();
+  [[noreturn]] void FailForMemory();
+  [[noreturn]] void FailForWork();
+
   void* do_allocate(size_t bytes, size_t alignment) override;
   void do_deallocate(void* pointer, size_t bytes, size_t alignment) override;
   bool do_is_equal(const std::pmr::memory_resource& other) const noexcept override {
     return this == &other;
   }
 
-  uint64_t limit_;  // In bytes.
+  uint64_t limit_;
   uint64_t used_ = 0;
+  uint64_t metered_ = 0;
+  uint64_t most_metered_ = 0;
   uint64_t steps_ = 0;
+  uint64_t unpolled_ = 0;  // Steps since the time was checked.
+  bool is_spent_ = false;
+  uint64_t lent_ = 0;
+  uint64_t told_limit_ = 0;  // To grown_.
+  std::function<void(uint64_t)> grown_;
+
+  std::atomic<uint64_t> stored_ = 0;  // Bytes of all files.
+  std::atomic<bool> is_remote_ = false;
+  std::atomic<uint64_t> parsed_ = 0;      // Bytes of them.
+  std::atomic<Clock::rep> end_ = kNever;  // The deadline, if nothing is parsed.
+  Clock::duration allowance_ = {};
 };
 
 }  // namespace ckptfs

@@ -15,10 +15,13 @@
 #include <string_view>
 #include <vector>
 
+#include "parser/counted_folder.h"
 #include "parser/error.h"
 #include "parser/format.h"
+#include "parser/metering.h"
 #include "parser/recognize.h"
 #include "parser/soon.h"
+#include "parser/stored_size.h"
 #include "parser/watched_folder.h"
 
 namespace ckptfs {
@@ -168,6 +171,40 @@ Checkpoint ReadFolder(const FolderPtr& all, const ReadOptions& options) {
        Listed(checkpoints));
 }
 
+// Calls `read` with `options` that have a budget, metered by it.
+template <typename Read>
+Checkpoint WithBudget(const ReadOptions& options, const Read& read) {
+  Budget own;
+  ReadOptions budgeted = options;
+  if (budgeted.budget == nullptr) budgeted.budget = &own;
+  try {
+    return Metered(*budgeted.budget, [&] {
+      Checkpoint checkpoint = read(budgeted);
+      budgeted.budget->CheckTime();
+      return checkpoint;
+    });
+  } catch (const Error& e) {
+    if (e.code() == EINTR) budgeted.budget->CheckTime();  // Why nobody waits any more.
+    throw;
+  }
+}
+
+Checkpoint Read(const Source& source, const ReadOptions& options) {
+  if (!source.file) return ReadFolder(source.folder, options);
+  const Sample sample(*source.file);
+  for (const FolderFormat* format : FolderFormats()) {
+    if (source.folder && format->is_index(source.file_name, sample.probe())) {
+      return Finished(format->parse(*source.folder, source.file_name, options), format->name);
+    }
+  }
+  Checkpoint checkpoint = ReadFile(source, sample.probe(), options);
+  if (IsOneOfSeveral(source.file_name)) {
+    checkpoint.warnings.emplace_back(
+        "is one of several files of a checkpoint: mount their directory to have all of it");
+  }
+  return checkpoint;
+}
+
 }  // namespace
 
 const Format* FormatOf(const Probe& probe) {
@@ -194,26 +231,24 @@ Checkpoint ReadCheckpoint(const ByteSourcePtr& file, const ReadOptions& options)
 
 Checkpoint ReadCheckpoint(const ByteSourcePtr& file, std::string_view name,
                           const ReadOptions& options) try {
-  return ReadFile({.file = file, .folder = nullptr, .file_name = ""}, Sample(*file).probe(),
-                  options);
+  return WithBudget(options, [&](const ReadOptions& budgeted) {
+    if (options.budget == nullptr) budgeted.budget->AddFile(StoredSize(*file), file->is_remote());
+    return ReadFile({.file = file, .folder = nullptr, .file_name = ""}, Sample(*file).probe(),
+                    budgeted);
+  });
 } catch (const Error& e) {
   throw WithContext(name, e);
 }
 
 Checkpoint ReadCheckpoint(const Source& source, const ReadOptions& options) try {
-  if (!source.file) return ReadFolder(source.folder, options);
-  const Sample sample(*source.file);
-  for (const FolderFormat* format : FolderFormats()) {
-    if (source.folder && format->is_index(source.file_name, sample.probe())) {
-      return Finished(format->parse(*source.folder, source.file_name, options), format->name);
-    }
-  }
-  Checkpoint checkpoint = ReadFile(source, sample.probe(), options);
-  if (IsOneOfSeveral(source.file_name)) {
-    checkpoint.warnings.emplace_back(
-        "is one of several files of a checkpoint: mount their directory to have all of it");
-  }
-  return checkpoint;
+  return WithBudget(options, [&](const ReadOptions& budgeted) {
+    Budget& budget = *budgeted.budget;
+    if (source.file) budget.AddFile(StoredSize(*source.file), source.file->is_remote());
+    return Read({.file = source.file,
+                 .folder = MakeCountedFolder(source.folder, budget),
+                 .file_name = source.file_name},
+                budgeted);
+  });
 } catch (const Error& e) {
   throw WithContext(source.name(), e);
 }

@@ -1,6 +1,5 @@
 #include "parser/interruption.h"
 
-#include <cassert>
 #include <cerrno>
 
 #include "parser/error.h"
@@ -8,23 +7,23 @@
 namespace ckptfs {
 namespace {
 
-thread_local const Interruption::IsGivenUp* asked = nullptr;
-thread_local const Interruption::IsTurnOver* asked_for_turn = nullptr;
+thread_local const Interruption* innermost = nullptr;
 
 }  // namespace
 
-Interruption::Interruption(const IsGivenUp& is_given_up, const IsTurnOver* is_turn_over) {
-  assert(asked == nullptr);
-  asked = &is_given_up;
-  asked_for_turn = is_turn_over;
+Interruption::Interruption(const IsGivenUp& is_given_up, const IsTurnOver* is_turn_over)
+    : is_given_up_(is_given_up), is_turn_over_(is_turn_over), outer_(innermost) {
+  innermost = this;
 }
 
-Interruption::~Interruption() {
-  asked = nullptr;
-  asked_for_turn = nullptr;
-}
+Interruption::~Interruption() { innermost = outer_; }
 
-bool Interruption::IsGivenUpHere() { return asked != nullptr && (*asked)(); }
+bool Interruption::IsGivenUpHere() {
+  for (const Interruption* i = innermost; i != nullptr; i = i->outer_) {
+    if (i->is_given_up_()) return true;
+  }
+  return false;
+}
 
 void Interruption::Check() {
   if (IsGivenUpHere()) Fail(EINTR, "interrupted");
@@ -32,7 +31,9 @@ void Interruption::Check() {
 
 void Interruption::CheckTurn(bool is_idle) {
   Check();
-  if (asked_for_turn != nullptr && (*asked_for_turn)(is_idle)) throw TurnOver();
+  for (const Interruption* i = innermost; i != nullptr; i = i->outer_) {
+    if (i->is_turn_over_ != nullptr && (*i->is_turn_over_)(is_idle)) throw TurnOver();
+  }
 }
 
 }  // namespace ckptfs

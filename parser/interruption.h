@@ -14,7 +14,8 @@ namespace ckptfs {
 class TurnOver {};
 
 // As long as it lives, what takes long in this thread asks now and then whether its reader has
-// given up, and then stops with Error(EINTR). Does not nest.
+// given up, and then stops with Error(EINTR). Of several
+// that nest in one thread, each may say so.
 class Interruption {
  public:
   using IsGivenUp = std::function<bool()>;
@@ -44,6 +45,11 @@ class Interruption {
   template <typename Predicate>
   static void Wait(std::unique_lock<std::mutex>& lock, std::condition_variable& changed,
                    const Predicate& is_over);
+
+ private:
+  const IsGivenUp& is_given_up_;
+  const IsTurnOver* const is_turn_over_;  // Null if the thread is not to be given away.
+  const Interruption* const outer_;       // Null if there is none.
 };
 
 // For a loop of many short steps: checks at some of them.

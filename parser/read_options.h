@@ -12,6 +12,7 @@
 namespace ckptfs {
 
 class ArchiveAllowance;  // format/archive/allowance.h
+class Budget;
 
 struct ReadOptions {
   AskSecret ask_secret;  // May be empty: there is no secret.
@@ -27,6 +28,8 @@ struct ReadOptions {
 
   // What archives in archives may cost; null: the file lies in no archive.
   ArchiveAllowance* archives = nullptr;
+  // What reading may cost. ReadCheckpoint gives one to the formats if this is null.
+  Budget* budget = nullptr;
 };
 
 }  // namespace ckptfs

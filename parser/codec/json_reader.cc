@@ -22,8 +22,9 @@ class Characters {
  public:
   static constexpr uint64_t kMostOfBlock = 65536;  // Bytes.
 
-  Characters(const ByteSource& source, uint64_t offset, uint64_t length)
+  Characters(const ByteSource& source, uint64_t offset, uint64_t length, Budget& budget)
       : source_(source),
+        budget_(budget),
         offset_(offset),
         length_(length),
         capacity_(static_cast<size_t>(std::min(length, kMostOfBlock))),
@@ -50,6 +51,7 @@ class Characters {
   void Fetch() {
     const auto length = std::min<uint64_t>(capacity_, length_ - fetched_);
     if (length == 0) return;
+    budget_.Work(length / 4);
     const std::span block(buffer_.get(), static_cast<size_t>(length));
     source_.ReadAt(offset_ + fetched_, std::as_writable_bytes(block));
     fetched_ += length;
@@ -57,6 +59,7 @@ class Characters {
   }
 
   const ByteSource& source_;
+  Budget& budget_;
   uint64_t offset_;
   uint64_t length_;
   uint64_t fetched_ = 0;
@@ -160,7 +163,7 @@ class Reader {
  public:
   Reader(const ByteSource& source, uint64_t offset, uint64_t length, Budget& budget,
          Visitor& visitor, Dialect dialect)
-      : characters_(source, offset, length),
+      : characters_(source, offset, length, budget),
         length_(length),
         is_python_(dialect == Dialect::kPython),
         has_unique_keys_(dialect == Dialect::kStrict),

@@ -111,6 +111,7 @@ Header ReadHeader(const ReadHead& read_head, uint64_t length, Budget& budget) {
     Fail(EOVERFLOW, "header: the text has {} bytes, but {} are the most that we read", text_length,
          kMostText);
   }
+  budget.Grow(text_length);
   budget.Charge(text_length);      // Else a small archive could have us read many long ones.
   constexpr uint64_t kCopies = 8;  // The text itself, names, and all of it in JSON.
   const Loan loan(budget, kCopies * text_length);

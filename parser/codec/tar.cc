@@ -207,6 +207,7 @@ class Walk {
     while (member.name.starts_with("./")) member.name.erase(0, 2);
     CheckMemberName(member.name);
     // Vectors grow by doubling.
+    budget_.Grow(kBlock);
     budget_.Charge(2 * sizeof(Member) + member.name.size() + member.error.size());
     members_.push_back(std::move(member));
   }

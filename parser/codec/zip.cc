@@ -72,6 +72,7 @@ Directory ReadDirectory(const ByteSource& source, Budget& budget) {
   const End end = ReadEnd(source);
   const bool is_remote = source.is_remote();
   const uint64_t headers_size = end.entries * (2 * sizeof(Header) + 3 * sizeof(uint64_t));
+  budget.Grow(end.size);
   budget.Charge(end.size);
   budget.Charge(end.entries * (sizeof(Member) + sizeof(Directory::NameHash)) + headers_size);
 

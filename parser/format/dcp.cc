@@ -20,6 +20,7 @@
 #include <string_view>
 #include <vector>
 
+#include "parser/budget.h"
 #include "parser/error.h"
 #include "parser/folder.h"
 #include "parser/format.h"
@@ -90,11 +91,10 @@ std::vector<std::string> IndexesOf(const Folder& folder, const std::string& inde
 // The metadata of a checkpoint with the pickles that it points into.
 class Metadatas {
  public:
-  Metadatas(const Folder& folder, const std::vector<std::string>& indexes) {
+  Metadatas(const Folder& folder, const std::vector<std::string>& indexes, Budget& budget)
+      : budget_(budget), metadata_(budget) {
     const std::vector<ByteSourcePtr> sources = OpenAllFiles(folder, indexes);
     for (const ByteSourcePtr& source : sources) size_ += source->size();
-    budget_.emplace(Budget::ForFile(size_));
-    metadata_.emplace(*budget_);
     constexpr uint64_t kMostBytes = uint64_t{1} << 30;
     if (size_ > kMostBytes) {
       Fail(EFBIG, "its metadata has {} bytes, but the most is {}", size_, kMostBytes);
@@ -109,10 +109,8 @@ class Metadatas {
     }
   }
 
-  const Metadata& metadata() const { return *metadata_; }
-  Names& names() { return metadata_->names; }
-  uint64_t size() const { return size_; }
-  uint64_t used() const { return budget_->used(); }
+  const Metadata& metadata() const { return metadata_; }
+  Names& names() { return metadata_.names; }
 
   void AddGlobals(torch::Globals& globals) const {
     for (const pickle::Graph& graph : graphs_) globals.Add(graph);
@@ -120,18 +118,19 @@ class Metadatas {
 
  private:
   void Add(const ByteSource& source) {
-    budget_->Charge(source.size());
+    budget_.Grow(source.size());
+    budget_.Charge(source.size());
     std::vector<std::byte>& bytes = bytes_.emplace_back(source.size());
     source.ReadAt(0, bytes);
-    graphs_.push_back(pickle::Load(bytes, *budget_));
-    AddMetadata(graphs_.back().root(), *metadata_);
+    graphs_.push_back(pickle::Load(bytes, budget_));
+    AddMetadata(graphs_.back().root(), metadata_);
   }
 
   uint64_t size_ = 0;  // Of all files, in bytes.
-  std::optional<Budget> budget_;
+  Budget& budget_;
   std::deque<std::vector<std::byte>> bytes_;
   std::deque<pickle::Graph> graphs_;
-  std::optional<Metadata> metadata_;
+  Metadata metadata_;
 };
 
 // Adds what is damaged within an item to the warnings.
@@ -173,12 +172,11 @@ void AddNotes(const Metadata& metadata, Budget& budget, Checkpoint& checkpoint) 
 }
 
 Checkpoint Parse(const Folder& folder, const std::string& index, const ReadOptions& options) {
-  Metadatas metadatas(folder, IndexesOf(folder, index));
+  Budget& budget = *options.budget;
+  Metadatas metadatas(folder, IndexesOf(folder, index), budget);
   const Metadata& metadata = metadatas.metadata();
   const Files files(folder, metadata.files);
-  Budget budget = Budget::ForFile(metadatas.size() + files.size());
   torch::Reading reading(budget, {}, options);
-  budget.Charge(metadatas.used());
   metadatas.AddGlobals(reading.globals);
 
   Checkpoint checkpoint;

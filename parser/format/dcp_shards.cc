@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "parser/budget.h"
 #include "parser/error.h"
 #include "parser/folder.h"
 #include "parser/format.h"
@@ -30,6 +31,7 @@
 #include "parser/format/safetensors/header.h"
 #include "parser/json.h"
 #include "parser/open_files.h"
+#include "parser/stored_size.h"
 
 namespace ckptfs {
 namespace dcp {
@@ -48,7 +50,7 @@ std::vector<std::string> FilesOf(std::span<const std::string> names) {
 // Whether the file `name` tells where its tensors belong. One that cannot be read does not.
 bool IsShard(const Folder& folder, const std::string& name) try {
   const ByteSourcePtr file = folder.Open(name);
-  Budget budget = Budget::ForFile(file->size());
+  Budget budget = Budget::ForFile(StoredSize(*file));
   return ShardingOf(safetensors::ReadHeader(*file, budget)) != nullptr;
 } catch (const Error&) {
   return false;
@@ -113,12 +115,10 @@ Content ContentOf(const Whole& whole, std::string_view index, const Names& files
   return AssembleTensor(whole.item, index, files, read, losses, budget);
 }
 
-Checkpoint Parse(const Folder& folder, const std::string& index, const ReadOptions& /*options*/) {
+Checkpoint Parse(const Folder& folder, const std::string& index, const ReadOptions& options) {
   const std::vector<std::string> names = FilesOf(folder.List());
   const std::vector<ByteSourcePtr> sources = OpenAllFiles(folder, names);
-  uint64_t size = 0;
-  for (const ByteSourcePtr& source : sources) size += source->size();
-  Budget budget = Budget::ForFile(size);
+  Budget& budget = *options.budget;
   Losses losses(budget);
   Checkpoint checkpoint;
   WarnOfGaps(names, checkpoint);

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <span>
 
+#include "parser/budget.h"
 #include "parser/format.h"
 #include "parser/format/gguf/file.h"
 #include "parser/format/gguf/header.h"
@@ -26,8 +27,8 @@ bool Matches(const Probe& probe) {
          std::ranges::equal(probe.head.first(kMagic.size()), std::as_bytes(std::span(kMagic)));
 }
 
-Checkpoint Parse(const Source& source, const ReadOptions& /*options*/) {
-  Budget budget = Budget::ForFile(source.file->size());
+Checkpoint Parse(const Source& source, const ReadOptions& options) {
+  Budget& budget = *options.budget;
   return ReadAlone(source.file, ReadHeader(*source.file, budget), budget);
 }
 

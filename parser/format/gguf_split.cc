@@ -17,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include "parser/budget.h"
 #include "parser/error.h"
 #include "parser/folder.h"
 #include "parser/format.h"
@@ -53,8 +54,8 @@ bool IsIndex(std::string_view file, const Probe& probe) {
          ReadPartName(file);
 }
 
-Checkpoint Parse(const Folder& folder, const std::string& index, const ReadOptions& /*options*/) {
-  return Joiner(folder, *ReadPartName(index)).Read();
+Checkpoint Parse(const Folder& folder, const std::string& index, const ReadOptions& options) {
+  return Joiner(folder, *ReadPartName(index), *options.budget).Read();
 }
 
 }  // namespace

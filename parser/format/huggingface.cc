@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "parser/budget.h"
 #include "parser/detect.h"
 #include "parser/error.h"
 #include "parser/format.h"
@@ -69,7 +70,8 @@ void Read(size_t number, const std::string& name, const OpenedFile& shard,
   try {
     checkpoint = ReadCheckpoint(shard.file, name, options);
   } catch (const Error& e) {
-    if (IsLack(e.code())) throw;
+    // What is spent is so for all other files, too.
+    if (IsLack(e.code()) || options.budget->is_spent()) throw;
     return merger.AddBroken(number, e);
   }
   merger.Add(number, std::move(checkpoint));
@@ -87,15 +89,10 @@ void TellNext(std::span<const OpenedFile> shards, size_t i) {
 
 Checkpoint Parse(const Folder& folder, const std::string& name, const ReadOptions& options) {
   const ByteSourcePtr file = folder.Open(name);
-  Budget of_index = Budget::ForFile(file->size());
-  const Index index = ReadIndex(*file, of_index);
+  Budget& budget = *options.budget;
+  budget.Grow(file->size());
+  const Index index = ReadIndex(*file, budget);
   const std::vector<OpenedFile> shards = OpenFiles(folder, index.shards);
-  uint64_t size = file->size();
-  for (const OpenedFile& shard : shards) {
-    if (shard.file) size += shard.file->size();
-  }
-  // Each file has a budget of its own while it is read; what is left of all of them has this one.
-  Budget budget = Budget::ForFile(size);
   Merger merger(index, budget);
   for (size_t i = 0; i < shards.size(); ++i) {
     TellNext(shards, i);

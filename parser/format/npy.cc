@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "parser/budget.h"
 #include "parser/codec/json_document.h"
 #include "parser/codec/npy.h"
 #include "parser/damaged.h"
@@ -133,9 +134,8 @@ class Reader {
 
 bool Matches(const Probe& probe) { return npy::IsNpy(probe.head) || LengthOfLine(probe.head) > 0; }
 
-Checkpoint Parse(const Source& source, const ReadOptions& /*options*/) {
-  Budget budget = Budget::ForFile(source.file->size());
-  return Reader(source.file, budget).Read();
+Checkpoint Parse(const Source& source, const ReadOptions& options) {
+  return Reader(source.file, *options.budget).Read();
 }
 
 }  // namespace

@@ -14,18 +14,22 @@
 #include <utility>
 #include <vector>
 
+#include "parser/budget.h"
 #include "parser/codec/pickle/length.h"
 #include "parser/error.h"
 #include "parser/format.h"
 #include "parser/format/torch/pickled.h"
 #include "parser/format/torch/saved.h"
+#include "parser/stored_size.h"
 
 namespace ckptfs {
 namespace torch {
 
 Checkpoint ReadPlainPickle(const Extent& data, Reading& reading) {
-  const uint64_t length = pickle::LengthOf(data);
+  const uint64_t length = pickle::LengthOf(data, reading.budget);
+  reading.budget.Grow(StoredSize({data.source, data.offset, length}));
   reading.budget.Charge(length);
+  reading.budget.WorkOnBytes(length);
   std::vector<std::byte> bytes(length);
   data.source->ReadAt(data.offset, bytes);
   Storages storages(reading.budget, reading.sidecar, [](std::string_view) {
@@ -110,7 +114,8 @@ Checkpoint ReadPickles(const Extent& data, uint64_t first, std::byte mark,
     const std::string number = std::to_string(all.root.members.size());
     try {
       if (length == 0) {
-        length = pickle::LengthOf({data.source, data.offset + offset, data.length - offset});
+        length = pickle::LengthOf({data.source, data.offset + offset, data.length - offset},
+                                  reading.budget);
       }
       Checkpoint one = torch::ReadPlainPickle({data.source, data.offset + offset, length}, reading);
       reading.budget.Charge(2 * sizeof(Member) + sizeof(Group));
@@ -134,7 +139,7 @@ Checkpoint ReadPickles(const Extent& data, uint64_t first, std::byte mark,
 Checkpoint ReadAll(const Extent& data, torch::Reading& reading) {
   std::byte mark = {};
   data.source->ReadAt(data.offset, {&mark, 1});
-  const uint64_t length = pickle::LengthOf(data);
+  const uint64_t length = pickle::LengthOf(data, reading.budget);
   const Extent rest = {data.source, data.offset + length, data.length - length};
   if (IsPickleAt(rest, mark)) return ReadPickles(data, length, mark, reading);
   Checkpoint checkpoint = torch::ReadPlainPickle(data, reading);
@@ -143,7 +148,7 @@ Checkpoint ReadAll(const Extent& data, torch::Reading& reading) {
 }
 
 Checkpoint Parse(const Source& source, const ReadOptions& options) {
-  Budget budget = Budget::ForFile(source.file->size());
+  Budget& budget = *options.budget;
   torch::Reading reading(budget, source, options);
   Checkpoint checkpoint = ReadAll({source.file, 0, source.file->size()}, reading);
   reading.Tell(checkpoint);

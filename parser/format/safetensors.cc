@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "parser/budget.h"
 #include "parser/byte_reader.h"
 #include "parser/format.h"
 #include "parser/format/safetensors/header.h"
@@ -73,9 +74,9 @@ void AddTied(const Header& header, const ByteSourcePtr& file, Budget& budget,
   }
 }
 
-Checkpoint Parse(const Source& source, const ReadOptions& /*options*/) {
+Checkpoint Parse(const Source& source, const ReadOptions& options) {
   const ByteSourcePtr& file = source.file;
-  Budget budget = Budget::ForFile(file->size());
+  Budget& budget = *options.budget;
   const Header header = ReadHeader(*file, budget);
   Checkpoint checkpoint;
   checkpoint.root.members.reserve(header.entries.size());

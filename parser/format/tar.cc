@@ -20,7 +20,7 @@ bool Matches(const Probe& probe) { return tar::IsTar(probe.head); }
 
 Checkpoint Parse(const Source& source, const ReadOptions& options) {
   const uint64_t size = source.file->size();
-  Budget budget = Budget::ForFile(size);
+  Budget& budget = *options.budget;
   std::vector<tar::Member> members = [&] {
     try {
       return tar::ReadDirectory(*source.file, budget);

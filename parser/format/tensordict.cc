@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "parser/budget.h"
 #include "parser/error.h"
 #include "parser/format.h"
 #include "parser/format/tensordict/directory.h"
@@ -76,9 +77,8 @@ bool IsIndex(std::string_view file, const Probe& probe) {
          (HasMark(TextOf(probe.head)) || HasMark(TextOf(probe.tail)));
 }
 
-Checkpoint Parse(const Folder& folder, const std::string& /*index*/,
-                 const ReadOptions& /*options*/) {
-  Budget budget = Budget::ForFile(0);
+Checkpoint Parse(const Folder& folder, const std::string& /*index*/, const ReadOptions& options) {
+  Budget& budget = *options.budget;
   return ReadTree(*MakeDirectory(folder, budget), budget);
 }
 

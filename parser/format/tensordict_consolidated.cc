@@ -3,6 +3,7 @@
 // They begin with the bytes of a tensor, which may be anything, so that they look like other
 // formats that have short marks. Their end looks like theirs alone: it is tried first.
 
+#include "parser/budget.h"
 #include "parser/format.h"
 #include "parser/format/tensordict/single_file.h"
 
@@ -10,9 +11,8 @@ namespace ckptfs {
 namespace tensordict {
 namespace {
 
-Checkpoint Parse(const Source& source, const ReadOptions& /*options*/) {
-  Budget budget = Budget::ForFile(source.file->size());
-  return ReadConsolidated(source.file, budget);
+Checkpoint Parse(const Source& source, const ReadOptions& options) {
+  return ReadConsolidated(source.file, *options.budget);
 }
 
 }  // namespace

@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "parser/budget.h"
 #include "parser/damaged.h"
 #include "parser/error.h"
 #include "parser/format.h"
@@ -62,7 +63,7 @@ constexpr uint64_t kMemoryForChunks = uint64_t{16} << 20U;
 class Reader {
  public:
   Reader(ByteSourcePtr file, const ReadOptions& options)
-      : file_(std::move(file)), options_(options), budget_(Budget::ForFile(file_->size())) {}
+      : file_(std::move(file)), options_(options), budget_(*options.budget) {}
 
   Checkpoint Read() {
     header_ = ReadFileHeader(*file_);
@@ -135,7 +136,7 @@ class Reader {
   }
 
   void OpenAll() {
-    Keys keys(options_.ask_secret);
+    Keys keys(options_.ask_secret, budget_);
     std::vector<SealedTensor> sealed;
     uint64_t largest = 0;  // Chunk, in bytes.
     for (const Good& good : good_) {
@@ -182,7 +183,7 @@ class Reader {
 
   const ByteSourcePtr file_;
   const ReadOptions& options_;
-  Budget budget_;
+  Budget& budget_;
   FileHeader header_;
   std::shared_ptr<const Index> index_;
   std::vector<Place> places_;  // Of the entries of the index.

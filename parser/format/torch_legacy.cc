@@ -30,6 +30,7 @@
 #include <utility>
 #include <vector>
 
+#include "parser/budget.h"
 #include "parser/error.h"
 #include "parser/format.h"
 #include "parser/format/torch/bytes.h"
@@ -337,7 +338,7 @@ bool Matches(const Probe& probe) {
 }
 
 Checkpoint Parse(const Source& source, const ReadOptions& options) {
-  Budget budget = Budget::ForFile(source.file->size());
+  Budget& budget = *options.budget;
   torch::Reading reading(budget, source, options);
   const Extent all = {source.file, 0, source.file->size()};
   std::optional<uint64_t> trailing;

@@ -25,6 +25,7 @@
 #include <system_error>
 #include <vector>
 
+#include "parser/budget.h"
 #include "parser/codec/pickle/arena.h"
 #include "parser/codec/pickle/builder.h"
 #include "parser/codec/tar.h"
@@ -306,7 +307,7 @@ bool Matches(const Probe& probe) {
 }
 
 Checkpoint Parse(const Source& source, const ReadOptions& options) {
-  Budget budget = Budget::ForFile(source.file->size());
+  Budget& budget = *options.budget;
   torch::Reading reading(budget, source, options);
   Checkpoint checkpoint = torch::ReadTar(source.file, reading);
   reading.Tell(checkpoint);

@@ -34,6 +34,7 @@
 #include "parser/error.h"
 #include "parser/interruption.h"
 #include "parser/layer/decoder/deflate.h"
+#include "parser/stored_size.h"
 
 namespace ckptfs {
 namespace {
@@ -59,7 +60,7 @@ struct KeptEntrance {
   uint64_t window = 0;  // Where in the scratch file.
 };
 
-class DecodedSource final : public ByteSource {
+class DecodedSource final : public ByteSource, public PartlyStored {
  public:
   DecodedSource(const Coded& coded, uint32_t crc, std::shared_ptr<Decoding> decoding)
       : coded_(coded),
@@ -78,6 +79,7 @@ class DecodedSource final : public ByteSource {
 
   std::string name() const override { return coded_.data.source->name(); }
   uint64_t size() const override { return coded_.size; }
+  uint64_t stored_size() const override { return coded_.data.length; }
   timespec modified() const override { return coded_.data.source->modified(); }
   Verdict verdict() const override { return verdict_; }
   bool is_remote() const override { return coded_.data.source->is_remote(); }

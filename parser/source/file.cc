@@ -36,6 +36,7 @@
 #include "parser/scheme.h"
 #include "parser/source/file/uri.h"
 #include "parser/source/file/walk.h"
+#include "parser/stored_size.h"
 
 namespace ckptfs {
 namespace {
@@ -77,7 +78,7 @@ struct Root {
 
 using RootPtr = std::shared_ptr<const Root>;
 
-class FileSource final : public ByteSource, public Immediate {
+class FileSource final : public ByteSource, public Immediate, public PartlyStored {
  public:
   // Keeps `fd` open. `name` is what messages call the file.
   FileSource(std::string name, Fd fd)
@@ -93,6 +94,11 @@ class FileSource final : public ByteSource, public Immediate {
   std::string name() const override { return name_; }
   uint64_t size() const override { return static_cast<uint64_t>(pinned_.st_size); }
   timespec modified() const override { return pinned_.st_mtim; }
+
+  uint64_t stored_size() const override {
+    constexpr uint64_t kBlock = 512;  // Bytes, whatever the file system has.
+    return std::min(size(), static_cast<uint64_t>(pinned_.st_blocks) * kBlock);
+  }
 
   void ReadAt(uint64_t offset, std::span<std::byte> buffer) const override {
     const Fd opened = Reopened();

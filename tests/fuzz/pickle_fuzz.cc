@@ -79,7 +79,8 @@ uint64_t LengthOf(std::span<const uint8_t> bytes) {
   const auto source =
       std::make_shared<ckptfs::MemorySource>(std::string(bytes.begin(), bytes.end()));
   try {
-    return pickle::LengthOf({source, 0, bytes.size()});
+    ckptfs::Budget budget = ckptfs::Budget::ForFile(bytes.size());
+    return pickle::LengthOf({source, 0, bytes.size()}, budget);
   } catch (const ckptfs::Error&) {
     return 0;
   }

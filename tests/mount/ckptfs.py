@@ -32,18 +32,34 @@ PR_SET_CHILD_SUBREAPER = 36
 ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 # What a hostile file may cost. What sanitizers cost is not what is tested.
+# What a hostile file may cost: seconds of CPU, less if it is small, and bytes of memory.
 SECONDS = 60 if IS_SANITIZED else 1
+SECONDS_OF_SMALL = 60 if IS_SANITIZED else 0.3
+SMALL = 64 << 10
 MEMORY = 64 << 20
 
-# Runs a command in a process of its own and prints its exit status, seconds, and peak of memory in
-# KiB. The peak of a process counts that of the one it was forked from, so that has to be small.
+# Runs a command in a process of its own and prints its exit status, seconds of CPU, and peak of
+# memory in KiB. The peak of a process counts that of the one it was forked from, so that has to be
+# small.
 MEASURE = """
-import os, sys, time
-start = time.monotonic()
+import os, sys
 pid = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ)
 _, status, usage = os.wait4(pid, 0)
-print(os.waitstatus_to_exitcode(status), time.monotonic() - start, usage.ru_maxrss)
+print(os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime, usage.ru_maxrss)
 """
+
+
+def disk_usage(source):
+    """Bytes that a file, or all files of a directory, take; of a sparse one those that are there."""
+    files = [source] if not os.path.isdir(source) else [
+        os.path.join(folder, name) for folder, _, names in os.walk(source) for name in names]
+    return sum(min(s.st_size, 512 * s.st_blocks) for s in map(os.stat, files))
+
+
+def cpu_seconds(process):
+    """What all threads of a process have taken."""
+    return sum(int((task / "schedstat").read_text().split()[0])
+               for task in Path(f"/proc/{process}/task").iterdir()) / 1e9
 
 # Exit codes of ckptfs.
 USAGE, SOURCE, FORMAT, DAMAGED, LIMITS, MOUNTPOINT, FUSE = 2, 3, 4, 5, 6, 7, 8
@@ -230,7 +246,7 @@ class Case(unittest.TestCase):
         return mount
 
     def assertBounded(self, source):
-        """Runs ckptfs within limits of time and memory, whether it refuses `source` or mounts it;
+        """Runs ckptfs within limits of CPU and memory, whether it refuses `source` or mounts it;
         returns the exit code, what it said, and the mount point."""
         mountpoint = self.mountpoint()
         # meson has malloc fill what it gives out, so that memory which nobody uses would count.
@@ -243,7 +259,9 @@ class Case(unittest.TestCase):
             self.addCleanup(mount.release)
             status = Path(f"/proc/{mount.daemon}/status").read_text()
             kilobytes = max(kilobytes, int(status.partition("VmHWM:")[2].split()[0]))
-        self.assertLess(seconds, SECONDS)
+            seconds += cpu_seconds(mount.daemon)
+        is_small = disk_usage(source) < SMALL
+        self.assertLess(seconds, SECONDS_OF_SMALL if is_small else SECONDS, done.stderr)
         if not IS_SANITIZED:
             self.assertLess(kilobytes * 1024, MEMORY)
         return int(code), done.stderr, mountpoint

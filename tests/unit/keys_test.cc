@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ctime>
 #include <optional>
 #include <string>
 #include <utility>
@@ -74,10 +75,12 @@ class KeysTest : public testing::Test {
 
   std::shared_ptr<const Secret> secret_;
   std::vector<bool> asked_;  // What was said about passphrases.
+  Budget budget_;
   Keys keys_{[this](bool takes_passphrase) {
-    asked_.push_back(takes_passphrase);
-    return secret_;
-  }};
+               asked_.push_back(takes_passphrase);
+               return secret_;
+             },
+             budget_};
 };
 
 TEST_F(KeysTest, AreTheUsersOwn) {
@@ -108,7 +111,7 @@ TEST_F(KeysTest, OutliveTheirFinder) {
   std::shared_ptr<const SecretBytes> key;
   {
     const auto tensor = Tensor(100, kKey);
-    Keys keys([&](bool) { return std::exchange(secret_, nullptr); });
+    Keys keys([&](bool) { return std::exchange(secret_, nullptr); }, budget_);
     keys.Open(std::vector{tensor});
     key = keys.KeyFor(tensor.encryption);
   }
@@ -165,7 +168,7 @@ TEST_F(KeysTest, MayBeUnknownWhereAPassphraseWouldDo) {
 }
 
 TEST_F(KeysTest, MayBeUnknownBecauseNobodyCanBeAsked) {
-  Keys keys{AskSecret()};
+  Keys keys{AskSecret(), budget_};
   const auto tensor = Tensor(100, kKey);
   keys.Open(std::vector{tensor});
   EXPECT_EQ(keys.KeyFor(tensor.encryption), nullptr);
@@ -220,6 +223,20 @@ TEST_F(WrongKeys, ComeFromWrongPassphrases) {
               Fails(EKEYREJECTED,
                     "the passphrase from my notes opens none of the 1 chunks that were tried: it "
                     "is not that of this file, or they are damaged"));
+}
+
+TEST_F(WrongKeys, ShowAfterTheFirstDerivation) {
+  HavePassphrase("Test");
+  constexpr KeyDerivation kDear = {.passes = 3, .memory = uint64_t{1} << 30};
+  const std::clock_t begin = std::clock();
+  EXPECT_THAT(
+      [&] {
+        Open({Tensor(100, kDerived, kCheap), Tensor(100, kKey, kDear)});
+      },
+      Fails(EKEYREJECTED,
+            "the passphrase from my notes opens none of the 1 chunks that were tried: it "
+            "is not that of this file, or they are damaged"));
+  EXPECT_LT(std::clock() - begin, CLOCKS_PER_SEC / 2) << "derived what is dear, too";
 }
 
 TEST_F(WrongKeys, ArePassphrasesWhereAKeyIsNeeded) {
@@ -314,6 +331,20 @@ TEST_F(DearKeys, AreTooMany) {
   }
   EXPECT_THAT([&] { KeysTest::Open(tensors); },
               Fails(EFBIG, "the keys of its tensors are derived in more than 4 ways"));
+}
+
+TEST_F(DearKeys, AreTooDearTogether) {
+  HavePassphrase("test");
+  constexpr KeyDerivation kDear = {.passes = 3, .memory = uint64_t{1} << 30};
+  KeyDerivation other = kDear;
+  other.salt[0] = std::byte{1};
+  EXPECT_THAT(
+      [&] {
+        KeysTest::Open({Tensor(10, kKey, kDear), Tensor(10, kKey, other)});
+      },
+      Fails(EFBIG,
+            "the derivations of its keys take more than 4294967296 passes over bytes of "
+            "memory"));
 }
 
 TEST_F(DearKeys, AreNotDerivedWhereTheKeyIsKnown) {

@@ -534,10 +534,16 @@ TEST(Nested, ReadsAFileOnceThatManyTensorsShare) {
   EXPECT_EQ(TensorAt(checkpoint, "0").data.source, TensorAt(checkpoint, "999").data.source);
 }
 
+uint64_t LengthOfAll(const ByteSourcePtr& source) {
+  Budget budget = Budget::ForFile(source->size());
+  return pickle::LengthOf({source, 0, source->size()}, budget);
+}
+
 // The length of `pickle`, in the middle of other bytes.
 uint64_t LengthIn(const std::string& pickle) {
   const auto source = std::make_shared<MemorySource>("....." + pickle + ".....");
-  return pickle::LengthOf({source, 5, pickle.size() + 5});
+  Budget budget = Budget::ForFile(0);
+  return pickle::LengthOf({source, 5, pickle.size() + 5}, budget);
 }
 
 TEST(LengthOfPickle, SkipsTheArgumentsOfAllOpcodes) {
@@ -601,14 +607,14 @@ class CountingSource final : public MemorySource {
 TEST(LengthOfPickle, DoesNotReadTextsAndBytes) {
   const std::string pickle = "\x80\x03" + Binary(std::string(10 << 20, 'x')) + ".";
   const auto source = std::make_shared<CountingSource>(pickle);
-  EXPECT_EQ(pickle::LengthOf({source, 0, source->size()}), pickle.size());
+  EXPECT_EQ(LengthOfAll(source), pickle.size());
   EXPECT_LE(source->read(), 1024U);
 }
 
 TEST(LengthOfPickle, ReadsALongOneOnce) {
   const std::string pickle = std::string(10 << 20, 'N') + ".";
   const auto source = std::make_shared<CountingSource>(pickle);
-  EXPECT_EQ(pickle::LengthOf({source, 0, source->size()}), pickle.size());
+  EXPECT_EQ(LengthOfAll(source), pickle.size());
   EXPECT_EQ(source->read(), pickle.size());
 }
 
@@ -619,11 +625,7 @@ TEST(LengthOfPickle, ReadsALineAcrossPieces) {
 
 void ExpectNoLength(const std::string& pickle, const std::string& message) {
   const auto source = std::make_shared<MemorySource>(pickle);
-  EXPECT_THAT(
-      [&] {
-        pickle::LengthOf({source, 0, source->size()});
-      },
-      ThrowsMessage<Error>(message));
+  EXPECT_THAT([&] { LengthOfAll(source); }, ThrowsMessage<Error>(message));
 }
 
 TEST(LengthOfPickle, SaysThatAPickleDoesNotEnd) {

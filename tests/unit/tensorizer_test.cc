@@ -504,7 +504,7 @@ TEST(Tensorizer, MayNotTakeMoreMemoryThanAFileOfItsSize) {
     writer.Add({.name = name + "]", .dtype = "|u1", .shape = {1}, .data = "x"});
   }
   EXPECT_EQ(ErrorOf(writer),
-            "memory: the objects in it need more than 42 MiB of memory, which is all that a file "
+            "memory: the objects in it need more than 37 MiB of memory, which is all that a file "
             "of this size may take");
 }
 
@@ -751,8 +751,8 @@ TEST(Tensorizer, RefusesHeadersThatTakeTooMuchReading) {
   const std::string offsets = file.substr(writer.offsets_in_entry(0), 16);
   for (size_t i = 1; i <= 200; ++i) file = Patched(file, writer.offsets_in_entry(i), offsets);
   EXPECT_EQ(ErrorOf(file),
-            "memory: the objects in it share their parts so often that going through them takes "
-            "more than 4488212 steps, which is all that a file of this size may take");
+            "memory: reading the objects in it takes more than 6545568 steps, which is all that a "
+            "file of this size may take");
 }
 
 // Encryption. The keys have tests of their own.

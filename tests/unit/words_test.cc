@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -11,6 +12,7 @@
 #include <memory_resource>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -22,6 +24,7 @@
 #include "parser/error.h"
 #include "parser/json.h"
 #include "parser/layer/memory.h"
+#include "parser/metering.h"
 #include "parser/utf8.h"
 
 namespace ckptfs {
@@ -435,11 +438,13 @@ TEST(Budget, CountsWhatContainersAllocate) {
 
 TEST(Budget, RefusesMoreStepsThanHonestFilesNeed) {
   Budget budget = Budget::ForFile(1'000'000);
-  budget.Work(6'194'304);  // An eighth of its limit in bytes.
+  budget.Work(20'194'304);
   EXPECT_THAT([&] { budget.Work(1); },
               testing::ThrowsMessage<Error>(
-                  "the objects in it share their parts so often that going through them takes "
-                  "more than 6194304 steps, which is all that a file of this size may take"));
+                  "reading the objects in it takes more than 20194304 steps, which is all that a "
+                  "file of this size may take"));
+  EXPECT_EQ(CodeOf([&] { budget.Work(~uint64_t{0}); }), EFBIG);
+  EXPECT_TRUE(budget.is_spent());
 }
 
 TEST(Budget, GrowsWithTheFile) {
@@ -450,6 +455,78 @@ TEST(Budget, GrowsWithTheFile) {
 TEST(Budget, IsNeverMoreThan16GiB) {
   EXPECT_EQ(Budget::ForFile(uint64_t{1} << 30).limit(), uint64_t{16} << 30);
   EXPECT_EQ(Budget::ForFile(~uint64_t{0}).limit(), uint64_t{16} << 30);
+}
+
+TEST(Budget, GrowsOnlyWithWhatIsParsed) {
+  Budget budget;
+  budget.AddFile(uint64_t{1} << 40, false);
+  EXPECT_EQ(budget.limit(), uint64_t{32} << 20);
+  budget.Grow(1000);
+  EXPECT_EQ(budget.limit(), (uint64_t{32} << 20) + 16000);
+}
+
+TEST(Budget, GrowsNoMoreThanAllFilesHave) {
+  Budget budget;
+  budget.AddFile(1000, false);
+  budget.AddFile(500, false);
+  budget.Grow(1200);
+  budget.Grow(uint64_t{1} << 40);
+  EXPECT_EQ(budget.limit(), (uint64_t{32} << 20) + uint64_t{1500} * 16);
+}
+
+TEST(Budget, IsNeverMoreThan1GiBForWhatAServerHas) {
+  Budget budget;
+  budget.AddFile(~uint64_t{0}, true);
+  budget.Grow(~uint64_t{0});
+  EXPECT_EQ(budget.limit(), uint64_t{1} << 30);
+}
+
+TEST(Budget, EndsAtItsDeadline) {
+  Budget budget;
+  budget.SetTime(std::chrono::milliseconds(10));
+  EXPECT_NO_THROW(budget.Work(1));
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_THAT([&] { budget.Work(10'000); },
+              ThrowsMessage<Error>("reading the headers takes longer than 0 s, which is all that a "
+                                   "checkpoint of this size may take"));
+}
+
+TEST(Budget, GivesASecondForEach16MiBThatAreParsed) {
+  Budget budget;
+  budget.AddFile(uint64_t{1} << 30, false);
+  budget.SetTime(std::chrono::seconds(60));
+  const auto before = budget.deadline();
+  budget.Grow(uint64_t{64} << 20);
+  EXPECT_EQ(budget.deadline() - before, std::chrono::seconds(4));
+}
+
+TEST(Metering, CountsWhatContainersAllocate) {
+  Budget budget(1'000'000);
+  const auto allocate = [&](size_t size) {
+    return Metered(budget, [&] { return std::string(size, 'x').size(); });
+  };
+  EXPECT_EQ(allocate(500'000), 500'000U);
+  EXPECT_EQ(allocate(900'000), 900'000U) << "what was freed counts no more";
+  EXPECT_GE(budget.most_metered(), 900'000U);
+  EXPECT_EQ(budget.used(), 0U);
+  EXPECT_THAT([&] { allocate(2'000'000); },
+              ThrowsMessage<Error>("the objects in it need more than 0 MiB of memory, which is all "
+                                   "that a file of this size may take"));
+}
+
+TEST(Metering, CountsAllocationsAsWork) {
+  Budget budget;
+  const auto fill = [&] {
+    while (true) std::string(1000, 'x').swap(*std::make_unique<std::string>());
+  };
+  EXPECT_THAT([&] { Metered(budget, fill); },
+              ThrowsMessage<Error>(testing::StartsWith("reading the objects in it takes more")));
+}
+
+TEST(Metering, EndsWithItsScope) {
+  Budget budget(1'000);
+  Metered(budget, [] { return 0; });
+  EXPECT_NO_THROW(std::string(1'000'000, 'x'));
 }
 
 TEST(Json, QuotesText) { EXPECT_EQ(json::String("layer.0"), R"("layer.0")"); }

@@ -50,7 +50,8 @@ constexpr auto kArguments = [] {
 // Reads forward through an extent. Most pickles are short, so it begins with little.
 class Window {
  public:
-  explicit Window(const Extent& data) : data_(data), onward_(*data.source, data.offset) {}
+  Window(const Extent& data, Budget& budget)
+      : data_(data), budget_(budget), onward_(*data.source, data.offset) {}
 
   uint64_t position() const { return begin_ + next_; }
   uint64_t remaining() const { return data_.length - position(); }
@@ -79,12 +80,15 @@ class Window {
     begin_ = position();
     next_ = 0;
     capacity_ = std::clamp(2 * capacity_, kLeast, kMost);
+    // An opcode for each byte, at worst.
+    budget_.Work(std::min<uint64_t>(capacity_, data_.length - begin_) / 2);
     bytes_.resize(std::min<uint64_t>(capacity_, data_.length - begin_));
     onward_.Reach(data_.offset + begin_ + bytes_.size() - 1);
     data_.source->ReadAt(data_.offset + begin_, bytes_);
   }
 
   const Extent& data_;
+  Budget& budget_;
   Onward onward_;
   std::vector<std::byte> bytes_;
   uint64_t begin_ = 0;  // Where they are in the extent.
@@ -94,7 +98,7 @@ class Window {
 
 class Lexer {
  public:
-  explicit Lexer(const Extent& data) : in_(data) {}
+  Lexer(const Extent& data, Budget& budget) : in_(data, budget) {}
 
   // Goes behind STOP.
   void Run() {
@@ -155,8 +159,8 @@ class Lexer {
 
 }  // namespace
 
-uint64_t LengthOf(const Extent& data) {
-  Lexer lexer(data);
+uint64_t LengthOf(const Extent& data, Budget& budget) {
+  Lexer lexer(data, budget);
   lexer.Run();
   return lexer.position();
 }

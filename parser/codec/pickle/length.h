@@ -4,13 +4,15 @@
 
 #include <cstdint>
 
+#include "parser/budget.h"
 #include "parser/byte_source.h"
 
 namespace ckptfs::pickle {
 
 // Returns the number of bytes of the pickle at the beginning of `data`, up to and with STOP. Reads
-// it once, in pieces, and runs nothing: opcodes have arguments of known lengths. Throws Error:
-// EBADMSG that says the byte for what is no pickle, EFBIG for one that is longer than any we run.
-uint64_t LengthOf(const Extent& data);
+// it once, in pieces, and runs nothing: opcodes have arguments of known lengths. Counts what is
+// read as work. Throws Error: EBADMSG that says the byte for what is no pickle, EFBIG for one that
+// is longer than any we run.
+uint64_t LengthOf(const Extent& data, Budget& budget);
 
 }  // namespace ckptfs::pickle

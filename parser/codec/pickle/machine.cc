@@ -68,7 +68,12 @@ Kind KindOfByteString(std::string_view bytes) { return IsText(bytes) ? Kind::kTe
 }  // namespace
 
 Graph Machine::Run() && {
-  while (!has_stopped_) Step();
+  constexpr int kAtOnce = 64;  // Opcodes.
+  budget_.WorkOnBytes(in_.remaining());
+  while (!has_stopped_) {
+    budget_.Work(kAtOnce);
+    for (int i = 0; i < kAtOnce && !has_stopped_; ++i) Step();
+  }
   graph_.consumed_ = in_.position();
   return std::move(graph_);
 }

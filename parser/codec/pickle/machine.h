@@ -35,6 +35,7 @@ class Machine {
   // `resolve` may be empty and must outlive the machine, as must what the others refer to.
   Machine(std::span<const std::byte> pickle, Budget& budget, const Resolve& resolve)
       : in_(pickle),
+        budget_(budget),
         resolve_(resolve),
         graph_(budget),
         builder_(*graph_.arena_),
@@ -126,6 +127,7 @@ class Machine {
   void SetOn(const Value& receiver, std::span<const Value> pairs);
 
   Reader in_;
+  Budget& budget_;
   const Resolve& resolve_;
   Graph graph_;
   Builder builder_;

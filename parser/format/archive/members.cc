@@ -12,6 +12,7 @@
 #include "parser/layer/located.h"
 #include "parser/layer/slice.h"
 #include "parser/layer/verified.h"
+#include "parser/stored_size.h"
 
 namespace ckptfs {
 namespace {
@@ -145,7 +146,9 @@ void Members::ReadHeadsSoon(std::span<const zip::Member> members, uint64_t most)
 std::vector<std::byte> Members::Read(const Record& record) const {
   if (!record.error.empty()) throw Error(record.error_code, record.error);
   try {
+    budget_.Grow(StoredSize(record.data));
     budget_.Charge(record.data.length);
+    budget_.WorkOnBytes(record.data.length);
     std::vector<std::byte> bytes(record.data.length);
     if (!bytes.empty()) record.data.source->ReadAt(record.data.offset, bytes);
     return bytes;

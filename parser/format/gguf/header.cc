@@ -95,7 +95,7 @@ std::vector<Entry> ReadEntries(Reader& reader, uint64_t count, Budget& budget) {
 }  // namespace
 
 Header ReadHeader(const ByteSource& file, Budget& budget) {
-  Reader reader(file);
+  Reader reader(file, budget);
   Header header;
   ReadForm(reader, header);
   const uint64_t tensors = reader.ReadCount("number of tensors");

@@ -29,8 +29,8 @@ void CheckMagic(const ByteSource& file) {
 
 }  // namespace
 
-Joiner::Joiner(const Folder& folder, PartName name)
-    : folder_(folder), name_(std::move(name)), budget_(0), names_(&budget_) {}
+Joiner::Joiner(const Folder& folder, PartName name, Budget& budget)
+    : folder_(folder), name_(std::move(name)), budget_(budget), names_(&budget) {}
 
 Checkpoint Joiner::Read() {
   OpenAll();
@@ -52,21 +52,17 @@ Checkpoint Joiner::Read() {
   return std::move(merged_);
 }
 
-// One budget serves all parts, so their sizes come first.
 void Joiner::OpenAll() {
   std::vector<std::string> names;
   for (uint32_t number = 1; number <= name_.count; ++number) names.push_back(name_.Of(number));
   std::vector<OpenedFile> opened = OpenFiles(folder_, names);
-  uint64_t size = 0;
   for (size_t i = 0; i < names.size(); ++i) {
     Part& part = parts_.emplace_back();
     part.number = static_cast<uint32_t>(i + 1);
     part.name = std::move(names[i]);
     part.file = std::move(opened[i].file);
-    if (part.file) size += part.file->size();
     if (opened[i].error) part.error = WithContext(part.name, *opened[i].error);
   }
-  budget_ = Budget::ForFile(size);
   budget_.Charge(parts_.size() * (sizeof(Part) + parts_.front().name.size()));
 }
 

@@ -26,8 +26,8 @@ namespace ckptfs::gguf {
 class Joiner {
  public:
   // `name` is that of the part that the user has named; the files are in `folder`, which must
-  // outlive this.
-  Joiner(const Folder& folder, PartName name);
+  // outlive this, as must `budget`.
+  Joiner(const Folder& folder, PartName name, Budget& budget);
 
   // Call once. A part that cannot be read is shown as lost. Throws Error if none can be, or if they
   // do not make one model.
@@ -54,7 +54,7 @@ class Joiner {
 
   const Folder& folder_;
   const PartName name_;
-  Budget budget_;
+  Budget& budget_;
   std::vector<Part> parts_;
   std::optional<uint32_t> first_alignment_;  // Of the first part, if it can be read.
   std::optional<uint64_t> total_;            // Tensors of the model.

@@ -9,6 +9,8 @@ namespace ckptfs::gguf {
 void Reader::Fetch() {
   const std::span block(buffer_.data(),
                         static_cast<size_t>(std::min<uint64_t>(buffer_.size(), remaining())));
+  budget_.Grow(block.size());
+  budget_.Work(block.size());
   onward_.Reach(position_ + block.size() - 1);
   file_.ReadAt(position_, block);
   block_ = block;

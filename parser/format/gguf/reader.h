@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 
+#include "parser/budget.h"
 #include "parser/byte_source.h"
 #include "parser/soon.h"
 
@@ -31,8 +32,8 @@ class Reader {
   // fifth of it.
   static constexpr uint64_t kMostBytes = 100'000'000;
 
-  // `file` must outlive the reader.
-  explicit Reader(const ByteSource& file) : file_(file), onward_(file, 0) {}
+  // Both must outlive the reader; what it fetches counts as parsed.
+  Reader(const ByteSource& file, Budget& budget) : file_(file), budget_(budget), onward_(file, 0) {}
 
   // How numbers are read from here on.
   void SetForm(const Form& form) { form_ = form; }
@@ -74,6 +75,7 @@ class Reader {
   void Fetch();
 
   const ByteSource& file_;
+  Budget& budget_;
   Onward onward_;
   Form form_;
   uint64_t position_ = 0;

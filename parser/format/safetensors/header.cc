@@ -93,6 +93,7 @@ Header ReadHeader(const ByteSource& file, Budget& budget) {
   try {
     const uint64_t length = ReadLength(file);
     header.data_offset = kPrefixSize + length;
+    budget.Grow(length);
     ReadEntries(file, kPrefixSize, length, budget, header);
   } catch (const Error& e) {
     throw WithContext("header", e);

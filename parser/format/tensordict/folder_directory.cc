@@ -12,6 +12,9 @@ namespace {
 // What an open file is charged for: it lives as long as the checkpoint.
 constexpr uint64_t kCostOfFile = 512;  // In bytes.
 
+// What stands for the names and places of a file in an archive, which would be parsed.
+constexpr uint64_t kParsed = 128;  // In bytes.
+
 // Whether `folder` can list what is in it. Those of web servers cannot: they return a folder for any
 // name.
 bool IsListed(const Folder& folder) {
@@ -66,7 +69,7 @@ class FolderDirectory final : public Directory {
       record.error = e.what();
       record.error_code = e.code();
     }
-    budget_.Grow(record.data.length);
+    budget_.Grow(kParsed);
     budget_.Charge(kCostOfFile + 2 * record.member.size());
     return record;
   }

@@ -10,6 +10,7 @@
 #include "parser/format/tensordict/collection.h"
 #include "parser/format/torch/value.h"
 #include "parser/json.h"
+#include "parser/stored_size.h"
 
 namespace ckptfs::tensordict {
 namespace {
@@ -24,7 +25,9 @@ class Bytes {
  public:
   Bytes(const Record& record, Budget& budget) : budget_(budget) {
     if (!record.error.empty()) throw Error(record.error_code, record.error);
+    budget.Grow(StoredSize(record.data));
     budget.Charge(record.data.length);
+    budget.WorkOnBytes(record.data.length);
     bytes_.resize(record.data.length);
     if (!bytes_.empty()) record.data.source->ReadAt(record.data.offset, bytes_);
   }

@@ -273,6 +273,7 @@ Checkpoint ReadConsolidated(const ByteSourcePtr& file, Budget& budget) {
     Fail(EFBIG, "its metadata have {} bytes, but {} is the most", length, kMostMetadata);
   }
   try {
+    budget.Grow(length);
     const json::Document document = json::Document::Of({file, room - length, length}, budget);
     return Reader(file, room - length, budget).Run(document.root());
   } catch (const Error& e) {

@@ -18,6 +18,7 @@
 #include "parser/format/tensordict/pickled.h"
 #include "parser/format/tensordict/value.h"
 #include "parser/secret_hash.h"
+#include "parser/stored_size.h"
 
 namespace ckptfs::tensordict {
 namespace {
@@ -40,6 +41,7 @@ json::Document ReadMeta(const Directory& directory, Budget& budget) {
   if (record->data.length > kMostMeta) {
     Fail(EFBIG, "has {} bytes, but {} is the most", record->data.length, kMostMeta);
   }
+  budget.Grow(StoredSize(record->data));
   return json::Document::Of(record->data, budget);
 }
 

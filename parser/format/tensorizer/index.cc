@@ -60,6 +60,7 @@ std::vector<uint64_t> ReadShape(ByteReader& reader, size_t count, bool is_long) 
 }
 
 Index ReadIndex(const ByteSource& file, const FileHeader& header, Budget& budget) {
+  budget.Grow(header.index_size);
   budget.Charge(header.index_size);
   Index index{.bytes = std::vector<std::byte>(static_cast<size_t>(header.index_size)),
               .entries = {}};

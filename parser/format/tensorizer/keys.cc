@@ -117,7 +117,7 @@ void Keys::Open(std::span<const SealedTensor> tensors) {
   if (secret->kind == Secret::Kind::kKey) {
     key_ = {secret, &secret->bytes};
   } else if (takes_passphrase) {
-    Derive(*secret, tensors);
+    return Derive(*secret, tensors);
   } else {
     Fail(EKEYREJECTED,
          "it was encrypted with a key and not with a passphrase, so the one from {} does not open "
@@ -128,6 +128,7 @@ void Keys::Open(std::span<const SealedTensor> tensors) {
 }
 
 void Keys::Derive(const Secret& passphrase, std::span<const SealedTensor> tensors) {
+  uint64_t work = 0;
   for (const SealedTensor& tensor : tensors) {
     const auto& derivation = tensor.encryption.derivation;
     if (!derivation || std::ranges::count(derived_, *derivation, &Derived::derivation) > 0)
@@ -136,9 +137,19 @@ void Keys::Derive(const Secret& passphrase, std::span<const SealedTensor> tensor
       Fail(EFBIG, "the keys of its tensors are derived in more than {} ways", kMostDerivations);
     }
     Check(*derivation);
+    work += derivation->passes * derivation->memory;
+    if (work > kMostWork) {
+      Fail(EFBIG, "the derivations of its keys take more than {} passes over bytes of memory",
+           kMostWork);
+    }
     derived_.push_back({.derivation = *derivation, .key = nullptr});
   }
-  for (Derived& derived : derived_) derived.key = KeyOf(passphrase, derived.derivation);
+  // The first one shows whether the passphrase is right: a wrong one costs no others.
+  for (Derived& derived : derived_) {
+    budget_.Lend(derived.derivation.memory);
+    derived.key = KeyOf(passphrase, derived.derivation);
+    if (&derived == &derived_.front()) Test(tensors);
+  }
 }
 
 void Keys::Test(std::span<const SealedTensor> tensors) const {

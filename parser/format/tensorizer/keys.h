@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "parser/budget.h"
 #include "parser/byte_source.h"
 #include "parser/format/tensorizer/encryption.h"
 #include "parser/layer/sealed.h"
@@ -33,8 +34,8 @@ Sealing SealingOf(const Encryption& encryption);
 // The keys of one file. Belongs to one thread.
 class Keys {
  public:
-  // `ask` may be empty: there is no secret.
-  explicit Keys(AskSecret ask) : ask_(std::move(ask)) {}
+  // `ask` may be empty: there is no secret. `budget` must outlive this.
+  Keys(AskSecret ask, Budget& budget) : ask_(std::move(ask)), budget_(budget) {}
 
   // Finds the keys of `tensors`, which are all that are encrypted in the file, and tests them. Asks
   // the user once, or not at all if there are none. To be called once. Throws Error: EKEYREJECTED
@@ -62,6 +63,7 @@ class Keys {
   void Test(std::span<const SealedTensor> tensors) const;
 
   const AskSecret ask_;
+  Budget& budget_;
   std::string origin_;                      // Of the secret.
   std::shared_ptr<const SecretBytes> key_;  // Of all tensors; null if that is not what there is.
   std::vector<Derived> derived_;

@@ -159,6 +159,7 @@ TensorHeader ReadTensorHeader(const ByteSourcePtr& file, const FileHeader& heade
   CheckPlace(file->size(), header, entry);
   const uint64_t size = entry.data_offset - entry.header_offset;
   std::vector<std::byte> bytes(static_cast<size_t>(std::min(size, kMostBeforeEncryption)));
+  budget.Grow(bytes.size());
   budget.Work(bytes.size());
   file->ReadAt(entry.header_offset, bytes);
   return Parse(bytes, file, header.is_encrypted, entry);

@@ -10,6 +10,7 @@
 #include "parser/format/torch/context.h"
 #include "parser/format/torch/vocabulary.h"
 #include "parser/layer/memory.h"
+#include "parser/metering.h"
 #include "parser/utf8.h"
 
 namespace ckptfs::torch {
@@ -27,6 +28,7 @@ using Values = std::span<const Value>;
 bool IsText(const Value& value) { return value.kind == Kind::kText || value.kind == Kind::kBytes; }
 
 std::optional<std::string> BytesOfLatin1(std::string_view text) {
+  CountWork(text.size() / 4);
   std::string bytes;
   bytes.reserve(text.size());
   while (!text.empty()) {

@@ -24,6 +24,7 @@
 #include "parser/error.h"
 #include "parser/format/torch/attributes.h"
 #include "parser/format/torch/bare.h"
+#include "parser/format/torch/children.h"
 #include "parser/format/torch/distributed.h"
 #include "parser/format/torch/numpy.h"
 #include "parser/format/torch/repr.h"
@@ -114,11 +115,15 @@ void ComposeQuantized(const Value& value, Values arguments, Context& context,
 }
 
 // Every attribute: who asked will see which of them hold tensors.
-void ComposeAttributes(const Value& state, Composite& composite) {
+void ComposeAttributes(const Value& state, Budget& budget, Composite& composite) {
   const auto add = [&](const Value& dict) {
-    const Values pairs = ItemsOf(dict);
-    for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
-      composite.parts.push_back({KeyOf(pairs[i]).text, pairs[i + 1]});
+    budget.Work(ItemsOf(dict).size());
+    Children children(&budget);
+    AddPairs(children, ItemsOf(dict), budget);
+    for (const Child& child : children) {
+      Key name = KeyOf(child.key);
+      budget.Charge(2 * sizeof(Part) + 2 * name.text.size());
+      composite.parts.push_back({std::move(name.text), child.value});
     }
   };
   if (state.kind == Kind::kDict) {
@@ -128,6 +133,7 @@ void ComposeAttributes(const Value& state, Composite& composite) {
     const bool is_pair = items.size() == 2 && std::ranges::all_of(items, [](const Value& item) {
                            return item.kind == Kind::kDict || item.kind == Kind::kNone;
                          });
+    budget.Work(items.size());
     for (size_t i = 0; i < items.size(); ++i) {
       if (!is_pair) {
         composite.parts.push_back({fmt::format("state{}", i), items[i]});
@@ -156,7 +162,7 @@ void ComposeWrapper(const Bare& bare, Context& context, Composite& composite) {
   if (pickle::IsGlobal(kind, "torch.distributed._shard.sharded_tensor.api", "ShardedTensor")) {
     return ComposeShardedTensor(state, context.budget, composite);
   }
-  ComposeAttributes(state, composite);
+  ComposeAttributes(state, context.budget, composite);
   const auto dtype = DtypeOf(bare.arguments[1]);
   if (!dtype) return;
   // As torch.load does it. __tensor_unflatten__ wants a context that only the class knows.
@@ -206,7 +212,7 @@ TensorForm TensorFormOf(const Value& value) {
 
 std::string TensorClassOf(const Bare& bare) {
   if (bare.function == Known::kUninitialized) {
-    return pickle::GlobalName(ObjectOf(*bare.value).target);
+    return Repr(ObjectOf(*bare.value).target);
   }
   if (bare.python_type != nullptr) return Repr(*bare.python_type);
   return bare.is_parameter ? "torch.nn.parameter.Parameter" : "torch.Tensor";

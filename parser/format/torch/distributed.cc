@@ -210,7 +210,9 @@ void ComposeDTensor(const Value& state, const std::vector<uint64_t>& shape,
   std::string listed;
   std::string code;
   bool is_known = true;
+  constexpr uint64_t kMostOfText = 512;  // Bytes, mostly.
   for (const Value& placement : ItemsOf(placements)) {
+    context.budget.Charge(kMostOfText);  // Many may be the same one.
     const std::optional<std::string> text = PlacementText(placement);
     is_known = is_known && text.has_value();
     listed += fmt::format("{}{}", listed.empty() ? "" : ",",

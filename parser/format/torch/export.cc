@@ -27,6 +27,7 @@
 #include "parser/format/torch/saved.h"
 #include "parser/format/torch/view.h"
 #include "parser/json.h"
+#include "parser/stored_size.h"
 
 namespace ckptfs::torch {
 namespace {
@@ -171,6 +172,7 @@ void AddExport(const Archive& archive, bool is_big_endian, Reading& reading,
       Section section(archive, std::string(kind.folder), is_big_endian, reading, checkpoint);
       try {
         const Record opened = archive.Require(record);
+        reading.budget.Grow(StoredSize(opened.data));
         reading.budget.Charge(opened.data.length);  // If deflated, it may be much of nothing.
         ReadExportConfig(opened.data, reading.budget, [&](ExportedTensor exported) {
           section.Add(std::move(exported), *group);

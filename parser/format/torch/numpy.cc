@@ -168,6 +168,10 @@ npy::Type NumpyTypeOf(const Value& value) {
   if (CallableOf(value) != Known::kNumpyDtype) Fail(EBADMSG, "its dtype is no numpy.dtype");
   const Values arguments = ItemsOf(ObjectOf(value).arguments);
   if (arguments.empty() || !IsText(arguments[0])) Fail(EBADMSG, "its dtype has no name");
+  constexpr uint32_t kLongestName = 256;  // Bytes.
+  if (arguments[0].length > kLongestName) {
+    Fail(EBADMSG, "its dtype has a name of {} bytes", arguments[0].length);
+  }
   const Value built = ObjectOf(value).state();
   const Values state = built.kind == Kind::kTuple ? ItemsOf(built) : Values();
   const bool has_order = state.size() > 1 && IsText(state[1]) && !state[1].text().empty();

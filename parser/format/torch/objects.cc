@@ -53,12 +53,14 @@ class Walk {
   Content MakePart(const Part& part, int depth);
   Content MakeDamaged(Tensor tensor, const Error& error);
   void ChargeTexts(const Tensor& tensor);
+  void ExtendPath(std::string_view key);
+  void AddAttribute(std::string_view name, const ckptfs::Value& value, std::string& attributes);
 
   Context& context_;
   Checkpoint& checkpoint_;
   std::unordered_map<const pickle::Node*, bool> has_tensor_;  // False also while being looked at.
   std::unordered_set<const pickle::Node*> ancestors_;         // Of what is being made.
-  std::string path_;                                          // To it: keys joined by dots.
+  std::string path_;                                          // To it: keys joined by dots, cut.
   size_t readable_ = 0;                                       // Tensors with bytes.
   std::optional<Error> first_damage_;
 };
@@ -79,6 +81,23 @@ bool Walk::HasTensor(const pickle::Value& wrapped, int depth) {
   }
   has_tensor_[value.node] = has_tensor;
   return has_tensor;
+}
+
+// Messages quote the beginning of a path, and keys may be long.
+void Walk::ExtendPath(std::string_view key) {
+  constexpr size_t kMost = 256;  // Bytes.
+  if (path_.size() >= kMost) return;
+  if (!path_.empty()) path_ += '.';
+  path_ += key.substr(0, kMost);
+}
+
+// Adds a member to the JSON object whose members `attributes` are.
+void Walk::AddAttribute(std::string_view name, const ckptfs::Value& value,
+                        std::string& attributes) {
+  const std::string quoted = json::String(name);
+  context_.budget.Charge(4 * (quoted.size() + value.json.size()));
+  if (!attributes.empty()) attributes += ',';
+  attributes.append(quoted).append(":").append(value.json);
 }
 
 // Many tensors may share one long type or state; each tells all of it.
@@ -117,8 +136,7 @@ Content Walk::MakeTensor(const pickle::Value& value, bool is_integers) {
 
 Content Walk::MakePart(const Part& part, int depth) {
   const size_t length = path_.size();
-  path_ += '.';
-  path_ += part.name;
+  ExtendPath(part.name);
   Content content =
       part.is_integers ? MakeTensor(part.value, true) : MakeContent(part.value, depth + 1);
   path_.resize(length);
@@ -144,8 +162,7 @@ Content Walk::MakeComposite(const pickle::Value& value, int depth) {
   for (Part& part : composite.parts) {
     Content content = MakePart(part, depth);
     if (const auto* attribute = std::get_if<ckptfs::Value>(&content)) {
-      if (!attributes.empty()) attributes += ',';
-      attributes += fmt::format("{}:{}", json::String(part.name), attribute->json);
+      AddAttribute(part.name, *attribute, attributes);
     } else {
       group->members.push_back({{std::move(part.name), Key::Kind::kText}, std::move(content)});
     }
@@ -203,16 +220,15 @@ void Walk::FillGroup(const Meaning& meaning, Group& group, int depth) {
   for (const Child& child : meaning.children) {
     Key key = KeyOf(child.key);
     const size_t length = path_.size();
-    if (!path_.empty()) path_ += '.';
-    path_ += key.text;
+    ExtendPath(key.text);
+    // As long as there are members, and in JSON, where a byte may take six.
+    context_.budget.Charge(2 * key.text.size());
     Content content = MakeContent(child.value, depth + 1);
     path_.resize(length);
     auto* value = std::get_if<ckptfs::Value>(&content);
     if (has_items && child.role == Child::Role::kAttribute && value != nullptr) {
-      if (!attributes.empty()) attributes += ',';
-      attributes += fmt::format("{}:{}", json::String(key.text), value->json);
+      AddAttribute(key.text, *value, attributes);
     } else {
-      context_.budget.Charge(key.text.size());
       group.members.push_back({std::move(key), std::move(content)});
     }
   }

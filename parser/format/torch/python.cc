@@ -73,7 +73,7 @@ uint64_t PartsOf(const Object& object) {
   const auto count = [](const Value& value) {
     return IsSequence(value) || value.kind == Kind::kDict ? ItemsOf(value).size() : 0;
   };
-  uint64_t parts = object.items().size() + object.pairs().size() + 1;
+  uint64_t parts = object.items().size() + object.pairs().size() + count(object.keywords()) + 1;
   for (const Value& argument : ItemsOf(object.arguments)) parts += 1 + count(argument);
   for (const Value& state : object.states()) {
     parts += count(state);

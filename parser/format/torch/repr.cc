@@ -8,6 +8,7 @@
 
 #include "parser/format/torch/bytes.h"
 #include "parser/format/torch/vocabulary.h"
+#include "parser/metering.h"
 
 namespace ckptfs::torch {
 namespace {
@@ -50,6 +51,13 @@ std::string ReprOfBytes(std::string_view bytes) {
 }
 
 constexpr size_t kMaxRepr = 1024;  // Bytes, about.
+
+// Cut where it is longer than names are: objects by the thousand may share one.
+std::string ReprOfGlobal(const Value& global) {
+  const Values names = ItemsOf(global);
+  return fmt::format("{}.{}", names[0].text().substr(0, kMaxRepr),
+                     names[1].text().substr(0, kMaxRepr));
+}
 constexpr int kMaxReprDepth = 6;
 
 void AppendRepr(std::string& out, const Value& value, int depth);
@@ -103,14 +111,14 @@ void AppendReprObject(std::string& out, const Object& object, int depth) {
     const auto bytes = BytesOfLatin1(arguments[0].text().substr(0, kMaxRepr));
     out += bytes ? ReprOfBytes(*bytes) : "<bytes>";
   } else if (known == Known::kPrintedCall || known == Known::kComplex) {
-    std::string name = pickle::GlobalName(object.target);
+    std::string name = ReprOfGlobal(object.target);
     if (name.starts_with("builtins.")) name.erase(0, name.find('.') + 1);
     if (name == "xrange") name = "range";
     out += name + "(";
     AppendReprItems(out, arguments, depth + 1);
     out += ")";
   } else {
-    out += fmt::format("<{}>", pickle::GlobalName(object.target));
+    out += fmt::format("<{}>", ReprOfGlobal(object.target));
   }
 }
 
@@ -144,7 +152,7 @@ void AppendRepr(std::string& out, const Value& value, int depth) {
       out += fmt::format("bytearray({})", ReprOfBytes(value.text().substr(0, kMaxRepr)));
       return;
     case Kind::kGlobal:
-      out += pickle::GlobalName(value);
+      out += ReprOfGlobal(value);
       return;
     case Kind::kTuple:
     case Kind::kList:
@@ -163,8 +171,21 @@ void AppendRepr(std::string& out, const Value& value, int depth) {
   }
 }
 
-// The decimal digits of a number in two's complement.
-std::string DecimalOfBytes(std::string_view little_endian) {
+// Digits that Python converts to and from decimal, which takes time by their square. What has more
+// is shown in hexadecimal.
+constexpr size_t kMostDecimalBytes = 1785;  // 4,300 digits.
+
+std::string HexOfBytes(std::string_view bytes, bool is_negative) {
+  std::string digits = is_negative ? "-0x" : "0x";
+  while (bytes.size() > 1 && bytes.back() == 0) bytes.remove_suffix(1);
+  for (size_t i = bytes.size(); i-- > 0;) {
+    digits += fmt::format("{:02x}", static_cast<unsigned char>(bytes[i]));
+  }
+  return digits;
+}
+
+// The digits of a number in two's complement.
+std::string DigitsOfBytes(std::string_view little_endian) {
   std::string bytes(little_endian);
   const bool is_negative =
       !bytes.empty() && (static_cast<unsigned char>(bytes.back()) & 0x80U) != 0;
@@ -176,6 +197,8 @@ std::string DecimalOfBytes(std::string_view little_endian) {
       carry = sum >> 8U;
     }
   }
+  if (bytes.size() > kMostDecimalBytes) return HexOfBytes(bytes, is_negative);
+  CountWork(bytes.size() * bytes.size() / 32);
   // Groups of nine digits, the least significant first.
   std::vector<uint32_t> groups;
   for (size_t i = bytes.size(); i-- > 0;) {
@@ -197,7 +220,7 @@ std::string DecimalOfBytes(std::string_view little_endian) {
 
 std::string Decimal(const Value& integer) {
   if (integer.kind == Kind::kInt) return std::to_string(integer.integer);
-  if (integer.kind == Kind::kBigInt) return DecimalOfBytes(integer.text());
+  if (integer.kind == Kind::kBigInt) return DigitsOfBytes(integer.text());
   return std::string(integer.text());
 }
 

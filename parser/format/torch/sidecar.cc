@@ -6,9 +6,11 @@
 #include <utility>
 #include <variant>
 
+#include "parser/budget.h"
 #include "parser/detect.h"
 #include "parser/error.h"
 #include "parser/json.h"
+#include "parser/stored_size.h"
 
 namespace ckptfs::torch {
 namespace {
@@ -20,6 +22,9 @@ constexpr std::string_view kEnding = ".tensors";
 ByteSourcePtr Sidecar::OpenFile() {
   if (options_.sidecar) {
     name_ = options_.sidecar->name();
+    if (options_.budget != nullptr) {
+      options_.budget->AddFile(StoredSize(*options_.sidecar), options_.sidecar->is_remote());
+    }
     return options_.sidecar;
   }
   name_ = source_.file_name + std::string(kEnding);
@@ -39,7 +44,8 @@ void Sidecar::Open() {
     Checkpoint checkpoint = ReadCheckpoint(OpenFile(), name_,
                                            {.ask_secret = options_.ask_secret,
                                             .verification = options_.verification,
-                                            .sidecar = nullptr});
+                                            .sidecar = nullptr,
+                                            .budget = options_.budget});
     if (checkpoint.format != "tensorizer") {
       Fail(EBADMSG, "{}: is a checkpoint of format {}, not tensorizer", name_, checkpoint.format);
     }

@@ -164,8 +164,9 @@ void Writer::WriteAttributes(const Meaning& meaning, Child::Role role) {
     if (child.role != role) continue;
     if (!std::exchange(is_first, false)) out_ += ',';
     const Key key = KeyOf(child.key);
-    budget_.Charge(key.text.size());
+    const size_t begin = out_.size();
     json::AppendString(out_, key.text);
+    budget_.Charge(key.text.size() + 2 * (out_.size() - begin));
     out_ += ':';
     WriteChild(key.text, child.value);
   }

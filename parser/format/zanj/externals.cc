@@ -10,6 +10,7 @@
 #include <string>
 
 #include "parser/error.h"
+#include "parser/stored_size.h"
 
 namespace ckptfs::zanj {
 namespace {
@@ -54,6 +55,7 @@ void Externals::TakeAllowance(const Record& record) {
          record.member, size, allowance_);
   }
   allowance_ -= size;
+  budget().Grow(StoredSize(record.data));
 }
 
 json::Document Externals::ReadValue(const Record& record) {
