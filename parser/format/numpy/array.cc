@@ -43,6 +43,8 @@ View ViewOf(const Layout& layout) {
     for (uint64_t& step : view.stride) step *= units;
     view.shape.push_back(units);
     view.stride.push_back(1);
+  } else if (type.is_big_endian && type.swap_size != SwapSize(type.dtype)) {
+    view.dtype = UnitOf(type);  // complex32 of ml_dtypes.
   }
   return view;
 }
@@ -95,17 +97,22 @@ void SetBytes(const Layout& layout, const Record& stored, const std::shared_ptr<
   }
 }
 
+Record ElementsOf(const npy::Header& header, const Record& saved) {
+  Record elements = saved;
+  elements.data.offset += header.data_offset;
+  elements.data.length -= header.data_offset;
+  return elements;
+}
+
 void FillSaved(npy::Header header, const Record& saved, const std::shared_ptr<PanelCache>& panels,
                Tensor& tensor) {
   tensor.notes.emplace_back("numpy_dtype", std::move(header.descr));
   if (header.is_fortran) tensor.notes.emplace_back("fortran_order", "true");
+  Record elements = ElementsOf(header, saved);
   const Layout layout{.type = std::move(header.type),
                       .shape = std::move(header.shape),
                       .is_fortran = header.is_fortran};
   SetType(layout, tensor);
-  Record elements = saved;
-  elements.data.offset += header.data_offset;
-  elements.data.length -= header.data_offset;
   if (elements.data.length > tensor.data.length) {
     const uint64_t rest = elements.data.length - tensor.data.length;
     tensor.notes.emplace_back("trailing_bytes", std::to_string(rest));

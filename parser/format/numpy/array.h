@@ -37,6 +37,9 @@ void SetType(const Layout& layout, Tensor& tensor);
 void SetBytes(const Layout& layout, const Record& stored, const std::shared_ptr<PanelCache>& panels,
               Tensor& tensor);
 
+// What is behind the header of the array that `saved`, a file or a member, begins with.
+Record ElementsOf(const npy::Header& header, const Record& saved);
+
 // Fills in the array that `saved`, a file or a member, begins with `header`: type, bytes and notes.
 // What is behind its elements is ignored and noted. What can be told of the array is there also
 // when this throws Error: as the above, and EBADMSG if there are too few bytes.
