@@ -25,6 +25,10 @@ constexpr std::string_view kHtml =
 constexpr std::string_view kZip =
     "it is a zip archive, but none of torch.save; other kinds of them are not supported yet";
 
+constexpr std::string_view kZlib =
+    "it is compressed by zlib, perhaps by joblib.dump(compress=...): load it and dump it without "
+    "compress";
+
 constexpr Mark kMarks[] = {
     {0, "PYTORCH1"sv,
      "it was written by a preview of torch 1.0, whose format no release of torch reads"},
@@ -50,6 +54,11 @@ constexpr Mark kMarks[] = {
      "\xfd"
      "7zXZ\0"sv,
      "it is compressed by xz: unpack it first"},
+    {0, "\x78\x01"sv, kZlib},
+    {0, "\x78\x5e"sv, kZlib},
+    {0, "\x78\x9c"sv, kZlib},
+    {0, "\x78\xda"sv, kZlib},
+    {0, "\x5d\0\0"sv, "it is compressed by lzma: unpack it first"},
     {0, "\x28\xb5\x2f\xfd"sv, "it is compressed by zstd: unpack it first"},
     {0, "\x04\x22\x4d\x18"sv, "it is compressed by lz4: unpack it first"},
     {0, "7z\xbc\xaf\x27\x1c"sv, "it is a 7-Zip archive: unpack it first"},

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string_view>
 
 #include "parser/budget.h"
 #include "parser/byte_source.h"
@@ -14,5 +16,9 @@ namespace ckptfs::pickle {
 // read as work. Throws Error: EBADMSG that says the byte for what is no pickle, EFBIG for one that
 // is longer than any we run.
 uint64_t LengthOf(const Extent& data, Budget& budget);
+
+// The same; nothing if a class, a function or a short text is called `name` before that.
+std::optional<uint64_t> LengthUnless(const Extent& data, std::string_view name,
+                                     Budget& budget);
 
 }  // namespace ckptfs::pickle

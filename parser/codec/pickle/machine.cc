@@ -78,6 +78,25 @@ Graph Machine::Run() && {
   return std::move(graph_);
 }
 
+void Machine::RunPart(const Extent& part, uint64_t position) {
+  is_in_parts_ = true;
+  auto* memory = static_cast<std::byte*>(graph_.arena_->Take(static_cast<size_t>(part.length)));
+  const std::span<std::byte> bytes(memory, static_cast<size_t>(part.length));
+  part.source->ReadAt(part.offset, bytes);
+  in_ = Reader(bytes, static_cast<size_t>(position));
+  while (in_.remaining() > 0) Step();
+}
+
+Graph Machine::TakeGraph() && {
+  graph_.consumed_ = in_.position();
+  return std::move(graph_);
+}
+
+void Machine::ReadFrame() {
+  const auto length = in_.Read<uint64_t>("length");
+  if (!is_in_parts_) in_.CheckRemaining(length, "frame");
+}
+
 void Machine::Step() {
   const size_t position = in_.position();
   if (in_.remaining() == 0) Fail(EBADMSG, "pickle ends at byte {} without STOP", position);

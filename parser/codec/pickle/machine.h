@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "parser/byte_source.h"
 #include "parser/codec/pickle.h"
 #include "parser/codec/pickle/builder.h"
 #include "parser/codec/pickle/names.h"
@@ -47,8 +48,23 @@ class Machine {
   // Runs the pickle. The machine is used up by it.
   Graph Run() &&;
 
+  // Runs `part`, which begins at byte `position` of the pickle, and ends where an opcode does. The
+  // machine keeps a copy.
+  void RunPart(const Extent& part, uint64_t position);
+
+  // The topmost value of the stack. Throws Error(EBADMSG) if there is none.
+  const Value& top() const { return Top(1).front(); }
+  void ReplaceTop(const Value& value) { Replace(1, value); }
+
+  // The result of the parts. Precondition: the last one has ended with STOP. The machine is used up
+  // by it.
+  Graph TakeGraph() &&;
+
   // Where opcodes take their arguments from.
   Reader& in() { return in_; }
+
+  // Reads the length of the opcodes that follow, which are all there unless they come in parts.
+  void ReadFrame();
 
   // Control.
   void SetProtocol();
@@ -138,6 +154,7 @@ class Machine {
   std::pmr::string scratch_;  // For literals with escapes.
   uint8_t protocol_ = 0;
   bool has_stopped_ = false;
+  bool is_in_parts_ = false;
 };
 
 }  // namespace ckptfs::pickle

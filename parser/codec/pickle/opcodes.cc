@@ -12,7 +12,7 @@ using M = Machine;
 constexpr Opcode kOpcodes[] = {
     // Control.
     {0x80, "PROTO", [](M& m) { m.SetProtocol(); }},
-    {0x95, "FRAME", [](M& m) { m.in().CheckRemaining(m.in().Read<uint64_t>("length"), "frame"); }},
+    {0x95, "FRAME", [](M& m) { m.ReadFrame(); }},
     {'.', "STOP", [](M& m) { m.Stop(); }},
     {0x82, "EXT1", [](M&) { M::Refuse(); }},
     {0x83, "EXT2", [](M&) { M::Refuse(); }},

@@ -26,12 +26,12 @@ constexpr size_t kMaxLine = size_t{64} << 10U;
 // neither opcode nor place, which is for the machine to add.
 class Reader {
  public:
-  // `pickle` must outlive the reader.
-  explicit Reader(std::span<const std::byte> pickle)
-      : pickle_(reinterpret_cast<const char*>(pickle.data()), pickle.size()) {}
+  // `pickle`, or a part of one before which there are `before` bytes, must outlive the reader.
+  explicit Reader(std::span<const std::byte> pickle, size_t before = 0)
+      : pickle_(reinterpret_cast<const char*>(pickle.data()), pickle.size()), before_(before) {}
 
-  // Number of bytes read.
-  size_t position() const { return position_; }
+  // Number of bytes read, and before the part.
+  size_t position() const { return before_ + position_; }
   size_t remaining() const { return pickle_.size() - position_; }
 
   // Reads an integer, least significant byte first.
@@ -82,6 +82,7 @@ class Reader {
   }
 
   std::string_view pickle_;
+  size_t before_;
   size_t position_ = 0;
 };
 
