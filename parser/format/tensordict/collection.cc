@@ -108,9 +108,9 @@ std::string TextOf(const Head& head, std::string_view type) {
   return text;
 }
 
-std::string StackText(uint64_t dimension, std::optional<json::Node> name, std::string_view type) {
+std::string StackText(uint64_t dimension, std::string_view name, std::string_view type) {
   std::string text = fmt::format("\"stack_dim\":{}", dimension);
-  if (name && name->is_text()) text += ",\"stack_dim_name\":" + json::String(name->text());
+  if (!name.empty()) text += ",\"stack_dim_name\":" + json::String(name);
   return text + ",\"_type\":" + json::String(type);
 }
 

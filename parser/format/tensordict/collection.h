@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -56,8 +55,8 @@ std::string NamesOf(json::Node list, size_t count);
 std::string TextOf(const Head& head, std::string_view type);
 
 // The text of a Collection of the class `type` whose members are stacked along `dimension`, which
-// is called `name` if that is a text.
-std::string StackText(uint64_t dimension, std::optional<json::Node> name, std::string_view type);
+// is called `name` unless that is empty.
+std::string StackText(uint64_t dimension, std::string_view name, std::string_view type);
 
 // Appends ,"name": to members in JSON; no comma before the first.
 void AppendName(std::string& members, std::string_view name);

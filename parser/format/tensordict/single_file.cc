@@ -124,7 +124,7 @@ class Reader {
     if (!dimension) Fail(EBADMSG, "its metadata have no stack_dim");
     group.python_type = ClassOf(type);
     group.collection.text =
-        StackText(WholeOf(*dimension, "stack_dim"), metadata.Find("stack_dim_name"), type);
+        StackText(WholeOf(*dimension, "stack_dim"), TextAt(metadata, "stack_dim_name"), type);
   }
 
   static Head HeadOf(json::Node metadata, Group& group) {

@@ -254,7 +254,7 @@ class Reader {
     if (!dimension || dimension->kind() != json::Node::Kind::kWhole) {
       Fail(EBADMSG, "its stack_dim is no whole number");
     }
-    group->collection.text = StackText(dimension->whole(), meta.Find("stack_dim_name"), type);
+    group->collection.text = StackText(dimension->whole(), TextAt(meta, "stack_dim_name"), type);
     for (size_t i = 0;; ++i) {
       const std::string name = std::to_string(i);
       auto below = place.directory.Below(name);

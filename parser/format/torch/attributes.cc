@@ -2,6 +2,8 @@
 
 #include <span>
 
+#include "parser/format/torch/vocabulary.h"
+
 namespace ckptfs::torch {
 namespace {
 
@@ -39,6 +41,16 @@ const Value* AttributeOf(const Value& state, std::string_view name) {
 const Value* AttributeOfObject(const Value& object, std::string_view name) {
   if (!pickle::IsObject(object) || pickle::ObjectOf(object).states().empty()) return nullptr;
   return AttributeOf(pickle::ObjectOf(object).states().back(), name);
+}
+
+const Value* ClassOfObject(const Value& object) {
+  const auto& made = pickle::ObjectOf(object);
+  const auto arguments = ItemsOf(made.arguments);
+  const Known known = KnownCallable(made.target);
+  const bool is_first =
+      (known == Known::kNewObject || known == Known::kReconstructor) && !arguments.empty();
+  const Value& target = is_first ? arguments[0] : made.target;
+  return target.kind == Kind::kGlobal ? &target : nullptr;
 }
 
 }  // namespace ckptfs::torch

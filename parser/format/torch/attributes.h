@@ -15,4 +15,8 @@ const pickle::Value* AttributeOf(const pickle::Value& state, std::string_view na
 // The same of an object; its latest state counts.
 const pickle::Value* AttributeOfObject(const pickle::Value& object, std::string_view name);
 
+// The class of an object that is made without a call of anything else: a kGlobal; null if it has no
+// name. Points into the graph.
+const pickle::Value* ClassOfObject(const pickle::Value& object);
+
 }  // namespace ckptfs::torch

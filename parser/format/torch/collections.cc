@@ -1,0 +1,198 @@
+// A TensorDict is _make_td(class, state), whose state is a dict of attributes: "_tensordict" has
+// the members, or "tensordicts" those that are stacked. A tensorclass is an object with the state
+// {"tensordict": TensorDict, "non_tensordict": dict of its other fields}, and a value among tensors
+// one whose field "data" is the value. The same members in the same directories as tensordict
+// itself writes them are what load_memmap reads.
+
+#include "parser/format/torch/collections.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "parser/error.h"
+#include "parser/format/tensordict/collection.h"
+#include "parser/format/torch/attributes.h"
+#include "parser/format/torch/bare.h"
+#include "parser/format/torch/children.h"
+#include "parser/format/torch/repr.h"
+#include "parser/format/torch/vocabulary.h"
+#include "parser/json.h"
+
+namespace ckptfs::torch {
+namespace {
+
+using pickle::ItemsOf;
+using pickle::Kind;
+using pickle::ObjectOf;
+using pickle::Value;
+using Values = std::span<const Value>;
+
+// Null if `value` is no TensorDict.
+const Value* StateOfTensorDict(const Value& value) {
+  if (!pickle::IsObject(value) || KnownCallable(ObjectOf(value).target) != Known::kMakeTensorDict) {
+    return nullptr;
+  }
+  const Values arguments = ItemsOf(ObjectOf(value).arguments);
+  const bool has_state = arguments.size() == 2 && arguments[0].kind == Kind::kGlobal &&
+                         arguments[1].kind == Kind::kDict;
+  return has_state ? &arguments[1] : nullptr;
+}
+
+// The two members of the state of a tensorclass; null of anything else.
+struct TensorClassState {
+  const Value* collection = nullptr;
+  const Value* fields = nullptr;
+};
+TensorClassState StateOfTensorClass(const Value& value) {
+  if (!pickle::IsObject(value) || ObjectOf(value).states().size() != 1) return {};
+  const Value& state = ObjectOf(value).states()[0];
+  if (state.kind != Kind::kDict || ItemsOf(state).size() != 4) return {};
+  const TensorClassState found = {AttributeOf(state, "tensordict"),
+                                  AttributeOf(state, "non_tensordict")};
+  const bool has_both =
+      found.collection != nullptr && found.fields != nullptr && found.fields->kind == Kind::kDict;
+  return has_both ? found : TensorClassState();
+}
+
+bool IsTrue(const Value* value) {
+  return value != nullptr && value->kind == Kind::kBool && value->integer != 0;
+}
+
+// "<class 'module.Name'>".
+std::string TypeOf(const Value& python_class) {
+  constexpr size_t kMost = 1024;  // Bytes: many may share one long name.
+  return fmt::format("<class '{}'>", pickle::GlobalName(python_class).substr(0, kMost));
+}
+
+// A list of names in JSON, as tensordict::Head has it.
+std::string NamesOf(const Value* names, size_t count) {
+  if (names == nullptr || names->kind != Kind::kList || ItemsOf(*names).size() != count) return "";
+  std::string text;
+  std::vector<std::string_view> seen;
+  for (const Value& name : ItemsOf(*names)) {
+    text += text.empty() ? '[' : ',';
+    if (name.kind == Kind::kText) {
+      if (std::ranges::count(seen, name.text()) != 0) return "";
+      seen.push_back(name.text());
+      json::AppendString(text, name.text());
+    } else {
+      text += "null";
+    }
+  }
+  return seen.empty() ? "" : text + ']';
+}
+
+tensordict::Head HeadOf(const Value& state, Budget& budget) {
+  tensordict::Head head;
+  if (const Value* size = AttributeOf(state, "_batch_size")) {
+    head.batch_size = Numbers(*size, "batch size");
+  }
+  const Value* device = AttributeOf(state, "_device");
+  head.has_device = device != nullptr && device->kind != Kind::kNone;
+  const Value* names = AttributeOf(state, "_td_dim_names");
+  if (names != nullptr && names->kind == Kind::kList &&
+      ItemsOf(*names).size() == head.batch_size.size()) {
+    for (const Value& name : ItemsOf(*names)) {
+      if (name.kind == Kind::kText) budget.Charge(12 * uint64_t{name.length});
+    }
+    head.names = NamesOf(names, head.batch_size.size());
+  }
+  return head;
+}
+
+void AddStack(const Value& state, std::string_view type, Meaning& meaning) {
+  const Value* items = AttributeOf(state, "tensordicts");
+  const Value* dimension = AttributeOf(state, "stack_dim");
+  const Value* name = AttributeOf(state, "_td_dim_name");
+  if (dimension == nullptr || dimension->kind != Kind::kInt || dimension->integer < 0) {
+    Fail(EBADMSG, "its stack_dim is no whole number");
+  }
+  meaning.form = Form::kSequence;
+  meaning.type = tensordict::ClassOf(type);
+  meaning.collection.text =
+      tensordict::StackText(static_cast<uint64_t>(dimension->integer),
+                            name != nullptr && name->kind == Kind::kText ? name->text() : "", type);
+  AddItems(meaning.children, ItemsOf(*items));
+}
+
+bool IsStack(const Value& state) {
+  const Value* items = AttributeOf(state, "tensordicts");
+  return items != nullptr && items->kind == Kind::kList;
+}
+
+// Throws Error(EBADMSG) if what `value` seems to be is not what it must be.
+bool AddCollection(const Value& value, Meaning& meaning, Budget& budget) {
+  if (const Value* state = StateOfTensorDict(value)) {
+    const std::string type = TypeOf(ItemsOf(ObjectOf(value).arguments)[0]);
+    const Value* members = AttributeOf(*state, "_tensordict");
+    meaning.is_collection = true;
+    budget.Work(IsStack(*state) ? ItemsOf(*AttributeOf(*state, "tensordicts")).size() : 1);
+    if (IsStack(*state)) {
+      AddStack(*state, type, meaning);
+      return true;
+    }
+    if (members == nullptr || members->kind != Kind::kDict) return false;
+    meaning.form = Form::kMapping;
+    meaning.type = type == tensordict::kTensorDictType ? "dict" : tensordict::ClassOf(type);
+    meaning.collection.text = tensordict::TextOf(HeadOf(*state, budget), type);
+    budget.Charge(2 * meaning.collection.text.size());
+    budget.Work(ItemsOf(*members).size());
+    AddPairs(meaning.children, ItemsOf(*members), budget);
+    return true;
+  }
+  const Value* python_class = pickle::IsObject(value) ? ClassOfObject(value) : nullptr;
+  if (python_class == nullptr) return false;
+  if (pickle::IsGlobal(*python_class, "tensordict.tensorclass", "NonTensorStack") &&
+      IsStack(ObjectOf(value).state())) {
+    budget.Work(ItemsOf(*AttributeOf(ObjectOf(value).state(), "tensordicts")).size());
+    AddStack(ObjectOf(value).state(), tensordict::kNonTensorStackType, meaning);
+    return true;
+  }
+  const TensorClassState state = StateOfTensorClass(value);
+  if (state.collection == nullptr || StateOfTensorDict(*state.collection) == nullptr) return false;
+  const std::string type = TypeOf(*python_class);
+  meaning.is_collection = true;
+  meaning.form = Form::kMapping;
+  meaning.type = tensordict::ClassOf(type);
+  tensordict::AppendName(meaning.collection.text, "_type");
+  meaning.collection.text += json::String(type);
+  meaning.collection.is_closed = true;
+  budget.Charge(16 * type.size());
+  meaning.children.push_back({TextOf("_tensordict"), *state.collection, Child::Role::kPair});
+  AddPairs(meaning.children, ItemsOf(*state.fields), budget, Child::Role::kAttribute);
+  return true;
+}
+
+}  // namespace
+
+bool UnderstandCollection(const Value& value, Meaning& meaning, Budget& budget) try {
+  if (AddCollection(value, meaning, budget)) return true;
+  meaning.is_collection = false;
+  return false;
+} catch (const Error& e) {
+  if (e.code() != EBADMSG) throw;
+  meaning = Meaning{.form = Form::kLeaf, .type = "", .children = Children(&budget)};
+  return false;
+}
+
+const Value* DataOfCollection(const Value& value) {
+  if (!pickle::IsObject(value)) return nullptr;
+  const Value* python_class = ClassOfObject(value);
+  if (python_class == nullptr) return nullptr;
+  if (pickle::IsGlobal(*python_class, "tensordict.nn.params", "TensorDictParams")) {
+    return AttributeOfObject(value, "_param_td");
+  }
+  const TensorClassState state = StateOfTensorClass(value);
+  if (state.fields == nullptr || !IsTrue(AttributeOf(*state.fields, "_is_non_tensor"))) {
+    return nullptr;
+  }
+  return AttributeOf(*state.fields, "data");
+}
+
+}  // namespace ckptfs::torch

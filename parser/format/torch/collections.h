@@ -1,0 +1,22 @@
+// What tensordict has saved by pickle: TensorDicts, lazy stacks, tensorclasses, and values among
+// them.
+
+#pragma once
+
+#include <cstdint>
+
+#include "parser/budget.h"
+#include "parser/codec/pickle.h"
+#include "parser/format/torch/python.h"
+
+namespace ckptfs::torch {
+
+// Fills in `meaning` if `value` makes a collection: its members, and what load_memmap must read to
+// give it back. Returns whether it does. Memory is taken from `budget`. Throws Error(EFBIG).
+bool UnderstandCollection(const pickle::Value& value, Meaning& meaning, Budget& budget);
+
+// Returns the data of a NonTensorData, or the TensorDict that a TensorDictParams has; null of
+// anything else. Points into the graph.
+const pickle::Value* DataOfCollection(const pickle::Value& value);
+
+}  // namespace ckptfs::torch
