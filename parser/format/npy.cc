@@ -1,6 +1,7 @@
 // Arrays that numpy.save wrote, in a file of their own; see parser/codec/npy.h. They have no names.
 // numpy.save appends to an open file, so that there may be several, one behind the other. Equinox
-// saves the leaves of a model so, often behind a line of JSON with the hyper-parameters.
+// saves the leaves of a model so, often behind a line of JSON with the hyper-parameters. What is no
+// array, as a dict, numpy.save makes one of: of Python objects, which is a pickle behind the header.
 
 #include <fmt/format.h>
 
@@ -8,6 +9,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <span>
@@ -19,11 +21,14 @@
 #include "parser/budget.h"
 #include "parser/codec/json_document.h"
 #include "parser/codec/npy.h"
+#include "parser/codec/pickle/length.h"
 #include "parser/damaged.h"
 #include "parser/error.h"
 #include "parser/format.h"
 #include "parser/format/numpy/array.h"
 #include "parser/format/tensordict/value.h"
+#include "parser/format/torch/reading.h"
+#include "parser/format/torch/saved.h"
 
 namespace ckptfs {
 namespace {
@@ -41,10 +46,13 @@ size_t LengthOfLine(std::span<const std::byte> head) {
 // Reads the arrays of one file.
 class Reader {
  public:
-  Reader(const ByteSourcePtr& file, Budget& budget) : file_(file), budget_(budget) {}
+  Reader(const Source& source, const ReadOptions& options, Budget& budget)
+      : file_(source.file), budget_(budget), pickles_(budget, source, options) {}
 
   Checkpoint Read() {
     ReadLine();
+    if (!has_line_ && IsOneOfObjects()) return ReadObjects();
+    pickles_.is_part = true;
     ReadFirst();
     while (IsArrayNext()) ReadNext();
     if (count_ == 1 && !has_line_) {
@@ -52,6 +60,7 @@ class Reader {
     } else if (!has_line_) {
       checkpoint_.root.python_type = "list";
     }
+    pickles_.Tell(checkpoint_);
     return std::move(checkpoint_);
   }
 
@@ -71,10 +80,35 @@ class Reader {
     }
   }
 
+  Record From(uint64_t begin) const {
+    return {.data = {file_, begin, file_->size() - begin},
+            .member = "",
+            .is_in_file = true,
+            .error = ""};
+  }
+
+  // Whether there is but one array, of objects.
+  bool IsOneOfObjects() {
+    const npy::Header header = npy::ReadHeader(*file_, 0, file_->size(), budget_);
+    if (!header.type.has_objects) return false;
+    const Record pickle = numpy::ElementsOf(header, From(0));
+    position_ = header.data_offset + pickle::LengthOf(pickle.data, budget_);
+    const bool is_last = !IsArrayNext();
+    position_ = 0;
+    return is_last;
+  }
+
+  // What the array of objects is, as if it had been pickled by itself.
+  Checkpoint ReadObjects() {
+    const npy::Header header = npy::ReadHeader(*file_, 0, file_->size(), budget_);
+    Checkpoint checkpoint = torch::ReadPlainPickle(numpy::ElementsOf(header, From(0)), pickles_);
+    pickles_.Tell(checkpoint);
+    return checkpoint;
+  }
+
   void ReadFirst() {
     Tensor tensor;
-    Take(tensor);
-    Add(std::move(tensor));
+    Add(Take(tensor));
   }
 
   bool IsArrayNext() const {
@@ -89,29 +123,35 @@ class Reader {
     Tensor tensor;
     const uint64_t begin = *position_;
     try {
-      Take(tensor);
+      Add(Take(tensor));
     } catch (const Error& e) {
       if (e.code() == EFBIG || IsLack(e.code())) throw;
       const std::string name = std::to_string(count_);
       WarnOfDamage(name, WithContext(fmt::format("array at byte {}", begin), e), budget_,
                    checkpoint_);
       Add(Damaged(std::move(tensor), e));
-      return;
     }
-    Add(std::move(tensor));
   }
 
-  // Fills in the array at the position, and goes behind it. Throws Error.
-  void Take(Tensor& tensor) {
+  // Returns the array at the position, and goes behind it. What can be told of it is in `tensor` also
+  // when this throws Error.
+  Content Take(Tensor& tensor) {
     const uint64_t begin = *std::exchange(position_, std::nullopt);
     const uint64_t length = file_->size() - begin;
     npy::Header header = npy::ReadHeader(*file_, begin, length, budget_);
     const uint64_t data_offset = header.data_offset;
-    const Record rest{
-        .data = {file_, begin, length}, .member = "", .is_in_file = true, .error = ""};
+    const Record rest = From(begin);
+    if (header.type.has_objects) {
+      const Record pickle = numpy::ElementsOf(header, rest);
+      position_ = begin + data_offset + pickle::LengthOf(pickle.data, budget_);
+      Checkpoint objects = torch::ReadPlainPickle(pickle, pickles_);
+      std::ranges::move(objects.warnings, std::back_inserter(checkpoint_.warnings));
+      return std::move(objects.root.members.at(0).content);
+    }
     numpy::FillSaved(std::move(header), rest, panels_, tensor);
     position_ = begin + data_offset + tensor.data.length;
     if (IsArrayNext()) std::erase_if(tensor.notes, IsTrailing);
+    return std::move(tensor);
   }
 
   static bool IsTrailing(const Note& note) { return note.first == "trailing_bytes"; }
@@ -125,6 +165,7 @@ class Reader {
 
   const ByteSourcePtr& file_;
   Budget& budget_;
+  torch::Reading pickles_;  // Of the arrays of objects.
   const std::shared_ptr<PanelCache> panels_ = std::make_shared<PanelCache>();
   Checkpoint checkpoint_;
   bool has_line_ = false;
@@ -135,7 +176,7 @@ class Reader {
 bool Matches(const Probe& probe) { return npy::IsNpy(probe.head) || LengthOfLine(probe.head) > 0; }
 
 Checkpoint Parse(const Source& source, const ReadOptions& options) {
-  return Reader(source.file, *options.budget).Read();
+  return Reader(source, options, *options.budget).Read();
 }
 
 }  // namespace

@@ -18,6 +18,7 @@
 #include "parser/codec/pickle/length.h"
 #include "parser/error.h"
 #include "parser/format.h"
+#include "parser/format/torch/joblib.h"
 #include "parser/format/torch/pickled.h"
 #include "parser/format/torch/saved.h"
 #include "parser/stored_size.h"
@@ -25,8 +26,11 @@
 namespace ckptfs {
 namespace torch {
 
-Checkpoint ReadPlainPickle(const Extent& data, Reading& reading) {
-  const uint64_t length = pickle::LengthOf(data, reading.budget);
+Checkpoint ReadPlainPickle(const Record& record, Reading& reading) {
+  const Extent& data = record.data;
+  const auto found = pickle::LengthUnless(data, kJoblibArray, reading.budget);
+  if (!found) return ReadJoblib(record, reading);
+  const uint64_t length = *found;
   reading.budget.Grow(StoredSize({data.source, data.offset, length}));
   reading.budget.Charge(length);
   reading.budget.WorkOnBytes(length);
@@ -42,8 +46,8 @@ Checkpoint ReadPlainPickle(const Extent& data, Reading& reading) {
                   .storages = storages,
                   .pickle = bytes,
                   .pickle_record = {.data = {data.source, data.offset, length},
-                                    .member = "",
-                                    .is_in_file = true,
+                                    .member = record.member,
+                                    .is_in_file = record.is_in_file,
                                     .error = ""}};
   Checkpoint checkpoint;
   AddPickle("", context, checkpoint);
@@ -79,6 +83,10 @@ bool Matches(const Probe& probe) {
   if (head[0] == '\x80') return protocol >= 2 && protocol <= 5;
   return (kContainers.find(head[0]) != std::string_view::npos || BeginsWithGlobal(head)) &&
          probe.tail.back() == std::byte{'.'};
+}
+
+Record RecordOf(const Extent& data) {
+  return {.data = data, .member = "", .is_in_file = true, .error = ""};
 }
 
 void TellTrailing(uint64_t length, Checkpoint& checkpoint) {
@@ -117,7 +125,8 @@ Checkpoint ReadPickles(const Extent& data, uint64_t first, std::byte mark,
         length = pickle::LengthOf({data.source, data.offset + offset, data.length - offset},
                                   reading.budget);
       }
-      Checkpoint one = torch::ReadPlainPickle({data.source, data.offset + offset, length}, reading);
+      Checkpoint one =
+          torch::ReadPlainPickle(RecordOf({data.source, data.offset + offset, length}), reading);
       reading.budget.Charge(2 * sizeof(Member) + sizeof(Group));
       std::ranges::move(one.warnings, std::back_inserter(all.warnings));
       all.root.members.push_back(
@@ -139,10 +148,12 @@ Checkpoint ReadPickles(const Extent& data, uint64_t first, std::byte mark,
 Checkpoint ReadAll(const Extent& data, torch::Reading& reading) {
   std::byte mark = {};
   data.source->ReadAt(data.offset, {&mark, 1});
-  const uint64_t length = pickle::LengthOf(data, reading.budget);
+  const auto found = pickle::LengthUnless(data, torch::kJoblibArray, reading.budget);
+  if (!found) return torch::ReadJoblib(RecordOf(data), reading);
+  const uint64_t length = *found;
   const Extent rest = {data.source, data.offset + length, data.length - length};
   if (IsPickleAt(rest, mark)) return ReadPickles(data, length, mark, reading);
-  Checkpoint checkpoint = torch::ReadPlainPickle(data, reading);
+  Checkpoint checkpoint = torch::ReadPlainPickle(RecordOf(data), reading);
   TellTrailing(rest.length, checkpoint);
   return checkpoint;
 }

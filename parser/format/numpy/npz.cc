@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <iterator>
 #include <optional>
 #include <span>
 #include <string>
@@ -23,6 +24,8 @@
 #include "parser/damaged.h"
 #include "parser/error.h"
 #include "parser/format/numpy/array.h"
+#include "parser/format/torch/reading.h"
+#include "parser/format/torch/saved.h"
 #include "parser/json.h"
 
 namespace ckptfs::numpy {
@@ -47,7 +50,10 @@ void RefuseOtherBeginning(const ByteSource& file) {
 // Reads one archive.
 class Reader {
  public:
-  explicit Reader(const Members& members) : members_(members), budget_(members.budget()) {}
+  Reader(const Source& source, const Members& members, const ReadOptions& options)
+      : members_(members), budget_(members.budget()), pickles_(budget_, source, options) {
+    pickles_.is_part = true;
+  }
 
   Checkpoint Read() {
     constexpr size_t kAtOnce = 512;
@@ -65,6 +71,7 @@ class Reader {
       others_.back() = ']';
       checkpoint_.notes.emplace_back("not_arrays", std::move(others_));
     }
+    pickles_.Tell(checkpoint_);
     return std::move(checkpoint_);
   }
 
@@ -81,9 +88,13 @@ class Reader {
       const auto read_head = [&](size_t most) {
         return most <= npy::kHead ? head : members_.ReadHead(saved, most);
       };
-      FillSaved(npy::ReadHeader(read_head, saved.data.length, budget_), saved, members_.panels(),
-                tensor);
-      AddMember(member, std::move(tensor));
+      npy::Header header = npy::ReadHeader(read_head, saved.data.length, budget_);
+      if (header.type.has_objects) {
+        AddObjects(member, ElementsOf(header, saved));
+      } else {
+        FillSaved(std::move(header), saved, members_.panels(), tensor);
+        AddMember(member, std::move(tensor));
+      }
       has_readable_ = true;
     } catch (const Error& e) {
       if (e.code() == EFBIG || IsLack(e.code())) throw;
@@ -101,6 +112,13 @@ class Reader {
       }
       AddMember(member, std::move(damaged));
     }
+  }
+
+  // Adds an array of Python objects, which is a pickle.
+  void AddObjects(const zip::Member& member, const Record& pickle) {
+    Checkpoint objects = torch::ReadPlainPickle(pickle, pickles_);
+    AddMember(member, std::move(objects.root.members.at(0).content));
+    std::ranges::move(objects.warnings, std::back_inserter(checkpoint_.warnings));
   }
 
   void AddMember(const zip::Member& member, Content content) {
@@ -134,6 +152,7 @@ class Reader {
 
   const Members& members_;
   Budget& budget_;
+  torch::Reading pickles_;  // Of the arrays of objects.
   Checkpoint checkpoint_;
   std::string others_;  // Members that are no arrays, as JSON without its end.
   std::optional<Error> first_damage_;
@@ -149,9 +168,9 @@ bool IsZip(const Members& members) {
          });
 }
 
-Checkpoint ReadZip(const Source& source, Members members, const ReadOptions& /*options*/) {
+Checkpoint ReadZip(const Source& source, Members members, const ReadOptions& options) {
   RefuseOtherBeginning(*source.file);
-  return Reader(members).Read();
+  return Reader(source, members, options).Read();
 }
 
 }  // namespace ckptfs::numpy

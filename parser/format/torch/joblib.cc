@@ -75,7 +75,7 @@ class Arrays {
 
   pickle::Gap FindObjects(uint64_t position) {
     const Extent rest = {data_.source, data_.offset + position, data_.length - position};
-    const uint64_t length = pickle::LengthOf(rest);
+    const uint64_t length = pickle::LengthOf(rest, budget_);
     budget_.Charge(length);
     auto& bytes = pickles_.emplace_back(static_cast<size_t>(length));
     data_.source->ReadAt(rest.offset, bytes);

@@ -9,6 +9,7 @@
 
 #include "parser/byte_source.h"
 #include "parser/checkpoint.h"
+#include "parser/format/archive/record.h"
 #include "parser/format/torch/reading.h"
 
 namespace ckptfs::torch {
@@ -28,7 +29,7 @@ Checkpoint ReadLegacy(const Extent& data, Reading& reading);
 constexpr size_t kLegacyHead = 64;
 bool IsLegacy(std::string_view head);
 
-// A pickle without storages beside it.
-Checkpoint ReadPlainPickle(const Extent& data, Reading& reading);
+// A pickle without storages beside it: the one that `record`, which has no error, begins with.
+Checkpoint ReadPlainPickle(const Record& record, Reading& reading);
 
 }  // namespace ckptfs::torch
