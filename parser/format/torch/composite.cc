@@ -9,6 +9,7 @@
 //   _rebuild_wrapper_subclass          class, dtype, size, stride, storage offset, layout, device,
 //                                      requires_grad; the state that comes with it has the tensors
 //   _rebuild_meta_tensor_no_storage    dtype, size, stride, requires_grad
+//   _mareconstruct                     class, ndarray, ...; see numpy.cc for the state
 
 #include "parser/format/torch/composite.h"
 
@@ -67,6 +68,8 @@ TensorForm FormOf(const Bare& bare) {
     case Known::kRebuildWrapper:
     case Known::kUninitialized:
       return TensorForm::kComposite;
+    case Known::kMaskedArray:
+      return IsMaskedArray(*bare.value) ? TensorForm::kComposite : TensorForm::kNone;
     default:
       break;
   }
@@ -97,7 +100,8 @@ void ComposeQuantized(const Value& value, Values arguments, Context& context,
   AddText(composite, "dtype", fmt::format("torch.{}", Name(dtype)));
   AddText(composite, "scheme", Repr(parts[0]));
   composite.about.emplace_back("axis", std::to_string(parts[3].integer));
-  composite.parts = {{"int_repr", value, true}, {"scales", parts[1]}, {"zero_points", parts[2]}};
+  composite.parts = {
+      {"int_repr", value, FillIntegers}, {"scales", parts[1]}, {"zero_points", parts[2]}};
   if (ElementsPerItem(dtype) > 1) {
     const std::vector<uint64_t> stride = Numbers(arguments[3], "stride");
     AddText(
@@ -173,6 +177,12 @@ void ComposeWrapper(const Bare& bare, Context& context, Composite& composite) {
                       Name(*dtype), TupleText(shape), TupleText(stride)));
 }
 
+void ComposeMasked(const Value& value, Composite& composite) {
+  composite.parts = {{"data", value, FillMaskedData}, {"mask", value, FillMask}};
+  const Values state = ItemsOf(ObjectOf(value).state());
+  composite.parts.push_back({"fill_value", state.back()});
+}
+
 void ComposeMeta(Values arguments, Composite& composite) {
   Require(arguments, 3);
   const auto dtype = DtypeOf(arguments[0]);
@@ -214,6 +224,7 @@ std::string TensorClassOf(const Bare& bare) {
   if (bare.function == Known::kUninitialized) {
     return Repr(ObjectOf(*bare.value).target);
   }
+  if (bare.function == Known::kMaskedArray) return Repr(bare.arguments[0]);
   if (bare.python_type != nullptr) return Repr(*bare.python_type);
   return bare.is_parameter ? "torch.nn.parameter.Parameter" : "torch.Tensor";
 }
@@ -245,6 +256,9 @@ Composite ComposeOf(const Value& value, Context& context) {
       break;
     case Known::kRebuildMeta:
       ComposeMeta(bare.arguments, composite);
+      break;
+    case Known::kMaskedArray:
+      ComposeMasked(*bare.value, composite);
       break;
     default:  // kUninitialized: it has no shape yet.
       break;

@@ -22,8 +22,8 @@ struct Part {
   std::string name;     // As PyTorch calls it: "indices", "_local_tensor".
   pickle::Value value;  // Points into the graph.
 
-  // Not the quantized tensor `value` itself, but the integers that it stores: FillIntegers.
-  bool is_integers = false;
+  // Not null: the tensor is what this makes of `value`, as FillTensor does.
+  void (*fill)(const pickle::Value& value, Context& context, Tensor& tensor) = nullptr;
 };
 
 struct Composite {

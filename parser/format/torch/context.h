@@ -10,11 +10,15 @@
 
 #include "parser/budget.h"
 #include "parser/byte_source.h"
+#include "parser/codec/pickle.h"
 #include "parser/format/torch/nested.h"
 #include "parser/format/torch/reading.h"
 #include "parser/format/torch/storage.h"
 
 namespace ckptfs::torch {
+
+// Where the elements of arrays lie that are not in their pickle: see joblib.h.
+using RawArrays = std::unordered_map<const pickle::Node*, Extent>;
 
 // Belongs to one thread.
 struct Context {
@@ -31,6 +35,8 @@ struct Context {
 
   // Storages that are files inside of the pickle.
   NestedStorages nested = {};
+
+  RawArrays raw_arrays = {};
 
   Budget& budget = reading.budget;
 };

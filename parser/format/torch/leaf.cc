@@ -10,9 +10,12 @@
 #include <string_view>
 
 #include "parser/error.h"
+#include "parser/format/torch/attributes.h"
 #include "parser/format/torch/bytes.h"
 #include "parser/format/torch/numpy.h"
+#include "parser/format/torch/numpy_dtype.h"
 #include "parser/format/torch/repr.h"
+#include "parser/format/torch/standard.h"
 #include "parser/format/torch/vocabulary.h"
 #include "parser/json.h"
 
@@ -153,11 +156,26 @@ std::string AppendLeafCall(std::string& out, const Value& call, Budget& budget) 
         return AppendText(out, arguments[0].text(), "torch.layout", budget);
       }
       break;
+    case Known::kDate:
+    case Known::kDateTime:
+    case Known::kTime:
+    case Known::kTimeDelta:
+    case Known::kTimeZone:
+    case Known::kDecimal:
+    case Known::kFraction:
+    case Known::kUuid:
+    case Known::kReconstructor:
+      if (const auto text = StandardText(call, budget)) {
+        return AppendText(out, *text, pickle::GlobalName(*ClassOfObject(call)), budget);
+      }
+      break;
     case Known::kScalar:
     case Known::kNumpyDtype:
       try {
-        if (known == Known::kNumpyDtype)
-          return AppendText(out, NumpyTypeOf(call).name, "numpy.dtype", budget);
+        if (known == Known::kNumpyDtype) {
+          out += NumpyDtypeOf(call, budget).descr;
+          return "numpy.dtype";
+        }
         NumpyScalar scalar = ScalarOf(call, budget);
         budget.Charge(2 * (scalar.json.size() + scalar.type.size()));
         out += scalar.json;

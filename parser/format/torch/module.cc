@@ -51,25 +51,56 @@ bool IsIdle(const Child& child) {
   return is_private && (child.value.kind == Kind::kNone || IsEmptyContainer(child.value));
 }
 
+// The attributes of what may be a module.
+Value StateOf(const Object& object) {
+  if (KnownCallable(object.target) != Known::kGraphModule) return object.state();
+  const Values arguments = ItemsOf(object.arguments);
+  const auto dict = std::ranges::find(arguments, Kind::kDict, &Value::kind);
+  return dict == arguments.end() ? Value() : *dict;
+}
+
+// The module that torch.compile has wrapped; null of anything else.
+const Value* OriginalOf(const Object& object) {
+  if (KnownCallable(object.target) != Known::kOptimizedModule) return nullptr;
+  const Values arguments = ItemsOf(object.arguments);
+  return arguments.empty() || !object.states().empty() ? nullptr : &arguments[0];
+}
+
 }  // namespace
 
 bool IsModule(const Object& object) {
-  const Value state = object.state();
+  if (OriginalOf(object) != nullptr) return true;
+  const Value state = StateOf(object);
   return std::ranges::all_of(kTables, [&](std::string_view table) {
     const Value* found = TableOf(state, table);
     return found != nullptr && IsPlainDict(*found);
   });
 }
 
+std::string_view ClassOfModule(const Object& object) {
+  const bool is_graph = KnownCallable(object.target) == Known::kGraphModule;
+  return is_graph ? "torch.fx.graph_module.GraphModule" : "";
+}
+
 void AddModule(Children& children, const Object& object, Budget& budget) {
+  if (const Value* original = OriginalOf(object)) {
+    // What else there is are the settings of the compiler.
+    children.push_back({TextOf("_orig_mod"), *original, Child::Role::kAttribute});
+    return;
+  }
+  const Value state = StateOf(object);
   for (const std::string_view table : kTables) {
-    const Meaning members = Understand(*TableOf(object.state(), table), budget);
+    const Meaning members = Understand(*TableOf(state, table), budget);
     for (const Child& child : members.children) {
       if (child.value.kind != Kind::kNone) children.push_back(child);  // None: "there is no bias".
     }
   }
   Children attributes(&budget);
-  AddStates(attributes, object, budget);
+  if (object.states().empty()) {
+    AddPairs(attributes, ItemsOf(state), budget, Child::Role::kAttribute);
+  } else {
+    AddStates(attributes, object, budget);
+  }
   for (const Child& child : attributes) {
     const bool is_table =
         child.key.kind == Kind::kText && std::ranges::count(kTables, child.key.text()) != 0;

@@ -24,6 +24,9 @@
 namespace ckptfs::torch {
 namespace {
 
+// A value that is a list of values, whose dimension load_memmap must know.
+constexpr std::string_view kNonTensorStack = "tensordict.tensorclass.NonTensorStack";
+
 // Stands where an object lies in itself.
 ckptfs::Value Cycle() { return {.json = "\"...\"", .python_type = "cycle", .notes = {}}; }
 
@@ -48,7 +51,7 @@ class Walk {
   void FillGroup(const Meaning& meaning, Group& group, int depth);
   std::unique_ptr<Group> MakeGroup(const pickle::Value& value, int depth);
   Content MakeContent(const pickle::Value& wrapped, int depth);
-  Content MakeTensor(const pickle::Value& value, bool is_integers = false);
+  Content MakeTensor(const pickle::Value& value, decltype(Part::fill) fill = FillTensor);
   Content MakeComposite(const pickle::Value& value, int depth);
   Content MakePart(const Part& part, int depth);
   Content MakeDamaged(Tensor tensor, const Error& error);
@@ -75,6 +78,7 @@ bool Walk::HasTensor(const pickle::Value& wrapped, int depth) {
   context_.budget.Charge(4 * sizeof(void*));
   const Meaning meaning = Understand(value, context_.budget);
   bool has_tensor = false;
+  has_tensor = meaning.is_collection;
   for (const Child& child : meaning.children) {
     // All children are looked at, so that depth is checked everywhere.
     has_tensor = HasTensor(child.value, depth + 1) || has_tensor;
@@ -115,15 +119,11 @@ Content Walk::MakeDamaged(Tensor tensor, const Error& error) {
   return Damaged(std::move(tensor), error);
 }
 
-Content Walk::MakeTensor(const pickle::Value& value, bool is_integers) {
+Content Walk::MakeTensor(const pickle::Value& value, decltype(Part::fill) fill) {
   context_.budget.Charge(kCostOfMember);  // Once more: shape, notes, and its files in the tree.
   Tensor tensor;
   try {
-    if (is_integers) {
-      FillIntegers(value, context_, tensor);
-    } else {
-      FillTensor(value, context_, tensor);
-    }
+    fill(value, context_, tensor);
   } catch (const Error& e) {
     // The budget, a wrong key, a lack of memory: these concern all tensors.
     if (e.code() == EFBIG || e.code() == EKEYREJECTED || IsLack(e.code())) throw;
@@ -138,7 +138,7 @@ Content Walk::MakePart(const Part& part, int depth) {
   const size_t length = path_.size();
   ExtendPath(part.name);
   Content content =
-      part.is_integers ? MakeTensor(part.value, true) : MakeContent(part.value, depth + 1);
+      part.fill != nullptr ? MakeTensor(part.value, part.fill) : MakeContent(part.value, depth + 1);
   path_.resize(length);
   return content;
 }
@@ -198,7 +198,13 @@ Content Walk::MakeContent(const pickle::Value& wrapped, int depth) {
     case TensorForm::kNone:
       break;
   }
-  if (!HasTensor(value, depth)) return ValueOf(value, context_.budget);
+  if (!HasTensor(value, depth)) {
+    ckptfs::Value plain = ValueOf(value, context_.budget);
+    if (plain.python_type == kNonTensorStack) {
+      plain.collection = Understand(value, context_.budget).collection;
+    }
+    return plain;
+  }
   if (ancestors_.contains(value.node)) return Cycle();
   return MakeGroup(value, depth);
 }
@@ -214,11 +220,13 @@ std::unique_ptr<Group> Walk::MakeGroup(const pickle::Value& value, int depth) {
 void Walk::FillGroup(const Meaning& meaning, Group& group, int depth) {
   const bool has_items = meaning.form == Form::kSequence || meaning.form == Form::kMapping;
   if (meaning.type != "dict") group.python_type = meaning.type;
+  if (meaning.is_collection) group.collection = meaning.collection;
   context_.budget.Charge(meaning.children.size() * kCostOfMember + 2 * meaning.type.size());
   group.members.reserve(meaning.children.size());
   std::string attributes;  // Of a container: what is none of its items.
   for (const Child& child : meaning.children) {
     Key key = KeyOf(child.key);
+    if (meaning.is_collection && key.kind == Key::Kind::kText) key.kind = Key::Kind::kWhole;
     const size_t length = path_.size();
     ExtendPath(key.text);
     // As long as there are members, and in JSON, where a byte may take six.

@@ -3,13 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
+#include <memory_resource>
 #include <span>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include "parser/format/torch/children.h"
+#include "parser/format/torch/collections.h"
 #include "parser/format/torch/module.h"
+#include "parser/format/torch/numpy.h"
 #include "parser/format/torch/repr.h"
 #include "parser/format/torch/vocabulary.h"
+#include "parser/secret_hash.h"
 
 namespace ckptfs::torch {
 namespace {
@@ -29,13 +36,76 @@ std::string ClassName(const Value& target) {
   return fmt::format("{}.{}", names[0].text().substr(0, kMost), names[1].text().substr(0, kMost));
 }
 
+bool IsPair(const Value& value) { return value.kind == Kind::kTuple && ItemsOf(value).size() == 2; }
+
+// Whether all that an object is made of is one dict, as those are whose class is a kind of dict.
+bool IsOfOneDict(const Object& object, Values arguments) {
+  return arguments.size() == 1 && arguments[0].kind == Kind::kDict && object.extras == nullptr &&
+         object.items().empty();
+}
+
+// Others may be there by reference very often, and to compare them each time takes long.
+bool IsShortText(const Value& value) {
+  constexpr uint32_t kMost = 256;  // Bytes.
+  return value.kind == Kind::kText && value.length <= kMost;
+}
+
+// Whether both are the same object, or numbers or short texts that are equal.
+bool IsSame(const Value& a, const Value& b) {
+  constexpr uint32_t kMost = 256;  // Bytes.
+  if (a.kind != b.kind) return false;
+  switch (a.kind) {
+    case Kind::kNone:
+      return true;
+    case Kind::kBool:
+    case Kind::kInt:
+      return a.integer == b.integer;
+    case Kind::kFloat:
+      return std::bit_cast<uint64_t>(a.real) == std::bit_cast<uint64_t>(b.real);
+    case Kind::kBigInt:
+    case Kind::kDecimal:
+    case Kind::kText:
+    case Kind::kBytes:
+    case Kind::kByteArray:
+      return a.text_data == b.text_data || (a.length <= kMost && a.text() == b.text());
+    default:
+      return a.node == b.node;
+  }
+}
+
+// Adds the attributes of an object whose pairs are there from `begin` on. A dict that has its keys
+// for attributes, too, may be pickled with both (EasyDict), or with itself for a state (addict):
+// what is there already is not added.
+void AddOtherAttributes(Children& children, size_t begin, const Object& object, Budget& budget) {
+  Children attributes(&budget);
+  AddStates(attributes, object, budget);
+  if (attributes.empty()) return;
+  std::pmr::unordered_map<std::string_view, Value, SecretHash> pairs(&budget);
+  for (const Child& pair : std::span(children).subspan(begin)) {
+    if (IsShortText(pair.key)) pairs.emplace(pair.key.text(), pair.value);
+  }
+  for (const Child& attribute : attributes) {
+    const auto pair = IsShortText(attribute.key) ? pairs.find(attribute.key.text()) : pairs.end();
+    const bool is_there = pair != pairs.end() && IsSame(pair->second, attribute.value);
+    const bool is_itself = pickle::IsObject(attribute.value) && attribute.value.node == &object;
+    if (!is_there && !is_itself) children.push_back(attribute);
+  }
+}
+
 // What an object of a class that we do not know holds. The arguments of __new__ are what a tuple
 // or a number of a class of its own consists of; those of a call are one attribute.
 void AddObject(Meaning& meaning, const Object& object, Values arguments, bool is_new,
                Budget& budget) {
   Children& children = meaning.children;
-  if (is_new) {
+  std::pmr::vector<Value> pairs(&budget);
+  if (is_new && !object.pairs().empty() && std::ranges::all_of(arguments, IsPair)) {
+    for (const Value& pair : arguments) {
+      pairs.insert(pairs.end(), ItemsOf(pair).begin(), ItemsOf(pair).end());
+    }
+  } else if (is_new) {
     AddItems(children, arguments);
+  } else if (IsOfOneDict(object, arguments)) {
+    pairs.insert(pairs.end(), ItemsOf(arguments[0]).begin(), ItemsOf(arguments[0]).end());
   } else if (!arguments.empty()) {
     children.push_back({TextOf("args"), object.arguments, Child::Role::kAttribute});
   }
@@ -43,8 +113,10 @@ void AddObject(Meaning& meaning, const Object& object, Values arguments, bool is
     AddPairs(children, ItemsOf(keywords), budget, Child::Role::kAttribute);
   }
   AddItems(children, object.items());
-  AddPairs(children, object.pairs(), budget);
-  AddStates(children, object, budget);
+  pairs.insert(pairs.end(), object.pairs().begin(), object.pairs().end());
+  const size_t before = children.size();
+  AddPairs(children, pairs, budget);
+  AddOtherAttributes(children, before, object, budget);
 
   const auto has_only = [&](Child::Role role) {
     return !children.empty() && std::ranges::count(children, role, &Child::role) ==
@@ -83,15 +155,22 @@ uint64_t PartsOf(const Object& object) {
   return parts;
 }
 
-Meaning UnderstandObject(const Object& object, Budget& budget) {
+Meaning UnderstandObject(const Value& value, Budget& budget) {
+  const Object& object = ObjectOf(value);
   budget.Work(PartsOf(object));
   Meaning meaning{.form = Form::kObject, .type = "", .children = Children(&budget)};
+  if (UnderstandCollection(value, meaning, budget)) return meaning;
+  meaning.form = Form::kObject;
   Value target = object.target;
   Values arguments = ItemsOf(object.arguments);
   Known known = KnownCallable(target);
   bool is_new = object.kind == Kind::kNew;
   if (known == Known::kReconstructor && arguments.size() == 3) {
     meaning.type = ClassName(arguments[0]);
+    if (KnownCallable(arguments[0]) == Known::kUuid) {
+      meaning.form = Form::kLeaf;
+      return meaning;
+    }
     const Value& base = arguments[2];
     if (IsModule(object)) {
       meaning.form = Form::kModule;
@@ -117,13 +196,14 @@ Meaning UnderstandObject(const Object& object, Budget& budget) {
   }
   meaning.type = ClassName(target);
   switch (known) {
-    case Known::kArray:  // Of objects: they are pickled one by one.
-      if (const Value state = object.state(); state.kind == Kind::kTuple &&
-                                              ItemsOf(state).size() == 5 &&
-                                              ItemsOf(state)[4].kind == Kind::kList) {
+    case Known::kArray:
+    case Known::kArrayOfState:
+      if (const auto array = ObjectArrayOf(value)) {
         meaning.type = "numpy.ndarray";
+        if (ItemsOf(*array->shape).size() != 1) meaning.type += " of shape " + Repr(*array->shape);
         meaning.form = Form::kSequence;
-        AddItems(meaning.children, ItemsOf(ItemsOf(state)[4]));
+        budget.Work(array->items.size());
+        AddItems(meaning.children, array->items);
         return meaning;
       }
       break;
@@ -161,6 +241,14 @@ Meaning UnderstandObject(const Object& object, Budget& budget) {
     case Known::kGetattr:
     case Known::kEncode:
     case Known::kPath:
+    case Known::kDate:
+    case Known::kDateTime:
+    case Known::kTime:
+    case Known::kTimeDelta:
+    case Known::kTimeZone:
+    case Known::kDecimal:
+    case Known::kFraction:
+    case Known::kUuid:
     case Known::kDevice:
     case Known::kLayout:
     case Known::kBytesIO:
@@ -174,6 +262,7 @@ Meaning UnderstandObject(const Object& object, Budget& budget) {
   }
   if (IsModule(object)) {
     meaning.form = Form::kModule;
+    if (const auto name = ClassOfModule(object); !name.empty()) meaning.type = name;
     AddModule(meaning.children, object, budget);
   } else {
     AddObject(meaning, object, arguments, is_new, budget);
@@ -181,16 +270,37 @@ Meaning UnderstandObject(const Object& object, Budget& budget) {
   return meaning;
 }
 
+// What `value` is only a wrapper of; null if it is none. An array of objects without dimensions is
+// one object (numpy.save makes it of a dict), and so is a scalar of an array of objects.
+const Value* WrappedBy(const Value& value) {
+  if (!pickle::IsObject(value)) return nullptr;
+  const Object& object = ObjectOf(value);
+  const Values arguments = ItemsOf(object.arguments);
+  switch (KnownCallable(object.target)) {
+    case Known::kTransparent:
+      return arguments.empty() ? nullptr : &arguments[0];
+    case Known::kScalar:
+      return arguments.size() == 2 && ObjectArrayOf(arguments[1]) ? &arguments[1] : nullptr;
+    case Known::kArray:
+    case Known::kArrayOfState: {
+      const auto array = ObjectArrayOf(value);
+      const bool is_single = array && array->items.size() == 1 && ItemsOf(*array->shape).empty();
+      return is_single ? &array->items[0] : nullptr;
+    }
+    default:
+      return object.states().empty() ? nullptr : DataOfCollection(value);
+  }
+}
+
 }  // namespace
 
 const Value& Unwrapped(const Value& value) {
   constexpr int kMost = 16;  // Wrappers in one another; TorchScript makes two.
   const Value* inner = &value;
-  for (int i = 0; i < kMost && pickle::IsObject(*inner); ++i) {
-    const Object& object = ObjectOf(*inner);
-    const Values arguments = ItemsOf(object.arguments);
-    if (KnownCallable(object.target) != Known::kTransparent || arguments.empty()) break;
-    inner = &arguments[0];
+  for (int i = 0; i < kMost; ++i) {
+    const Value* next = WrappedBy(*inner);
+    if (next == nullptr) break;
+    inner = next;
   }
   return *inner;
 }
@@ -219,7 +329,7 @@ Meaning Understand(const Value& value, Budget& budget) {
       return meaning;
     case Kind::kCall:
     case Kind::kNew:
-      return UnderstandObject(ObjectOf(value), budget);
+      return UnderstandObject(value, budget);
     default:
       return meaning;
   }

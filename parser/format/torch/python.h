@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "parser/budget.h"
+#include "parser/checkpoint.h"
 #include "parser/codec/pickle.h"
 
 namespace ckptfs::torch {
@@ -41,6 +42,10 @@ struct Meaning {
   Form form = Form::kLeaf;
   std::string type;                  // "list", "collections.OrderedDict", "argparse.Namespace"
   std::pmr::vector<Child> children;  // In Python's order; a key that is set twice is there once.
+
+  // What tensordict has saved: a group also without tensors, whose keys are not split.
+  bool is_collection = false;
+  Collection collection = {};
 };
 
 // Returns what stands for `value`: it itself, or what a call wraps that only tells its type

@@ -35,6 +35,14 @@ enum class Known : uint8_t {
   kNewObject,      // copyreg.__newobj__(class, *arguments)
   kNewObjectEx,    // copyreg.__newobj_ex__(class, arguments, keywords)
   kPath,
+  kDate,
+  kDateTime,
+  kTime,
+  kTimeDelta,
+  kTimeZone,
+  kDecimal,
+  kFraction,
+  kUuid,
   kBytesIO,
   // PyTorch's values.
   kSize,
@@ -42,10 +50,15 @@ enum class Known : uint8_t {
   kLayout,
   kTransparent,  // TorchScript's wrappers: the value is the first argument
   // NumPy.
-  kArray,       // _reconstruct, then BUILD
-  kFromBuffer,  // how protocol 5 spells arrays
+  kArray,         // _reconstruct, then BUILD
+  kFromBuffer,    // how protocol 5 spells arrays
+  kArrayOfState,  // how dill and JAX spell them: all in one call
+  kMaskedArray,
   kScalar,
   kNumpyDtype,
+  kMakeTensorDict,
+  kGraphModule,
+  kOptimizedModule,
   // Tensors: parser/format/torch/tensor.cc says what each is given.
   kRebuildTensor,
   kRebuildTensorV2,
