@@ -528,3 +528,154 @@ def colliding(count):
         for i in numpy.flatnonzero(is_ascii):
             found.append(first.tobytes() + second[i].tobytes() + third[i].tobytes())
     return found[:count]
+
+
+def numpy_dtype(name, names=b"N", fields=b"N", size=-1, base=b"N", order="|"):
+    """A numpy.dtype that has got its state; what is no number or text is opcodes."""
+    state = sequence(integer(3), text(order), base, names, fields, integer(size), integer(-1),
+                     integer(0))
+    return call(glob("numpy", "dtype"), text(name), b"\x89", b"\x88") + state + b"b"
+
+
+def ndarray(shape, dtype, data):
+    made = call(glob("numpy.core.multiarray", "_reconstruct"), glob("numpy", "ndarray"),
+                sequence(integer(0)), text("b"))
+    return made + sequence(integer(1), shape, dtype, b"\x89", data) + b"b"
+
+
+def scalar(dtype, data):
+    return call(glob("numpy.core.multiarray", "scalar"), dtype, data)
+
+
+def raw_bytes(data):
+    return b"B" + struct.pack("<I", len(data)) + data
+
+
+class NumpyDtypes(Bomb):
+    """What a dtype may lie about: it is an object like any other, and may lie in itself."""
+
+    def itself(self):
+        """A structure whose field is the structure."""
+        made = call(glob("numpy", "dtype"), text("V8"), b"\x89", b"\x88") + put(0)
+        state = sequence(integer(3), text("|"), b"N", sequence(text("a")),
+                         mapping(("a", sequence(get(0), integer(0)))), integer(8), integer(1),
+                         integer(0))
+        return made + state + b"b"
+
+    def test_a_structure_in_itself(self):
+        self.assertSurvives(scalar(self.itself(), raw_bytes(b"x" * 8)), PROTO3)
+        self.assertSurvives(ndarray(sequence(integer(1)), self.itself(), raw_bytes(b"x" * 8)), PROTO3)
+
+    def test_structures_of_the_same_structure_twice(self):
+        dtype = numpy_dtype("i1", size=0) + put(0)
+        for i in range(15):
+            pair = mapping(*[(name, sequence(get(i), integer(0))) for name in "ab"])
+            dtype += b"0" + numpy_dtype("V0", sequence(text("a"), text("b")), pair, 0) + put(i + 1)
+        self.assertSurvives(scalar(dtype, raw_bytes(b"")), PROTO3)
+        self.assertSurvives(ndarray(sequence(integer(1)), dtype, raw_bytes(b"")), PROTO3)
+
+    def test_arrays_that_share_a_structure_of_many_fields(self):
+        names = [f"f{i}" for i in range(5_000)]
+        fields = mapping(*[(name, sequence(get(0), integer(i))) for i, name in enumerate(names)])
+        dtype = numpy_dtype("V5000", sequence(*map(text, names)), fields, 5_000)
+        self.assertSurvives(numpy_dtype("i1") + put(0) + b"0" + dtype + put(1) + b"0"
+                            + raw_bytes(b"x" * 5_000) + put(2) + b"0"
+                            + array(*[ndarray(sequence(integer(1)), get(1), get(2))] * 1_000), PROTO3)
+        self.assertSurvives(numpy_dtype("i1") + put(0) + b"0" + dtype + put(1) + b"0"
+                            + raw_bytes(b"x" * 5_000) + put(2) + b"0"
+                            + array(*[scalar(get(1), get(2))] * 1_000), PROTO3)
+
+    def test_long_names_of_types_and_fields(self):
+        self.assertSurvives(text("x" * MILLION) + put(0) + b"0" + array(*[
+            ndarray(sequence(integer(1)), call(glob("numpy", "dtype"), get(0)), raw_bytes(b""))
+            for _ in range(1_000)]), PROTO3)
+        field = numpy_dtype("V1", sequence(get(0)), b"}" + get(0) + sequence(get(1), integer(0)) + b"s",
+                            1)
+        self.assertSurvives(text("x" * 200_000) + put(0) + b"0" + numpy_dtype("i1") + put(1) + b"0"
+                            + field + put(2) + b"0" + raw_bytes(b"x") + put(3) + b"0"
+                            + array(*[scalar(get(2), get(3))] * 1_000), PROTO3)
+
+    def test_an_element_that_is_a_huge_array_of_nothing(self):
+        for shape in [1 << 40, 0], [1 << 20, 1 << 20, 0], [0, 1 << 62], [1 << 62]:
+            base = sequence(numpy_dtype("i1"), sequence(*map(integer, shape)))
+            dtype = numpy_dtype("V0", size=0, base=base)
+            self.assertSurvives(scalar(dtype, raw_bytes(b"")), PROTO3)
+
+    def test_fields_behind_the_end(self):
+        for offset in 1 << 62, 8, -1:
+            fields = mapping(("a", sequence(numpy_dtype("i8", order="<"), integer(offset))))
+            dtype = numpy_dtype("V8", sequence(text("a")), fields, 8)
+            self.assertSurvives(scalar(dtype, raw_bytes(b"x" * 8)), PROTO3)
+
+    def test_an_array_of_objects_that_is_itself(self):
+        made = call(glob("numpy.core.multiarray", "_reconstruct"), glob("numpy", "ndarray"),
+                    sequence(integer(0)), text("b")) + put(0)
+        state = sequence(integer(1), b")", numpy_dtype("O8"), b"\x89", array(get(0)))
+        self.assertSurvives(made + state + b"b")
+        self.assertSurvives(b"N" + put(0) + b"".join(
+            b"0" + ndarray(b")", numpy_dtype("O8"), array(get(i))) + put(i + 1)
+            for i in range(5_000)))
+
+
+class Joblib(Bomb):
+    """Arrays between opcodes: what is an opcode, a number in the file says."""
+
+    def wrapper(self, shape, dtype, alignment=b"N"):
+        state = mapping(("subclass", glob("numpy", "ndarray")), ("shape", shape), ("dtype", dtype),
+                        ("order", text("C")), ("numpy_array_alignment_bytes", alignment))
+        return glob("joblib.numpy_pickle", "NumpyArrayWrapper") + b")\x81" + state + b"b"
+
+    def dump(self, *opcodes):
+        file = self.folder / "model.joblib"
+        file.write_bytes(PROTO3 + b"".join(opcodes))
+        return file
+
+    def test_elements_beyond_the_end(self):
+        for size in 1 << 62, 1 << 40, 100:
+            file = self.dump(self.wrapper(sequence(integer(size)), numpy_dtype("f8", order="<")), b".")
+            self.refuse(DAMAGED, ".*array.*", file)
+
+    def test_more_elements_than_there_are_numbers(self):
+        shape = sequence(*[integer(1 << 40)] * 3)
+        self.refuse(LIMITS, ".*", self.dump(self.wrapper(shape, numpy_dtype("f8", order="<")), b"."))
+
+    def test_padding_beyond_the_end(self):
+        for padding in b"", b"\xff", b"\xff" * 20:
+            file = self.dump(self.wrapper(sequence(integer(0)), numpy_dtype("f8", order="<"),
+                                          integer(16)), padding)
+            self.refuse(DAMAGED, ".*", file)
+
+    def test_many_arrays_of_nothing(self):
+        dtype = numpy_dtype("f8", order="<") + put(0)
+        one = glob("joblib.numpy_pickle", "NumpyArrayWrapper") + b")\x81" + get(1) + b"b"
+        state = mapping(("shape", sequence(integer(0))), ("dtype", get(0)), ("order", text("C")))
+        self.survive(self.dump(dtype + b"0" + state + put(1) + b"0" + array(*[one] * 2_000) + b"."))
+
+    def test_pickles_in_place_of_arrays(self):
+        one = self.wrapper(sequence(integer(1)), numpy_dtype("O8"))
+        self.survive(self.dump(array(*[one + b"\x80\x03]."] * 2_000) + b"."))
+
+
+class SavedTensorDicts(Bomb):
+    def tensordict(self, *pairs):
+        return call(glob("tensordict._reductions", "_make_td"), glob("tensordict._td", "TensorDict"),
+                    mapping(*pairs))
+
+    def test_one_in_itself(self):
+        state = b"}" + put(0) + b"0"
+        made = call(glob("tensordict._reductions", "_make_td"), glob("tensordict._td", "TensorDict"),
+                    get(0)) + put(1) + b"0"
+        self.assertSurvives(state + made + get(0) + text("_tensordict") + mapping(("a", get(1)))
+                            + b"s0" + get(1))
+
+    def test_batch_sizes_that_are_none(self):
+        members = mapping(("x", tensor("0", [6])))
+        for size in integer(-1), text("x"), sequence(integer(-5)), sequence(*[integer(1)] * 100_000):
+            self.assertSurvives(self.tensordict(("_tensordict", members), ("_batch_size", size)))
+
+    def test_stacks_of_the_same_stack_twice(self):
+        made = self.tensordict(("_tensordict", b"}")) + put(0)
+        for i in range(30):
+            made += b"0" + self.tensordict(("stack_dim", integer(0)),
+                                           ("tensordicts", array(get(i), get(i)))) + put(i + 1)
+        self.assertSurvives(made)

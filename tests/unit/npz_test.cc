@@ -106,19 +106,23 @@ TEST(Npz, MustBeginWhereTheFileDoes) {
             "memory: zip: the archive does not begin where the file does");
 }
 
-TEST(Npz, ShowsTheOthersWhereOneArrayHasObjects) {
+TEST(Npz, ShowsAnArrayOfObjects) {
+  const Checkpoint checkpoint = Read(ZipWriter()
+                                         .Add("w.npy", Letters("abc"))
+                                         .Add("o.npy", Npy("'|O'", "()",
+                                                           "\x80\x02]K\x07"
+                                                           "a.")));
+  EXPECT_EQ(std::get<Value>(checkpoint.root.members.at(1).content).json, "[7]");
+}
+
+TEST(Npz, ShowsTheOthersWhereThePickleOfOneArrayIsDamaged) {
   const Checkpoint checkpoint =
       Read(ZipWriter().Add("w.npy", Letters("abc")).Add("o.npy", Npy("'|O'", "(1,)", "pickle")));
   EXPECT_EQ(ReadString(TensorAt(checkpoint, "w").data), "abc");
   const auto& value = std::get<Value>(checkpoint.root.members.at(1).content);
-  EXPECT_EQ(
-      value.notes,
-      (std::vector<Note>{
-          {"numpy_dtype", "\"|O\""},
-          {"error", "\"its elements are pickled Python objects, which we never unpickle\""}}));
+  EXPECT_EQ(value.notes, (std::vector<Note>{{"error", "\"PUT at byte 0: line does not end\""}}));
   EXPECT_THAT(checkpoint.warnings,
-              ElementsAre("tensor 'o': its elements are pickled Python objects, which we never "
-                          "unpickle: reading it will fail"));
+              ElementsAre("tensor 'o': PUT at byte 0: line does not end: reading it will fail"));
 }
 
 TEST(Npz, ShowsTheOthersWhereOneArrayIsShort) {
@@ -155,7 +159,7 @@ TEST(Npz, ShowsTheOthersWhereOneMemberIsEncrypted) {
 
 TEST(Npz, OfWhichNothingCanBeReadIsRefused) {
   EXPECT_EQ(ErrorOf(ZipWriter().Add("o.npy", Npy("'|O'", "(1,)", "pickle"))),
-            "memory: tensor 'o': its elements are pickled Python objects, which we never unpickle");
+            "memory: tensor 'o': PUT at byte 0: line does not end");
 }
 
 TEST(Npz, IsNotWhatPytorchSaved) {

@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 
@@ -47,22 +50,31 @@ void AppendHex(std::string& out, std::string_view bytes) {
   out += '"';
 }
 
-// The long double of x86: 64 bits of fraction, 16 of sign and exponent, and padding. Other
-// processors have other formats of the same name and size, whose last bytes are no padding: what
-// may be one of those is bytes. A number that a double cannot have is a text, so that no reader
-// rounds it.
-void AppendLongDouble(std::string& out, std::string_view bytes) {
-  constexpr size_t kUsed = 10;  // Bytes.
-  static_assert(std::numeric_limits<long double>::digits >= 64, "port AppendLongDouble");
-  if (std::ranges::any_of(bytes.substr(kUsed), [](char c) { return c != '\0'; })) {
-    AppendHex(out, bytes);
-    return;
+// The shortest text that reads back as the same number.
+std::string ShortestText(long double number) {
+  std::array<char, 64> text = {};
+  for (int digits = 17; digits <= 21; ++digits) {
+    std::snprintf(text.data(), text.size(), "%.*Lg", digits, number);
+    if (std::strtold(text.data(), nullptr) == number) break;
   }
+  return text.data();
+}
+
+// The long double of x86: 64 bits of fraction, the first of which is set unless the number is tiny,
+// 16 of sign and exponent, and padding, which may be anything. Other processors have other formats
+// of the same name and size: what cannot be this one is bytes. A number that a double cannot have is
+// a text, so that no reader rounds it.
+void AppendLongDouble(std::string& out, std::string_view bytes) {
+  static_assert(std::numeric_limits<long double>::digits >= 64, "port AppendLongDouble");
   const auto fraction = Load<uint64_t>(bytes);
   const auto head = Load<uint16_t>(bytes.substr(8));
   const int exponent = head & 0x7FFF;
   const long double sign = (head & 0x8000U) != 0 ? -1 : 1;
   constexpr uint64_t kInteger = uint64_t{1} << 63U;
+  if (exponent != 0 && (fraction & kInteger) == 0) {
+    AppendHex(out, bytes);
+    return;
+  }
   if (exponent == 0x7FFF) {
     json::AppendDouble(out,
                        (fraction & ~kInteger) != 0 ? NAN : static_cast<double>(sign) * INFINITY);
@@ -74,7 +86,7 @@ void AppendLongDouble(std::string& out, std::string_view bytes) {
   if (static_cast<long double>(rounded) == number) {
     json::AppendDouble(out, rounded);
   } else {
-    json::AppendString(out, fmt::format("{}", number));
+    json::AppendString(out, ShortestText(number));
   }
 }
 

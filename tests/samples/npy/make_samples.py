@@ -72,13 +72,16 @@ def npy(a, version=None):
     return b.getvalue()
 
 
-def add(name, data, note, ours="accept", array=None, expect=None):
-    """ours: accept | refuse.  array: what the file holds, where numpy cannot say; expect: for .npz."""
+def add(name, data, note, ours="accept", array=None, expect=None, values=None):
+    """ours: accept | refuse.  array: what the file holds, where numpy cannot say; expect: for .npz;
+    values: the keys of what is in an array of objects."""
     p = pathlib.Path(name)
     p.parent.mkdir(exist_ok=True, parents=True)
     p.write_bytes(data)
     e = {"note": note, "ours": ours, "numpy": numpy_says(data)}
-    if ours == "accept" and not data.startswith(b"PK"):
+    if values is not None:
+        e |= {"tensors": [], "values": values}
+    elif ours == "accept" and not data.startswith(b"PK"):
         a = np.load(io.BytesIO(data), max_header_size=10**8) if array is None else array
         off, h, _ = parse(data)
         e |= {"version": list(data[6:8]), "data_offset": off, "tensors": [entry([], a, data)]}
@@ -137,9 +140,9 @@ def written():
         add(f"ml_{n}.npy", npy(a), f"ml_dtypes {d}: opaque bytes of its width", array=np.frombuffer(a.tobytes(), f"V{a.dtype.itemsize}"))
     a = np.arange(1, 4).astype(ml_dtypes.bfloat16)
     add("ml_big_bfloat16.npy", npy(a.astype(a.dtype.newbyteorder(">"))), "`>V2`: the bytes are swapped and nothing says what they are: opaque, stored bytes", array=np.frombuffer(a.view("u2").astype(">u2").tobytes(), "V2"))
-    add("object.npy", npy(np.array([{"a": 1}, None], object)), "`|O`: a pickle", "refuse")
-    add("object_in_record.npy", npy(np.zeros(2, [("a", "<f4"), ("o", "O")])), "a record with an object field", "refuse")
-    add("stringdtype.npy", npy(np.array(["a", "bcd"], np.dtypes.StringDType())), "StringDType says `|O` and is a pickle", "refuse")
+    add("object.npy", npy(np.array([{"a": 1}, None], object)), "`|O`: a pickle", values=["0", "1"])
+    add("object_in_record.npy", npy(np.zeros(2, [("a", "<f4"), ("o", "O")])), "a record with an object field", values=["0", "1"])
+    add("stringdtype.npy", npy(np.array(["a", "bcd"], np.dtypes.StringDType())), "StringDType says `|O` and is a pickle", values=["0", "1"])
 
 
 B = "{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }"
@@ -202,7 +205,7 @@ def archives():
     save("compressed.npz", "np.savez_compressed: DEFLATE", arrays, np.savez_compressed)
     save("names.npz", "keys with /, .., blanks, backslash, `.npy`, Unicode, none at all", {k: np.array([i], "i4") for i, k in enumerate(["a", "a/b", "a.b", "../up", "/abs", "", ".", " ", "sp ace", "é", "😀", "back\\slash", "C:", "shape", "_type", "x%2Fy", "A", "d/"])})
     save("key_ends_in_npy.npz", "keys `a` and `a.npy`: numpy's own reader returns a's array for both; the members are `a.npy` and `a.npy.npy`, the keys `a` and `a.npy`", {"a": np.ones(1), "a.npy": np.zeros(2)})
-    save("object_member.npz", "one object array among others: the others are readable", {"w": np.ones(3), "o": np.array([{}], object), "z": np.zeros(2)}, unreadable=["o"])
+    save("object_member.npz", "one object array among others: the others are readable", {"w": np.ones(3), "o": np.array([{}], object), "z": np.zeros(2)}, values=["o"])
     b = io.BytesIO()
     np.savez(b, np.ones(2), np.zeros(3), named=np.arange(4))
     add("positional.npz", b.getvalue(), "arr_0, arr_1 and a named one", expect=tens([("named.npy", np.arange(4)), ("arr_0.npy", np.ones(2)), ("arr_1.npy", np.zeros(3))], b.getvalue()))
