@@ -80,11 +80,16 @@ Graph Machine::Run() && {
 
 void Machine::RunPart(const Extent& part, uint64_t position) {
   is_in_parts_ = true;
+  budget_.Grow(part.length);
+  budget_.WorkOnBytes(part.length);
   auto* memory = static_cast<std::byte*>(graph_.arena_->Take(static_cast<size_t>(part.length)));
   const std::span<std::byte> bytes(memory, static_cast<size_t>(part.length));
   part.source->ReadAt(part.offset, bytes);
   in_ = Reader(bytes, static_cast<size_t>(position));
-  while (in_.remaining() > 0) Step();
+  while (in_.remaining() > 0) {
+    budget_.Work(1);
+    Step();
+  }
 }
 
 Graph Machine::TakeGraph() && {
