@@ -11,8 +11,7 @@ uint64_t LengthOf(const Extent& data, Budget& budget) {
   return lexer.position();
 }
 
-std::optional<uint64_t> LengthUnless(const Extent& data, std::string_view name,
-                                     Budget& budget) {
+std::optional<uint64_t> LengthUnless(const Extent& data, std::string_view name, Budget& budget) {
   Lexer lexer(data, budget);
   while (lexer.Next() != kStopOpcode) {
     if (lexer.name() == name) return std::nullopt;

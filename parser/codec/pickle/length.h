@@ -18,7 +18,6 @@ namespace ckptfs::pickle {
 uint64_t LengthOf(const Extent& data, Budget& budget);
 
 // The same; nothing if a class, a function or a short text is called `name` before that.
-std::optional<uint64_t> LengthUnless(const Extent& data, std::string_view name,
-                                     Budget& budget);
+std::optional<uint64_t> LengthUnless(const Extent& data, std::string_view name, Budget& budget);
 
 }  // namespace ckptfs::pickle
