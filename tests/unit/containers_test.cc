@@ -69,11 +69,6 @@ std::string Gzip(const std::string& data) {
          number(Crc(data)) + number(data.size());
 }
 
-// The group at the key `name` of `group`; a path would be taken apart at slashes.
-const Group& GroupAt(const Group& group, std::string_view name) {
-  return *std::get<std::unique_ptr<Group>>(At(group, name).content);
-}
-
 TEST(ZipOfCheckpoints, HasEachMemberInADirectory) {
   const std::string file = ZipWriter()
                                .Add("policy.pth", TorchModel())
