@@ -36,7 +36,7 @@ class RemoteZip {
   explicit RemoteZip(ByteSourcePtr archive)
       : source_(std::make_shared<CountingSource>(std::move(archive))),
         budget_(Budget::ForFile(source_->size())),
-        members_({source_, 0, source_->size()}, budget_, nullptr, std::make_shared<PanelCache>()) {}
+        members_({source_, 0, source_->size()}, budget_, {}, std::make_shared<PanelCache>()) {}
   explicit RemoteZip(const ZipWriter& writer) : RemoteZip(writer.Source()) {}
 
   const zip::Member& Find(std::string_view name) const { return *members_.Find(name); }
