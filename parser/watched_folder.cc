@@ -11,8 +11,8 @@ namespace {
 constexpr size_t kMostFolders = 100;
 
 bool IsCalledCheckpoint(std::string_view name) {
-  constexpr std::string_view kEndings[] = {".safetensors", ".bin",  ".pt",  ".pth", ".ckpt",
-                                           ".distcp",      ".gguf", ".npz", ".npy", ".tensors"};
+  constexpr std::string_view kEndings[] = {".safetensors", ".bin", ".pt",  ".pth",    ".ckpt",
+                                           ".gguf",        ".npz", ".npy", ".tensors"};
   return !name.starts_with('.') && std::ranges::any_of(kEndings, [&](std::string_view ending) {
     return name.ends_with(ending);
   });

@@ -53,7 +53,8 @@ def disk_usage(source):
     """Bytes that a file, or all files of a directory, take; of a sparse one those that are there."""
     files = [source] if not os.path.isdir(source) else [
         os.path.join(folder, name) for folder, _, names in os.walk(source) for name in names]
-    return sum(min(s.st_size, 512 * s.st_blocks) for s in map(os.stat, files))
+    there = [file for file in files if os.path.exists(file)]
+    return sum(min(s.st_size, 512 * s.st_blocks) for s in map(os.stat, there))
 
 
 def cpu_seconds(process):

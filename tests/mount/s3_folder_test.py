@@ -93,7 +93,7 @@ class Folders(s3_case.Case):
         count = 601  # A page has 250.
         files = {}
         def put(number):
-            self.put(f"pages/n{number:04}.npy", b"not looked at")
+            self.put(f"pages/n{number:04}.txt", b"not looked at")
         with ThreadPoolExecutor(8) as threads:
             list(threads.map(put, range(count)))
         # The last ones: only who reads all pages finds them.
