@@ -127,7 +127,7 @@ Tree ReadTree(const Source& source, const ReadOptions& what, const Options& opti
   Checkpoint checkpoint = ReadCheckpoint(source, what);
   if (options.strict) CheckWhole(checkpoint, source.name());
   // To be told when all is done: what is refused has one sentence.
-  const std::vector<std::string> warnings = std::move(checkpoint.warnings);
+  const std::vector<std::string> warnings = checkpoint.warnings;
   Tree tree = LayOut(std::move(checkpoint), {.is_flat = options.flat,
                                              .has_attributes = options.xattr,
                                              .source = Redacted(options.source),

@@ -22,6 +22,7 @@ class Mountpoint {
   Mountpoint(Mountpoint&& other) noexcept;
   Mountpoint(const Mountpoint&) = delete;
   Mountpoint& operator=(const Mountpoint&) = delete;
+  Mountpoint& operator=(Mountpoint&&) = delete;
 
   // Removes the directory as Remove() does.
   ~Mountpoint();

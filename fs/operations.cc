@@ -223,7 +223,7 @@ class SlowRead final : public SlowReads::Request {
   void Refuse(int code) noexcept override { fuse_reply_err(req_, code); }
 
  private:
-  const fuse_req_t req_;
+  fuse_req_t req_;
   const fuse_ino_t number_;
   const size_t size_;
   const off_t offset_;

@@ -108,9 +108,7 @@ class Scanner {
     const std::string_view inner = token_.substr(1, token_.size() - 2);
     std::string text;
     for (size_t i = 0; i < inner.size(); ++i) {
-      if (inner[i] != '\\') {
-        text += inner[i];
-      } else if (inner[++i] == 'u') {
+      if (inner[i] == '\\' && inner[++i] == 'u') {
         text += utf8::Encode(
             static_cast<char32_t>(std::stoul(std::string(inner.substr(i + 1, 4)), nullptr, 16)));
         i += 4;

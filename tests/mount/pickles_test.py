@@ -230,7 +230,7 @@ class WithNumpy(ckptfs.Case):
                     found = ckptfs.read(mount / f"{key}.memmap")
                     if shown.dtype.names:  # NumPy does not keep what lies between fields.
                         found = np.frombuffer(found, shown.dtype).tolist()
-                        self.assertEqual(found, np.asarray(shown).ravel().tolist(), key)
+                        self.assertEqual(repr(found), repr(np.asarray(shown).ravel().tolist()), key)
                     elif shown.dtype.char != "g":
                         self.assertEqual(found, shown.tobytes(), key)
                     if array.dtype.names and key[1:] != "17":
@@ -279,8 +279,12 @@ MADE = {
                                   TensorDict({"a": torch.rand(3), "k": "w"}, [])),
     "locked": plain.clone().lock_(),
     "params": TensorDictParams(TensorDict({"w": torch.rand(2), "l": {"b": torch.rand(1)}})),
-    "inside": {"model": plain, "epoch": 3},
+    "inside": {"model": plain, "epoch": "third"},
 }
+
+# Old versions lose the names of dimensions in their own files.
+MADE["named"].memmap(f"{sys.argv[1]}/own-{sys.argv[2]}")
+KEEPS_NAMES = TensorDict.load_memmap(f"{sys.argv[1]}/own-{sys.argv[2]}").names == ["x", "y"]
 
 def same(a, b, where):
     if isinstance(b, dict):
@@ -292,7 +296,8 @@ def same(a, b, where):
         for i, (c, d) in enumerate(zip(a.tensordicts, b.tensordicts)):
             same(c, d, f"{where}.{i}")
         return
-    assert getattr(a, "names", None) == getattr(b, "names", None), (where, a.names, b.names)
+    if KEEPS_NAMES:
+        assert getattr(a, "names", None) == getattr(b, "names", None), (where, a.names, b.names)
     assert set(a.keys()) == set(b.keys()), (where, set(a.keys()), set(b.keys()))
     for key in b.keys():
         c, d = a.get(key), b.get(key)

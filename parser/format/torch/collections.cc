@@ -118,6 +118,8 @@ void AddStack(const Value& state, std::string_view type, Meaning& meaning) {
   meaning.collection.text =
       tensordict::StackText(static_cast<uint64_t>(dimension->integer),
                             name != nullptr && name->kind == Kind::kText ? name->text() : "", type);
+  // Asked for by those who load a stack of values.
+  if (type == tensordict::kNonTensorStackType) meaning.collection.text += ",\"device\":null";
   AddItems(meaning.children, ItemsOf(*items));
 }
 
