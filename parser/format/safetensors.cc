@@ -1,10 +1,9 @@
 // The safetensors format of Hugging Face (https://github.com/huggingface/safetensors): a header in
 // JSON and the bytes of the tensors behind it; see safetensors/header.h.
 //
-// We are as strict as the reference: of tensors with one name, and of metadata with one key, the
-// last counts, while no other key that means something may occur twice. We are more lenient in one
-// thing: a dtype that is newer than this program is shown as bytes, where the reference refuses the
-// whole file.
+// We are as strict as the reference, and stricter where it breaks the specification: no tensor may
+// occur twice. Of metadata with one key the last counts. We are more lenient in one thing: a dtype
+// that is newer than this program is shown as bytes, where the reference refuses the whole file.
 //
 // As tensors tile the file, tied ones cannot share their bytes. What safetensors.torch.save_model
 // does is to leave out all but one of them, and to put {"dropped name": "kept name"} among the

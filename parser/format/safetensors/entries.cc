@@ -173,28 +173,42 @@ class Collector final : public json::Visitor {
   size_t offsets_ = 0;                              // How many of them the entry has had.
 };
 
-// Removes what the reference does not see: of entries with one key it keeps the last.
+// `entries` in the order of their keys, and equal ones in that of the file.
 template <typename T>
-void KeepLast(std::vector<T>& entries, std::string T::*key, Budget& budget) {
-  std::pmr::vector<const T*> by_key(entries.size(), &budget);
-  std::ranges::transform(entries, by_key.begin(), [](const T& entry) { return &entry; });
-  std::ranges::sort(by_key, [key](const T* a, const T* b) {
+std::pmr::vector<const T*> SortedBy(std::string T::*key, const std::vector<T>& entries,
+                                    Budget& budget) {
+  std::pmr::vector<const T*> sorted(entries.size(), &budget);
+  std::ranges::transform(entries, sorted.begin(), [](const T& entry) { return &entry; });
+  std::ranges::sort(sorted, [key](const T* a, const T* b) {
     const int order = (a->*key).compare(b->*key);
     return order != 0 ? order < 0 : a < b;
   });
-  std::pmr::vector<bool> is_last(entries.size(), true, &budget);
-  for (size_t i = 0; i + 1 < by_key.size(); ++i) {
-    if (by_key[i]->*key == by_key[i + 1]->*key) {
-      is_last[static_cast<size_t>(by_key[i] - entries.data())] = false;
+  return sorted;
+}
+
+// The specification allows no name twice; the reference takes the last one, others the first.
+void CheckNames(const std::vector<Entry>& entries, Budget& budget) {
+  const auto sorted = SortedBy(&Entry::name, entries, budget);
+  const auto twice = std::ranges::adjacent_find(sorted, {}, &Entry::name);
+  if (twice != sorted.end()) Fail(EBADMSG, "{} occurs twice", Quoted((*twice)->name));
+}
+
+// Of metadata with one key the reference keeps the last.
+void KeepLast(std::vector<MetadataEntry>& metadata, Budget& budget) {
+  const auto sorted = SortedBy(&MetadataEntry::first, metadata, budget);
+  std::pmr::vector<bool> is_last(metadata.size(), true, &budget);
+  for (size_t i = 0; i + 1 < sorted.size(); ++i) {
+    if (sorted[i]->first == sorted[i + 1]->first) {
+      is_last[static_cast<size_t>(sorted[i] - metadata.data())] = false;
     }
   }
   size_t kept = 0;
-  for (size_t i = 0; i < entries.size(); ++i) {
+  for (size_t i = 0; i < metadata.size(); ++i) {
     if (!is_last[i]) continue;
-    if (kept != i) entries[kept] = std::move(entries[i]);
+    if (kept != i) metadata[kept] = std::move(metadata[i]);
     ++kept;
   }
-  entries.resize(kept);
+  metadata.resize(kept);
 }
 
 }  // namespace
@@ -203,8 +217,8 @@ void ReadEntries(const ByteSource& file, uint64_t offset, uint64_t length, Budge
                  Header& header) {
   Collector collector(header, budget);
   json::Read(file, offset, length, budget, collector, json::Dialect::kRepeatedKeys);
-  KeepLast(header.entries, &Entry::name, budget);
-  KeepLast(header.metadata, &MetadataEntry::first, budget);
+  CheckNames(header.entries, budget);
+  KeepLast(header.metadata, budget);
 }
 
 }  // namespace ckptfs::safetensors

@@ -34,8 +34,8 @@ struct Entry {
 
 using MetadataEntry = std::pair<std::string, std::string>;
 
-// Both are in the order of the file, and their keys are unique: of several entries with one key the
-// reference keeps the last.
+// Both are in the order of the file, and their keys are unique: of metadata with one key the last
+// is kept, as the reference does.
 struct Header {
   std::vector<Entry> entries;
   std::vector<MetadataEntry> metadata;
