@@ -235,8 +235,8 @@ class Reader {
 
 }  // namespace
 
-Checkpoint ReadArchivedFiles(std::vector<ArchivedFile> files, std::string_view kind, uint64_t size,
-                             Budget& budget, const ReadOptions& options) {
+Checkpoint ReadArchivedFiles(const std::vector<ArchivedFile>& files, std::string_view kind,
+                             uint64_t size, Budget& budget, const ReadOptions& options) {
   ArchiveAllowance own(size);
   ArchiveAllowance& allowance = options.archives != nullptr ? *options.archives : own;
   const Deeper deeper(allowance);

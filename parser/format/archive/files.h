@@ -31,7 +31,7 @@ struct ArchivedFile {
 // Reads what is in the files of an archive of `size` bytes. Messages call it `kind`: "zip". Throws
 // Error: ENOTSUP if there is no checkpoint among them, what is wrong with the first one if none of
 // them can be read, and EFBIG.
-Checkpoint ReadArchivedFiles(std::vector<ArchivedFile> files, std::string_view kind, uint64_t size,
-                             Budget& budget, const ReadOptions& options);
+Checkpoint ReadArchivedFiles(const std::vector<ArchivedFile>& files, std::string_view kind,
+                             uint64_t size, Budget& budget, const ReadOptions& options);
 
 }  // namespace ckptfs
