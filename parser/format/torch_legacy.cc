@@ -123,7 +123,9 @@ void Payload::Note(const Value& persistent) {
     named_.emplace(id.key, Named{id.elements, id.size});
   } catch (const Error& e) {
     if (e.code() == EFBIG) throw;
-    // Whoever uses the storage is told.
+    // Whoever uses the storage is told. An exception takes about so long.
+    constexpr uint64_t kStepsOfException = 120;
+    budget_.Work(kStepsOfException);
   }
 }
 

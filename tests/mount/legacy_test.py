@@ -253,8 +253,7 @@ class Harm(damage_test.Refusal):
 
     def test_three_hundred_thousand_ids_that_name_no_storage(self):
         self.write(b"NQ0" * 300_000 + tensor("0", [6]), payload=stored(5, A))
-        self.refuse(DAMAGED, r"pickle 4: tensor 'tensor': storage '0' at byte \d+ says that it has 5 "
-                             "elements, but must have 6")
+        self.refuse(LIMITS, r"pickle 4: .* takes more than \d+ steps, .*")
 
     def test_a_thousand_names_for_a_long_file_in_a_pickle(self):
         inner = stream(b"}" * 300_000 + craft.storage("0", 6), ("0",), stored(5, A))
