@@ -176,10 +176,15 @@ void AppendRepr(std::string& out, const Value& value, int depth) {
 constexpr size_t kMostDecimalBytes = 1785;  // 4,300 digits.
 
 std::string HexOfBytes(std::string_view bytes, bool is_negative) {
-  std::string digits = is_negative ? "-0x" : "0x";
+  constexpr std::string_view kDigits = "0123456789abcdef";
   while (bytes.size() > 1 && bytes.back() == 0) bytes.remove_suffix(1);
+  CountWork(bytes.size() / 4);
+  std::string digits = is_negative ? "-0x" : "0x";
+  digits.reserve(digits.size() + 2 * bytes.size());
   for (size_t i = bytes.size(); i-- > 0;) {
-    digits += fmt::format("{:02x}", static_cast<unsigned char>(bytes[i]));
+    const auto byte = static_cast<unsigned char>(bytes[i]);
+    digits += kDigits[byte >> 4U];
+    digits += kDigits[byte & 15U];
   }
   return digits;
 }
