@@ -12,9 +12,11 @@
 namespace ckptfs {
 namespace {
 
-constexpr size_t kHead = 16;  // Bytes, that malloc takes for each block.
-
 constinit thread_local Budget* metered = nullptr;
+
+#if CKPTFS_IS_METERED
+
+constexpr size_t kHead = 16;  // Bytes, that malloc takes for each block.
 
 void* Allocate(size_t size) {
   void* block = std::malloc(size == 0 ? 1 : size);  // NOLINT(cppcoreguidelines-no-malloc)
@@ -34,6 +36,8 @@ void Free(void* block) noexcept {
   std::free(block);  // NOLINT(cppcoreguidelines-no-malloc)
 }
 
+#endif
+
 }  // namespace
 
 Metering::Metering(Budget& budget) : is_outermost_(metered == nullptr) {
@@ -50,6 +54,8 @@ void CountWork(uint64_t steps) {
 
 }  // namespace ckptfs
 
+#if CKPTFS_IS_METERED
 void* operator new(size_t size) { return ckptfs::Allocate(size); }
 void operator delete(void* block) noexcept { ckptfs::Free(block); }
 void operator delete(void* block, size_t /*size*/) noexcept { ckptfs::Free(block); }
+#endif

@@ -8,7 +8,23 @@
 
 #include "parser/budget.h"
 
+// The sanitizers for addresses and threads have `new` and `delete` of their own, which cannot be
+// replaced: such builds count nothing here.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define CKPTFS_IS_METERED 0
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define CKPTFS_IS_METERED 0
+#endif
+#endif
+#ifndef CKPTFS_IS_METERED
+#define CKPTFS_IS_METERED 1
+#endif
+
 namespace ckptfs {
+
+// Whether this build counts allocations.
+constexpr bool kIsMetered = CKPTFS_IS_METERED != 0;
 
 // As long as it lives, all that this thread allocates with `new` (containers, texts, trees) counts
 // as memory and as work of `budget`, and beyond the limits std::bad_alloc is thrown. So what no
