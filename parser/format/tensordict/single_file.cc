@@ -248,6 +248,7 @@ bool IsConsolidated(const Probe& probe) {
   constexpr uint64_t kLeast = 2;
   if (probe.size < kLengthSize + kLeast) return false;
   const uint64_t room = probe.size - kLengthSize;
+  if (probe.tail.size() < kLengthSize) return false;  // Of a member that is not at hand.
   const auto before = probe.tail.first(probe.tail.size() - kLengthSize);
   ByteReader reader("length", probe.tail.last(kLengthSize));
   const auto length = reader.Read<uint64_t>("length");
