@@ -1,10 +1,13 @@
 #include "fs/tensordict.h"
 
+#include <fmt/format.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <unordered_set>
 #include <utility>
@@ -12,10 +15,14 @@
 #include <vector>
 
 #include "fs/tensordict_files.h"
+#include "fs/tensordict_foreign.h"
 #include "fs/tensordict_index.h"
 #include "fs/tensordict_levels.h"
 #include "fs/tensordict_meta.h"
 #include "fs/tensordict_names.h"
+#include "parser/json.h"
+#include "parser/layer/memory.h"
+#include "parser/notes.h"
 #include "parser/overloaded.h"
 #include "parser/secret_hash.h"
 
@@ -59,7 +66,7 @@ class Names {
     text_.clear();
     names_.clear();
     second_names_.clear();
-    sizes_.clear();
+    beside_.clear();
   }
 
   // Returns the name, which is valid until something is added.
@@ -90,20 +97,23 @@ class Names {
     const std::string listed = ListedName(key);
     if (listed.size() + kSizesSuffix.size() > Tree::kMaxName) return;
     if (listed != key) AddSecondNames(key, listed, kSizesSuffix, inode);
-    sizes_.emplace_back(listed + std::string(kSizesSuffix), inode);
+    AddBeside(listed + std::string(kSizesSuffix), inode);
   }
+
+  // Adds a file that gives way to others of its name.
+  void AddBeside(std::string name, uint32_t inode) { beside_.emplace_back(std::move(name), inode); }
 
   // Makes these the entries of `directory`, and the second names, too, which are not listed. A
   // second name must not take a first one's place: "a/b" is at home in a%2Fb.memmap, "a%2Fb" is
   // not.
   void SetEntries(TreeBuilder& builder, uint32_t directory) {
-    for (const auto& [name, inode] : sizes_) Add(name, inode);
+    for (const auto& [name, inode] : beside_) Add(name, inode);
     const size_t listed = names_.size();
     for (const auto& [name, inode] : second_names_) Add(name, inode);
     std::vector<Entry> entries;
     entries.reserve(names_.size());
     std::unordered_set<std::string_view, SecretHash> taken;
-    const bool has_rivals = !second_names_.empty() || !sizes_.empty();
+    const bool has_rivals = !second_names_.empty() || !beside_.empty();
     size_t begin = 0;
     for (size_t i = 0; i < names_.size(); ++i) {
       const auto [end, inode] = names_[i];
@@ -143,8 +153,13 @@ class Names {
   std::string text_;
   std::vector<Piece> names_;
   std::vector<std::pair<std::string, uint32_t>> second_names_;
-  std::vector<std::pair<std::string, uint32_t>> sizes_;
+  std::vector<std::pair<std::string, uint32_t>> beside_;  // Files of what a key has beside its own.
 };
+
+// Whether the value is a file of its own. What tensordict has in a meta.json it must find there.
+bool IsLong(const Value& value) {
+  return value.json.size() > kMaxInlineJson && value.collection.text.empty();
+}
 
 class Layout {
  public:
@@ -259,6 +274,8 @@ class Layout {
     const Content& content = item.member->content;
     if (std::holds_alternative<Tensor>(content)) return {item.key, false, kTensorSuffix};
     if (std::holds_alternative<Table>(content)) return {item.key, false, kTableSuffix};
+    const auto* value = std::get_if<Value>(&content);
+    if (value != nullptr && IsLong(*value)) return {item.key, false, kLongValueSuffix};
     const auto* group = std::get_if<std::unique_ptr<Group>>(&content);
     const bool has_table = group != nullptr && (*group)->table != nullptr;
     return {item.key, true, has_table ? kTableSuffix : std::string_view()};
@@ -279,16 +296,29 @@ class Layout {
   void AddMember(const EntryName& name, Member& member, const Target& target) {
     const std::string path =
         options_.has_attributes ? PathOf(target.group, member.key.text) : std::string();
+    MoveLongNotes(name.key, NotesOf(member.content));
     std::visit(
         Overloaded{
             [&](std::unique_ptr<Group>& group) { AddGroup(name, std::move(*group), target, path); },
             [&](Tensor& tensor) { AddTensor(name, std::move(tensor), target, path); },
-            [&](Value& value) { AddValue(name, std::exchange(value, {}), target.directory, path); },
-            [&](Table& table) {
-              meta_.AddTable(name, table);
-              AddLines(name, table, target, path);
-            }},
+            [&](Value& value) { AddValue(name, std::exchange(value, {}), target, path); },
+            [&](Table& table) { AddTable(name, table, kTableSuffix, target, path); }},
         member.content);
+  }
+
+  // Makes files of the notes of `key` that are too long for a meta.json, and notes that name them.
+  void MoveLongNotes(std::string_view key, std::vector<Note>& notes) {
+    note_names_.clear();
+    for (auto& [name, json] : notes) {
+      if (json.size() <= kMaxInlineJson || IsAboutBytes(name)) continue;
+      const std::string file = fmt::format("{}.{}{}", ListedName(key), name, kLongValueSuffix);
+      if (file.size() > Tree::kMaxName) continue;
+      const size_t size = json.size();
+      const auto source = std::make_shared<MemorySource>(std::move(json));
+      names_.AddBeside(file, builder_.AddFile({source, 0, size}));
+      json = json::String(file);
+      name = note_names_.emplace_back(std::string(name).append(kNoteFileSuffix));
+    }
   }
 
   void AddTensor(const EntryName& name, Tensor tensor, const Target& target,
@@ -304,16 +334,32 @@ class Layout {
     index_.Add(target.directory.index, target.place, name.original, file_name, tensor);
   }
 
-  void AddLines(const EntryName& name, Table& table, const Target& target, std::string_view path) {
+  void AddTable(const EntryName& name, Table& table, std::string_view suffix, const Target& target,
+                std::string_view path) {
+    meta_.AddTable(name, table);
+    AddLines(name, table, suffix, target, path);
+  }
+
+  void AddLines(const EntryName& name, Table& table, std::string_view suffix, const Target& target,
+                std::string_view path) {
     const uint32_t inode = files_.Add(table, path);
-    const std::string_view file_name = names_.AddFile(name.key, kTableSuffix, inode);
+    const std::string_view file_name = names_.AddFile(name.key, suffix, inode);
     index_.Add(target.directory.index, target.place, name.original, file_name, table);
   }
 
-  void AddValue(const EntryName& name, const Value& value, Directory parent,
-                std::string_view path) {
+  void AddValue(const EntryName& name, Value value, const Target& target, std::string_view path) {
+    if (IsLong(value)) {
+      const size_t size = value.json.size();
+      Table text{.data = {std::make_shared<MemorySource>(std::move(value.json)), 0, size},
+                 .python_type = std::move(value.python_type),
+                 .notes = std::move(value.notes)};
+      text.notes.emplace_back("data_file",
+                              json::String(ListedName(name.key).append(kLongValueSuffix)));
+      AddTable(name, text, kLongValueSuffix, target, path);
+      return;
+    }
     meta_.AddValue(name, value);
-    const uint32_t inode = AddDirectory(name, parent).inode;
+    const uint32_t inode = AddDirectory(name, target.directory).inode;
     if (options_.has_attributes) files_.DescribeDirectory(inode, value.notes, path);
     std::vector<Entry> entries = {{kMetaName, builder_.AddText(ValueMeta(value))}};
     if (!value.collection.inner.empty()) {
@@ -329,8 +375,8 @@ class Layout {
     meta_.AddGroup(name, group);
     const size_t places = index_.AddGroup(target.place, group.members.size());
     if (group.table != nullptr) {
-      AddLines(name, *group.table, {.directory = target.directory, .place = places, .group = ""},
-               path);
+      AddLines(name, *group.table, kTableSuffix,
+               {.directory = target.directory, .place = places, .group = ""}, path);
     }
     const Directory directory = AddDirectory(name, target.directory);
     if (options_.has_attributes) files_.DescribeDirectory(directory.inode, group.notes, path);
@@ -348,6 +394,7 @@ class Layout {
   // Of the directory at hand; here to keep their memory.
   DirectoryMeta meta_;
   std::string closed_;
+  std::deque<std::string> note_names_;  // Of the member at hand.
   Names names_;
   Names root_names_;
   std::vector<Wanted> wanted_;

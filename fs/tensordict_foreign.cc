@@ -14,48 +14,16 @@ namespace {
 constexpr std::string_view kEverywhere[] = {kSummaryKey, "recipe", "error", "x_dtype", "x_shape"};
 
 // The other members of our entries.
-constexpr std::string_view kInEntries[] = {"attributes",
-                                           "block_bytes",
-                                           "block_elements",
-                                           "byte_order",
-                                           "bytes",
-                                           "columns",
-                                           "complete",
-                                           "conj",
-                                           "dims",
-                                           "field_types",
-                                           "file_bytes",
-                                           "foreign_dtype",
-                                           "fortran_order",
-                                           "ggml_type",
-                                           "key",
-                                           "key_hex",
-                                           "key_type",
-                                           "kind",
-                                           "lines",
-                                           "location",
-                                           "logical_shape",
-                                           "lost_chunks",
-                                           "meta",
-                                           "neg",
-                                           "not_in_index",
-                                           "numpy_dtype",
-                                           "numpy_shape",
-                                           "python_type",
-                                           "python_types",
-                                           "quantizer",
-                                           "requires_grad",
-                                           "rows",
-                                           "saved_device",
-                                           "shape_in_python",
-                                           "storage_dtype",
-                                           "stored_dtype",
-                                           "stored_shape",
-                                           "stride",
-                                           "tied_to",
-                                           "told",
-                                           "trailing_bytes",
-                                           "unknown_type"};
+constexpr std::string_view kInEntries[] = {
+    "attributes",    "block_bytes",    "block_elements", "byte_order",    "bytes",
+    "columns",       "complete",       "conj",           "data_file",     "dims",
+    "field_types",   "file_bytes",     "foreign_dtype",  "fortran_order", "ggml_type",
+    "key",           "key_hex",        "key_type",       "kind",          "lines",
+    "location",      "logical_shape",  "lost_chunks",    "meta",          "neg",
+    "not_in_index",  "numpy_dtype",    "numpy_shape",    "python_type",   "python_types",
+    "quantizer",     "requires_grad",  "rows",           "saved_device",  "shape_in_python",
+    "storage_dtype", "stored_dtype",   "stored_shape",   "stride",        "tied_to",
+    "told",          "trailing_bytes", "unknown_type"};
 
 // What an entry is known by.
 constexpr std::string_view kMarks[] = {"type", "dtype", "bytes"};
@@ -169,7 +137,11 @@ void AppendRenamed(std::string& out, std::string_view json, size_t own_depth, bo
 
 }  // namespace
 
-bool IsOurs(std::string_view name) { return Has(kEverywhere, name) || Has(kInEntries, name); }
+bool IsOurs(std::string_view name) {
+  const auto is_ours = [](std::string_view n) { return Has(kEverywhere, n) || Has(kInEntries, n); };
+  return is_ours(name) || (name.ends_with(kNoteFileSuffix) &&
+                           is_ours(name.substr(0, name.size() - kNoteFileSuffix.size())));
+}
 
 void AppendForeignMembers(std::string& out, std::string_view members) {
   AppendRenamed(out, members, 0, true);

@@ -21,6 +21,9 @@
 
 namespace ckptfs {
 
+// What an entry has instead of a note `x` that is a file of its own: "x_file", the name of the file.
+constexpr std::string_view kNoteFileSuffix = "_file";
+
 // Whether `name` is one that an entry of ours may have beside those of tensordict.
 bool IsOurs(std::string_view name);
 

@@ -242,7 +242,8 @@ void TensorIndex::Append(const Line& line) {
   uint64_t flags = line.flags;
   const auto suffix = line.Has(kIsTable) ? kTableSuffix : kTensorSuffix;
   const bool has_usual_name = line.file_name.size() == line.key.size() + suffix.size() &&
-                              line.file_name.starts_with(line.key);
+                              line.file_name.starts_with(line.key) &&
+                              line.file_name.ends_with(suffix);
   const std::string_view key =
       Beginning(line.key, kMostText - std::min<size_t>(kMostText, directory.key_bytes));
   if (!has_usual_name || key.size() < line.key.size()) flags |= kHasName;

@@ -51,7 +51,7 @@ size_t NameSize(std::string_view key) {
 
 // What ends `key` of the suffixes of files; empty if none does.
 std::string_view SuffixOf(std::string_view key) {
-  for (const std::string_view suffix : {kTensorSuffix, kTableSuffix}) {
+  for (const std::string_view suffix : {kTensorSuffix, kTableSuffix, kLongValueSuffix}) {
     if (key.ends_with(suffix)) return suffix;
   }
   return {};
@@ -64,11 +64,19 @@ bool HasNameOfIndex(const Wanted& member) {
          (member.suffix == kTableSuffix && member.key == kTable);
 }
 
+// Whether the file of a member would be called meta.json.
+bool HasNameOfMeta(const Wanted& member) {
+  constexpr std::string_view kValue =
+      kMetaName.substr(0, kMetaName.size() - kLongValueSuffix.size());
+  return (member.is_directory && member.key == kMetaName) ||
+         (member.suffix == kLongValueSuffix && member.key == kValue);
+}
+
 // Whether no member of the directory, or of the root, could have this key.
 bool IsImpossible(const Wanted& member, bool is_root) {
-  return IsReserved(member.key) || (is_root && HasNameOfIndex(member)) ||
-         (member.is_directory && member.key == kMetaName) || member.key.size() > Tree::kMaxName ||
-         NameSize(member.key) > Tree::kMaxName || !utf8::IsValid(member.key);
+  return IsReserved(member.key) || (is_root && HasNameOfIndex(member)) || HasNameOfMeta(member) ||
+         member.key.size() > Tree::kMaxName || NameSize(member.key) > Tree::kMaxName ||
+         !utf8::IsValid(member.key);
 }
 
 // The FNV-1a hash of 64 bits.

@@ -27,6 +27,7 @@ namespace ckptfs {
 
 constexpr std::string_view kTensorSuffix = ".memmap";
 constexpr std::string_view kTableSuffix = ".jsonl";
+constexpr std::string_view kLongValueSuffix = ".json";
 constexpr std::string_view kSizesSuffix = ".shape.memmap";
 constexpr std::string_view kInnerName = "_tensordict";
 constexpr std::string_view kMetaName = "meta.json";
@@ -52,7 +53,7 @@ bool IsFileName(std::string_view key);
 struct Wanted {
   std::string_view key;  // Any bytes.
   bool is_directory = false;
-  std::string_view suffix = {};  // kTensorSuffix or kTableSuffix of its file; empty if it has none.
+  std::string_view suffix = {};  // Of its file: that of tensors, ...; empty if it has none.
 };
 
 // A member that cannot have the key it wants.

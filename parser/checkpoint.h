@@ -70,6 +70,10 @@ struct Collection {
   std::string inner;
 };
 
+// JSON of a checkpoint that is longer than this, in bytes, is a file of its own on the mount, and no
+// part of a meta.json, but for what tensordict itself has there.
+constexpr size_t kMaxInlineJson = size_t{1} << 20U;
+
 // Anything that is no tensor: a number, a text, a dict without tensors, an object.
 struct Value {
   std::string json;         // Strict JSON.

@@ -318,6 +318,52 @@ for name, made in MADE.items():
 """
 
 
+class LongValues(ckptfs.Case):
+    """What would make a meta.json longer than a MiB."""
+
+    LIMIT = 1 << 20
+
+    def setUp(self):
+        try:
+            import torch
+        except ImportError as error:
+            self.skip_avoidable(str(error))
+        self.tensor = torch.ones(3)
+        self.tensor.note = "y" * 1_500_000
+        self.data = {"log": "x" * 2_000_000, "short": "x" * 1_000_000, "rows": [(i,) for i in range(300_000)],
+                     "blob": bytes(range(256)) * 4096, "deep": {"list": list(range(400_000)), "w": self.tensor}}
+        self.file = self.scratch() / "long.pth"
+        torch.save(self.data, self.file)
+
+    def test_are_files_of_their_own(self):
+        with self.mount(self.file) as mount:
+            self.assertEqual(sorted(os.listdir(mount.path)),
+                             ["blob.json", "deep", "log.json", "meta.json", "rows.json", "rows.python_types.json",
+                              "short"])
+            self.assertEqual(sorted(os.listdir(mount / "deep")),
+                             ["list.json", "meta.json", "w.attributes.json", "w.memmap"])
+            values = view.values(mount.path)
+            self.assertEqual(values["log"], [self.data["log"]])
+            self.assertEqual(values["short"], [self.data["short"]])
+            self.assertEqual(values["rows"], [[[i] for i in range(300_000)]])
+            self.assertEqual(values["blob"], [self.data["blob"].hex()])
+            self.assertEqual(values["deep.list"], [self.data["deep"]["list"]])
+            meta = ckptfs.meta(mount.path)
+            types = json.loads(ckptfs.read(mount / meta["rows"]["python_types_file"]))
+            self.assertEqual(types["/299999"], "tuple")
+            attributes = ckptfs.meta(mount / "deep")["w"]["attributes_file"]
+            self.assertEqual(json.loads(ckptfs.read(mount / "deep" / attributes))["note"], self.tensor.note)
+            for meta in mount.path.rglob("meta.json"):
+                self.assertLess(meta.stat().st_size, self.LIMIT + 4096)
+
+    def test_do_not_keep_tensordict_from_loading_the_rest(self):
+        import tensordict
+        with self.mount(self.file) as mount:
+            loaded = tensordict.TensorDict.load_memmap(mount.path)
+            self.assertEqual(set(loaded.keys()), {"short", "deep"})
+            self.assertTrue((loaded["deep", "w"] == 1).all())
+
+
 class TensorDicts(ckptfs.Case):
     """torch.save of a TensorDict: load_memmap of the mount gives it back."""
 

@@ -80,6 +80,9 @@ def walk(directory, prefix=()):
     directory = Path(directory)
     for name, entry in entries(directory).items():
         keys = (*prefix, original(name, entry))
+        if "data_file" in entry:
+            yield "value", keys, json.loads(ckptfs.read(directory / entry["data_file"]))
+            continue
         table = entry if "bytes" in entry else entry.get("lines")
         if table:
             yield "table", keys, Table(directory / (encode(name) + ".jsonl"), table)

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "fs/tensordict_foreign.h"
 #include "fs/tensordict_names.h"
 #include "parser/error.h"
 #include "parser/layer/memory.h"
@@ -908,6 +909,71 @@ TEST(Tables, MustLieInTheirSource) {
   EXPECT_THAT([] { Validate(CheckpointOf(TableMember("log", 11))); },
               ThrowsMessage<Error>("table 'log': its 11 bytes at byte 0 end after the 10 of "
                                    "memory"));
+}
+
+// JSON of so many bytes that it is a file of its own.
+std::string LongJson() { return '"' + std::string(kMaxInlineJson, 'x') + '"'; }
+
+TEST(LongValues, AreFilesOfTheirOwn) {
+  Value value{.json = LongJson(), .python_type = "my.Log"};
+  value.notes.emplace_back("python_types", R"({"/0":"tuple"})");
+  const Mounted mounted(
+      CheckpointOf(ValueMember("log", std::move(value)), ValueMember("n"), TensorMember("w")));
+  EXPECT_THAT(mounted.Files(), ElementsAre("log.json", "w.memmap"));
+  EXPECT_EQ(mounted.Text("log.json"), LongJson());
+  EXPECT_EQ(mounted.Meta()["log"].dump(),
+            R"({"bytes":1048578,"python_type":"my.Log","python_types":{"/0":"tuple"},)"
+            R"("data_file":"log.json"})");
+  EXPECT_THAT(Keys(mounted.Meta()), ElementsAre("log", "n", "w"));
+  const Json line = mounted.Lines().at(0);
+  EXPECT_EQ(line["path"], "log.json");
+  EXPECT_EQ(line["bytes"], 1048578);
+  EXPECT_EQ(line["dtype"], nullptr);
+}
+
+TEST(LongValues, AreInMetaJsonUpToTheLimit) {
+  const std::string json = '"' + std::string(kMaxInlineJson - 2, 'x') + '"';
+  const Mounted mounted(CheckpointOf(ValueMember("log", {.json = json})));
+  EXPECT_EQ(mounted.Meta("log")["data"].dump(), json);
+}
+
+TEST(LongValues, GiveWayToMetaJsonAndToDirectories) {
+  const Mounted mounted(CheckpointOf(ValueMember("meta", {.json = LongJson()}),
+                                     WithKind(Key::Kind::kWhole, ValueMember("log.json")),
+                                     ValueMember("log", {.json = LongJson()}),
+                                     ValueMember("log", {.json = LongJson()})));
+  EXPECT_THAT(mounted.Files(), UnorderedElementsAre("meta_.json", "log_.json", "log__.json"));
+  EXPECT_EQ(mounted.Meta()["meta_"]["data_file"], "meta_.json");
+  EXPECT_EQ(mounted.Meta()["log_"]["key"], "log");
+  EXPECT_EQ(mounted.Text("log_.json"), LongJson());
+  EXPECT_EQ(mounted.Meta("log.json")["data"], 1);
+}
+
+TEST(LongValues, OfTensorDictAreWhereItLooksForThem) {
+  Value value{.json = LongJson()};
+  value.collection.text = R"("_type":"T")";
+  const Mounted mounted(CheckpointOf(ValueMember("log", std::move(value))));
+  EXPECT_EQ(mounted.Meta("log")["data"].dump(), LongJson());
+}
+
+TEST(LongValues, OfNotesAreFilesBesideTheOneThatTheyAreAbout) {
+  Tensor tensor = Bytes();
+  tensor.notes.emplace_back("attributes", LongJson());
+  tensor.notes.emplace_back("conj", "true");
+  const Mounted mounted(CheckpointOf(TensorMember("a b", std::move(tensor))));
+  const Json entry = mounted.Meta()["a b"];
+  EXPECT_EQ(entry["attributes_file"], "a%20b.attributes.json");
+  EXPECT_FALSE(entry.contains("attributes"));
+  EXPECT_EQ(entry["conj"], true);
+  EXPECT_EQ(mounted.Text("a%20b.attributes.json"), LongJson());
+  EXPECT_EQ(mounted.Length("a%20b.memmap"), 2);
+}
+
+TEST(LongValues, OfForeignTextAreNotTakenForOurs) {
+  std::string out;
+  AppendForeignMembers(out,
+                       R"("a":{"type":"NonTensorData","data_file":"x","attributes_file":"y"})");
+  EXPECT_EQ(out, R"("a":{"type":"NonTensorData","data_file_":"x","attributes_file_":"y"})");
 }
 
 TEST(Layout, SplitsNoWholeKeys) {

@@ -122,7 +122,9 @@ Data ReadData(json::Node meta, std::string_view type, const Directory& directory
     data.value.json = "null";
   }
   const bool has_other = other.fields.size() > (pickled == nullptr ? 0 : 1);
-  if (type == kNonTensorDataType && HasOnlyUsual(meta) && !has_other) return data;
+  // What tensordict has in a meta.json stays there, however long it is: then it can load it.
+  const bool is_long = pickled == nullptr && data.value.json.size() > kMaxInlineJson;
+  if (type == kNonTensorDataType && HasOnlyUsual(meta) && !has_other && !is_long) return data;
   Fields fields;
   AddAll(meta, other, kData, fields, budget);
   data.value.collection.text = std::move(fields.text);

@@ -161,7 +161,8 @@ Content Walk::MakeComposite(const pickle::Value& value, int depth) {
   ancestors_.insert(value.node);
   for (Part& part : composite.parts) {
     Content content = MakePart(part, depth);
-    if (const auto* attribute = std::get_if<ckptfs::Value>(&content)) {
+    const auto* attribute = std::get_if<ckptfs::Value>(&content);
+    if (attribute != nullptr && attribute->json.size() <= kMaxInlineJson) {
       AddAttribute(part.name, *attribute, attributes);
     } else {
       group->members.push_back({{std::move(part.name), Key::Kind::kText}, std::move(content)});
@@ -234,7 +235,8 @@ void Walk::FillGroup(const Meaning& meaning, Group& group, int depth) {
     Content content = MakeContent(child.value, depth + 1);
     path_.resize(length);
     auto* value = std::get_if<ckptfs::Value>(&content);
-    if (has_items && child.role == Child::Role::kAttribute && value != nullptr) {
+    const bool is_short = value != nullptr && value->json.size() <= kMaxInlineJson;
+    if (has_items && child.role == Child::Role::kAttribute && is_short) {
       AddAttribute(key.text, *value, attributes);
     } else {
       group.members.push_back({std::move(key), std::move(content)});
