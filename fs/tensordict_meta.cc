@@ -11,6 +11,7 @@
 
 #include "fs/tensordict_foreign.h"
 #include "fs/tensordict_names.h"
+#include "parser/hex.h"
 #include "parser/json.h"
 #include "parser/utf8.h"
 
@@ -63,9 +64,7 @@ void AppendOriginal(std::string& out, const EntryName& name) {
   if (name.kind == Key::Kind::kOther) out += ",\"key_type\":\"other\"";
   if (!utf8::IsValid(name.original)) {
     out += ",\"key_hex\":\"";
-    for (const char c : name.original) {
-      fmt::format_to(std::back_inserter(out), "{:02x}", static_cast<unsigned char>(c));
-    }
+    AppendHex(out, name.original);
     out += '"';
   }
 }

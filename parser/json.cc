@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <iterator>
 
+#include "parser/hex.h"
 #include "parser/utf8.h"
 
 namespace ckptfs::json {
@@ -21,13 +22,9 @@ char32_t SurrogateAt(std::string_view text) {
 }
 
 void AppendEscape(std::string& out, char32_t unit) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  out += {'\\',
-          'u',
-          kDigits[unit >> 12U & 0xFU],
-          kDigits[unit >> 8U & 0xFU],
-          kDigits[unit >> 4U & 0xFU],
-          kDigits[unit & 0xFU]};
+  const char bytes[] = {static_cast<char>(unit >> 8U), static_cast<char>(unit & 0xFFU)};
+  out += "\\u";
+  AppendHex(out, {bytes, sizeof bytes});
 }
 
 void AppendAscii(std::string& out, char c) {

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "parser/error.h"
+#include "parser/hex.h"
 #include "parser/interruption.h"
 
 namespace ckptfs {
@@ -31,12 +32,6 @@ namespace {
 
 using Sha256 = std::array<std::byte, 32>;
 static_assert(sizeof(Sha256) == crypto_hash_sha256_BYTES);
-
-std::string Hex(const Sha256& hash) {
-  std::string text;
-  for (const std::byte byte : hash) text += fmt::format("{:02x}", std::to_integer<unsigned>(byte));
-  return text;
-}
 
 // Computes those hashes that were saved.
 class Hasher {

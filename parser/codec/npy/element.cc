@@ -13,6 +13,7 @@
 
 #include "parser/codec/npy/ml_dtypes.h"
 #include "parser/codec/npy/time.h"
+#include "parser/hex.h"
 #include "parser/json.h"
 #include "parser/utf8.h"
 
@@ -40,13 +41,9 @@ void AppendFloat(std::string& out, float number) {
   if (text.find_first_of(".e") == std::string::npos) out += ".0";
 }
 
-void AppendHex(std::string& out, std::string_view bytes) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
+void AppendHexString(std::string& out, std::string_view bytes) {
   out += '"';
-  for (const char c : bytes) {
-    out += kDigits[static_cast<unsigned char>(c) >> 4U];
-    out += kDigits[static_cast<unsigned char>(c) & 0xFU];
-  }
+  AppendHex(out, bytes);
   out += '"';
 }
 
@@ -72,7 +69,7 @@ void AppendLongDouble(std::string& out, std::string_view bytes) {
   const long double sign = (head & 0x8000U) != 0 ? -1 : 1;
   constexpr uint64_t kInteger = uint64_t{1} << 63U;
   if (exponent != 0 && (fraction & kInteger) == 0) {
-    AppendHex(out, bytes);
+    AppendHexString(out, bytes);
     return;
   }
   if (exponent == 0x7FFF) {
@@ -119,7 +116,7 @@ void AppendForeign(std::string& out, std::string_view code, std::string_view byt
   } else if (code == "c32" || code == "c24") {
     append_pair(AppendLongDouble);
   } else {
-    AppendHex(out, bytes);
+    AppendHexString(out, bytes);
   }
 }
 

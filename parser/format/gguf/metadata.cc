@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "parser/error.h"
+#include "parser/hex.h"
 #include "parser/json.h"
 #include "parser/secret_hash.h"
 #include "parser/utf8.h"
@@ -38,14 +39,6 @@ constexpr size_t kDeepest = 4;                         // Arrays in one another.
 constexpr uint64_t kCopies = 4;
 
 constexpr std::string_view kBytes = "$bytes";
-
-void AppendHex(std::string& out, std::string_view bytes) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  for (const char c : bytes) {
-    const auto byte = static_cast<unsigned char>(c);
-    out += {kDigits[byte / 16], kDigits[byte % 16]};
-  }
-}
 
 // A key is a text also where it is no UTF-8: "$bytes:" and its bytes in hex. So are those that
 // begin like that, and no two keys look alike.

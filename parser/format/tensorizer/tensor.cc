@@ -15,6 +15,7 @@
 #include "parser/format/tensorizer/dtypes.h"
 #include "parser/format/tensorizer/encryption_section.h"
 #include "parser/format/tensorizer/tensor_header.h"
+#include "parser/hex.h"
 #include "parser/json.h"
 #include "parser/layer/located.h"
 #include "parser/layer/sealed.h"
@@ -67,12 +68,6 @@ bool IsMeta(const Entry& entry, const StoredDtype& stored, const Tensor& tensor)
     Fail(EOVERFLOW, "is {} zeros without data, but {} are the most", length, kMostZeros);
   }
   return length != 0;
-}
-
-std::string Hex(std::span<const std::byte> bytes) {
-  std::string hex;
-  for (const std::byte b : bytes) hex += fmt::format("{:02x}", std::to_integer<unsigned>(b));
-  return hex;
 }
 
 std::string JsonOf(const Hashes& hashes) {

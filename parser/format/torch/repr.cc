@@ -8,6 +8,7 @@
 
 #include "parser/format/torch/bytes.h"
 #include "parser/format/torch/vocabulary.h"
+#include "parser/hex.h"
 #include "parser/metering.h"
 
 namespace ckptfs::torch {
@@ -27,7 +28,8 @@ std::string ReprOfText(std::string_view text) {
     if (c == '\n') {
       out += "\\n";
     } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
-      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+      out += "\\x";
+      AppendHex(out, {&c, 1});
     } else {
       out += c;
     }
@@ -44,7 +46,8 @@ std::string ReprOfBytes(std::string_view bytes) {
     } else if (c >= 0x20 && c < 0x7f) {
       out += c;
     } else {
-      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+      out += "\\x";
+      AppendHex(out, {&c, 1});
     }
   }
   return out + "'";
@@ -176,16 +179,11 @@ void AppendRepr(std::string& out, const Value& value, int depth) {
 constexpr size_t kMostDecimalBytes = 1785;  // 4,300 digits.
 
 std::string HexOfBytes(std::string_view bytes, bool is_negative) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
   while (bytes.size() > 1 && bytes.back() == 0) bytes.remove_suffix(1);
   CountWork(bytes.size() / 4);
   std::string digits = is_negative ? "-0x" : "0x";
   digits.reserve(digits.size() + 2 * bytes.size());
-  for (size_t i = bytes.size(); i-- > 0;) {
-    const auto byte = static_cast<unsigned char>(bytes[i]);
-    digits += kDigits[byte >> 4U];
-    digits += kDigits[byte & 15U];
-  }
+  AppendHex(digits, std::string(bytes.rbegin(), bytes.rend()));
   return digits;
 }
 

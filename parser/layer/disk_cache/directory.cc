@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "parser/error.h"
+#include "parser/hex.h"
 
 namespace ckptfs {
 namespace {
@@ -28,14 +29,9 @@ constexpr int kOpenDirectory = O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW;
 // A pipe that somebody has put there must not keep us waiting.
 constexpr int kOpenFile = O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY;
 
-constexpr std::string_view kDigits = "0123456789abcdef";
 constexpr size_t kHashDigits = 64;
 
-std::string NameOf(const SegmentId& id) {
-  std::string name;
-  for (const std::byte byte : id.object) name += fmt::format("{:02x}", static_cast<unsigned>(byte));
-  return fmt::format("{}-{}", name, id.number);
-}
+std::string NameOf(const SegmentId& id) { return fmt::format("{}-{}", Hex(id.object), id.number); }
 
 std::string Below(std::string_view name) { return std::string(name.substr(0, 2)); }
 
@@ -43,8 +39,9 @@ std::string Below(std::string_view name) { return std::string(name.substr(0, 2))
 // is not ours to remove.
 bool IsSegmentName(std::string_view name, std::string_view below) {
   return name.size() > kHashDigits + 1 && name.starts_with(below) && name[kHashDigits] == '-' &&
-         name.find_first_not_of(kDigits) == kHashDigits &&
-         name.find_first_not_of(kDigits.substr(0, 10), kHashDigits + 1) == std::string_view::npos;
+         name.find_first_not_of(kHexDigits) == kHashDigits &&
+         name.find_first_not_of(kHexDigits.substr(0, 10), kHashDigits + 1) ==
+             std::string_view::npos;
 }
 
 struct CloseDirectory {
@@ -259,8 +256,8 @@ bool CacheDirectory::IsTrusted(const Fd& file, const struct stat& status) const 
 
 std::vector<CacheDirectory::Found> CacheDirectory::List() const {
   std::vector<Found> segments;
-  for (const char high : kDigits) {
-    for (const char low : kDigits) {
+  for (const char high : kHexDigits) {
+    for (const char low : kHexDigits) {
       const std::string name = {high, low};
       const Fd below = OpenBelow(name, false);
       if (below.number() < 0) continue;

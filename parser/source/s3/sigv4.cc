@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cstddef>
 #include <span>
 
+#include "parser/hex.h"
 #include "parser/source/s3/uri.h"
 
 namespace ckptfs::s3 {
@@ -20,16 +20,12 @@ const unsigned char* Bytes(std::string_view text) {
   return reinterpret_cast<const unsigned char*>(text.data());
 }
 
-std::string Hex(const Hash& hash) {
-  std::string hex;
-  for (const unsigned char byte : hash) hex += fmt::format("{:02x}", byte);
-  return hex;
-}
+std::string HexOf(const Hash& hash) { return Hex(std::as_bytes(std::span(hash))); }
 
 std::string HexOfHash(std::string_view text) {
   Hash hash;
   ::crypto_hash_sha256(hash.data(), Bytes(text), text.size());
-  return Hex(hash);
+  return HexOf(hash);
 }
 
 Hash Hmac(std::span<const unsigned char> key, std::string_view text) {
@@ -103,7 +99,7 @@ std::vector<std::string> Sign(const Unsigned& request, const Scope& scope,
   key = Hmac(key, "aws4_request");
   lines.push_back(
       fmt::format("Authorization: AWS4-HMAC-SHA256 Credential={}/{},SignedHeaders={},Signature={}",
-                  credentials.access_key, where, signed_names, Hex(Hmac(key, to_sign))));
+                  credentials.access_key, where, signed_names, HexOf(Hmac(key, to_sign))));
   ::sodium_memzero(key.data(), key.size());
   return lines;
 }
