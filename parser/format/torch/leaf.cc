@@ -17,6 +17,7 @@
 #include "parser/format/torch/repr.h"
 #include "parser/format/torch/standard.h"
 #include "parser/format/torch/vocabulary.h"
+#include "parser/hex.h"
 #include "parser/json.h"
 
 namespace ckptfs::torch {
@@ -36,14 +37,11 @@ std::string AppendText(std::string& out, std::string_view text, std::string type
   return type;
 }
 
-std::string AppendHex(std::string& out, std::string_view bytes, std::string type, Budget& budget) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
+std::string AppendBytes(std::string& out, std::string_view bytes, std::string type,
+                        Budget& budget) {
   budget.Charge(2 * bytes.size());
   out += '"';
-  for (const char c : bytes) {
-    out += kDigits[static_cast<unsigned char>(c) >> 4U];
-    out += kDigits[static_cast<unsigned char>(c) & 0xFU];
-  }
+  AppendHex(out, bytes);
   out += '"';
   return type;
 }
@@ -102,9 +100,9 @@ std::string AppendLeaf(std::string& out, const Value& value, Budget& budget) {
       json::AppendString(out, value.text());
       break;
     case Kind::kBytes:
-      return AppendHex(out, value.text(), "bytes", budget);
+      return AppendBytes(out, value.text(), "bytes", budget);
     case Kind::kByteArray:
-      return AppendHex(out, value.text(), "bytearray", budget);
+      return AppendBytes(out, value.text(), "bytearray", budget);
     case Kind::kGlobal:
       json::AppendString(out, Repr(value));
       type = DtypeOf(value) ? "torch.dtype" : "name";
@@ -123,20 +121,25 @@ std::string AppendLeafCall(std::string& out, const Value& call, Budget& budget) 
   const pickle::Object& object = ObjectOf(call);
   const Values arguments = ItemsOf(object.arguments);
   const Known known = KnownCallable(object.target);
+  if (known == Known::kReconstructor || IsStandard(known)) {
+    if (const auto text = StandardText(call, budget)) {
+      return AppendText(out, *text, pickle::GlobalName(*ClassOfObject(call)), budget);
+    }
+  }
   std::string decoded;
   switch (known) {
     case Known::kEncode:
     case Known::kBytes:
     case Known::kByteArray:
       if (const auto bytes = BytesOf(call, decoded, budget)) {
-        return AppendHex(out, *bytes, known == Known::kByteArray ? "bytearray" : "bytes", budget);
+        return AppendBytes(out, *bytes, known == Known::kByteArray ? "bytearray" : "bytes", budget);
       }
       break;
     case Known::kBytesIO: {
       const Value state = object.state();
       const bool has_bytes = state.kind == Kind::kTuple && !ItemsOf(state).empty();
       const auto bytes = has_bytes ? BytesOf(ItemsOf(state)[0], decoded, budget) : std::nullopt;
-      return AppendHex(out, bytes.value_or(""), "_io.BytesIO", budget);
+      return AppendBytes(out, bytes.value_or(""), "_io.BytesIO", budget);
     }
     case Known::kPrintedCall:
       return AppendText(out, Repr(call), Repr(call).starts_with("slice") ? "slice" : "range",
@@ -154,19 +157,6 @@ std::string AppendLeafCall(std::string& out, const Value& call, Budget& budget) 
     case Known::kLayout:
       if (arguments.size() == 1 && arguments[0].kind == Kind::kText) {
         return AppendText(out, arguments[0].text(), "torch.layout", budget);
-      }
-      break;
-    case Known::kDate:
-    case Known::kDateTime:
-    case Known::kTime:
-    case Known::kTimeDelta:
-    case Known::kTimeZone:
-    case Known::kDecimal:
-    case Known::kFraction:
-    case Known::kUuid:
-    case Known::kReconstructor:
-      if (const auto text = StandardText(call, budget)) {
-        return AppendText(out, *text, pickle::GlobalName(*ClassOfObject(call)), budget);
       }
       break;
     case Known::kScalar:

@@ -15,6 +15,7 @@
 #include "parser/format/torch/module.h"
 #include "parser/format/torch/numpy.h"
 #include "parser/format/torch/repr.h"
+#include "parser/format/torch/standard.h"
 #include "parser/format/torch/vocabulary.h"
 #include "parser/secret_hash.h"
 
@@ -195,6 +196,10 @@ Meaning UnderstandObject(const Value& value, Budget& budget) {
     known = KnownCallable(target);
   }
   meaning.type = ClassName(target);
+  if (IsStandard(known)) {
+    meaning.form = Form::kLeaf;
+    return meaning;
+  }
   switch (known) {
     case Known::kArray:
     case Known::kArrayOfState:
@@ -241,14 +246,6 @@ Meaning UnderstandObject(const Value& value, Budget& budget) {
     case Known::kGetattr:
     case Known::kEncode:
     case Known::kPath:
-    case Known::kDate:
-    case Known::kDateTime:
-    case Known::kTime:
-    case Known::kTimeDelta:
-    case Known::kTimeZone:
-    case Known::kDecimal:
-    case Known::kFraction:
-    case Known::kUuid:
     case Known::kDevice:
     case Known::kLayout:
     case Known::kBytesIO:

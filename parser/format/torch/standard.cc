@@ -6,9 +6,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <span>
 #include <string_view>
 
@@ -171,6 +173,13 @@ std::optional<std::string> NumberText(Values arguments, std::string_view separat
 }
 
 }  // namespace
+
+bool IsStandard(Known known) {
+  constexpr Known kStandard[] = {Known::kDate,      Known::kDateTime, Known::kTime,
+                                 Known::kTimeDelta, Known::kTimeZone, Known::kDecimal,
+                                 Known::kFraction,  Known::kUuid};
+  return std::ranges::find(kStandard, known) != std::end(kStandard);
+}
 
 std::optional<std::string> StandardText(const Value& value, Budget& budget) {
   if (!pickle::IsObject(value)) return std::nullopt;
