@@ -42,6 +42,8 @@ ExitCode ExitCodeOf(Step step, int error) {
     case ENETUNREACH:
     case ENOENT:
     case ENOKEY:
+    case EPROTO:
+    case EREMOTEIO:
     case ESTALE:
     case ETIMEDOUT:
       return ExitCode::kSource;
@@ -71,12 +73,13 @@ bool IsUnavailable(Step step, int error) {
     case ENOTDIR:
     case ENXIO:
     case EPERM:
+    case EPROTO:
+    case EREMOTEIO:
     case ESTALE:
     case ETIMEDOUT:
       return step == Step::kOpen || step == Step::kParse;
     case EIO:
-    case EPROTO:
-      return step == Step::kOpen;  // Later, these are corrupt bytes, too.
+      return step == Step::kOpen;  // Later, this is corrupt bytes, too.
     default:
       return false;
   }

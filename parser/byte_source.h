@@ -36,7 +36,7 @@ class ByteSource {
 
   // Fills `buffer` with the bytes starting at `offset`.
   // The range must lie within the source: there are no short reads.
-  // Throws Error: EIO if the bytes cannot be had, ESTALE if the underlying object has changed.
+  // Throws Error: EIO or EREMOTEIO if the bytes are not available, ESTALE if they have changed.
   virtual void ReadAt(uint64_t offset, std::span<std::byte> buffer) const = 0;
 
   // Fills `buffer` with pieces of `length` bytes, one after another; piece i is what starts at

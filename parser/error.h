@@ -24,8 +24,8 @@ class Error : public std::runtime_error {
   Error(int code, std::string_view message) : std::runtime_error(Printable(message)), code_(code) {}
 
   // EBADMSG for malformed input, ENOTSUP for input we understand but do not handle, EFBIG and
-  // EOVERFLOW for input beyond our limits, ESTALE for a source that has changed, else what the
-  // failing system call said.
+  // EOVERFLOW for input beyond our limits, ESTALE for a source that has changed, EREMOTEIO for a
+  // server that fails, else what the failing system call said.
   int code() const { return code_; }
 
  private:

@@ -53,7 +53,7 @@ class RemoteObject {
   // Fetches `length` bytes, which lie within the object, from `offset` on, in order. Goes on after
   // faults that may pass, for as long as the user wants to wait; what has arrived is not fetched
   // again. Throws Error: ESTALE if there is another version now, ECANCELED soon after `stop` wants
-  // it, ETIMEDOUT, EIO, EACCES or ENOENT.
+  // it, ETIMEDOUT, EREMOTEIO, EACCES or ENOENT.
   virtual void Fetch(uint64_t offset, uint64_t length, Delivery& delivery,
                      const std::stop_token& stop) const = 0;
 };

@@ -24,6 +24,25 @@ class Forbidding(http.server.BaseHTTPRequestHandler):
         pass
 
 
+class Failing(http.server.BaseHTTPRequestHandler):
+    """Answers the first request with the beginning of a file, and every later one with 503."""
+
+    def do_GET(self):
+        data, self.server.data = self.server.data, b""
+        first, last = (int(n) for n in self.headers["Range"].removeprefix("bytes=").split("-"))
+        part = data[first:last + 1]
+        self.send_response(206 if part else 503)
+        if part:
+            self.send_header("ETag", '"1"')
+            self.send_header("Content-Range", f"bytes {first}-{first + len(part) - 1}/{len(data)}")
+        self.send_header("Content-Length", str(len(part)))
+        self.end_headers()
+        self.wfile.write(part)
+
+    def log_message(self, *_):
+        pass
+
+
 class NoFail(ckptfs.Case):
     """-o nofail is for a checkpoint that is not available, and for no other failure."""
 
@@ -68,6 +87,22 @@ class NoFail(ckptfs.Case):
             with self.subTest(status):
                 self.assertNoFailure(f"http://127.0.0.1:{server.server_port}/{status}/model.pth",
                                      ".*model.pth: .*", "-o", "timeout=1")
+
+    def test_a_server_that_fails_while_the_headers_are_read(self):
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Failing)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        self.addCleanup(lambda: (server.shutdown(), server.server_close()))
+        header = b'{"w":{"dtype":"U8","shape":[8000000],"data_offsets":[0,8000000]}}'
+        header = header.ljust(4_000_000)
+        file = len(header).to_bytes(8, "little") + header + bytes(8_000_000)
+        for options in [], ["-o", "nofail"]:
+            server.data = file
+            done = self.ckptfs("-o", "timeout=1", *options,
+                               f"http://127.0.0.1:{server.server_port}/m.safetensors",
+                               self.mountpoint())
+            self.assertEqual(done.returncode, 0 if options else ckptfs.SOURCE, done.stderr)
+            self.assertRegex(done.stderr, r"m\.safetensors: .*status 503; gave up after 1 s"
+                             + (r"; nothing is mounted \(nofail\)\n\Z" if options else r"\n\Z"))
 
     def test_anything_else_is_a_failure(self):
         directory = self.scratch()

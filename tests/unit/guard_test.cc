@@ -24,14 +24,14 @@ int GuardedStatus(Step step, bool no_fail, int error) {
 
 TEST(Guard, NoFailIsForACheckpointThatIsNotAvailable) {
   for (const Step step : {Step::kOpen, Step::kParse}) {
-    for (const int error : {ENOENT, ENOTDIR, ENODEV, ENOMEDIUM, ENOTCONN, EACCES, EPERM, ETIMEDOUT,
-                            ECONNREFUSED, ECONNRESET, EHOSTUNREACH, ENETUNREACH, ESTALE}) {
+    for (const int error :
+         {ENOENT, ENOTDIR, ENODEV, ENOMEDIUM, ENOTCONN, EACCES, EPERM, ETIMEDOUT, ECONNREFUSED,
+          ECONNRESET, EHOSTUNREACH, ENETUNREACH, ESTALE, EREMOTEIO, EPROTO}) {
       EXPECT_EQ(GuardedStatus(step, true, error), 0) << error;
       EXPECT_NE(GuardedStatus(step, false, error), 0) << error;
     }
   }
   EXPECT_EQ(GuardedStatus(Step::kOpen, true, EIO), 0);
-  EXPECT_EQ(GuardedStatus(Step::kOpen, true, EPROTO), 0);
 }
 
 TEST(Guard, NoFailIsForNothingElse) {
@@ -47,6 +47,12 @@ TEST(Guard, NoFailIsForNothingElse) {
             static_cast<int>(ExitCode::kMountpoint));
   EXPECT_EQ(GuardedStatus(Step::kMount, true, ENOENT), static_cast<int>(ExitCode::kFuse));
   EXPECT_EQ(GuardedStatus(Step::kOpen, true, ENOMEM), static_cast<int>(ExitCode::kUnexpected));
+}
+
+TEST(Guard, TakesAServerThatFailsWhileParsingForASourceThatIsNotAvailable) {
+  for (const int error : {EREMOTEIO, EPROTO, ETIMEDOUT, ECONNRESET}) {
+    EXPECT_EQ(GuardedStatus(Step::kParse, false, error), static_cast<int>(ExitCode::kSource));
+  }
 }
 
 TEST(Guard, ReturnsWhatTheBodyReturns) {

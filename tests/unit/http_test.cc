@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "parser/error.h"
+#include "parser/percent.h"
 #include "parser/source/http/attempts.h"
 #include "parser/source/http/authorization.h"
 #include "parser/source/http/fields.h"
@@ -300,7 +301,7 @@ TEST_F(AttemptsTest, EndWithTheLastFaultOnceTheTimeIsUp) {
   Attempts attempts(options_, Attempts::Phase::kReading, "https://host/m", "bytes 0 to 9");
   EXPECT_THAT([&] { attempts.Run([]() -> bool { Fail(ECONNRESET, "connection reset"); }, {}); },
               Throws<Error>(AllOf(
-                  Property(&Error::code, EIO),
+                  Property(&Error::code, EREMOTEIO),
                   Property(&Error::what, std::string("bytes 0 to 9: connection reset; gave up "
                                                      "after 0 s")))));
 }
@@ -344,7 +345,7 @@ TEST_F(AttemptsTest, EndAtOnceWhenTheyAreStopped) {
         attempts.Run(
             [&]() -> bool {
               source.request_stop();
-              throw Fault(EIO, "busy", seconds(60));
+              throw Fault(EREMOTEIO, "busy", seconds(60));
             },
             source.get_token());
       },
@@ -701,7 +702,7 @@ TEST_F(WebAccessTest, FollowsTenRedirectsInARow) {
   for (int i = 0; i < 10; ++i) Recover(RedirectTo("https://host/m.pth"));
   EXPECT_THAT([&] { Recover(RedirectTo("https://host/m.pth")); },
               Throws<Error>(AllOf(
-                  Property(&Error::code, EIO),
+                  Property(&Error::code, EREMOTEIO),
                   Property(&Error::what, std::string("the server redirects more than 10 times")))));
 }
 

@@ -55,7 +55,7 @@ void RequireNoFault(const Response& response) {
   if (!is_servers_fault && !is_too_early) return;
   const time_t now = ParseDate(response.Find("date")).value_or(std::time(nullptr));
   const auto wait = ParseRetryAfter(response.Find("retry-after"), now);
-  throw Fault(EIO, fmt::format("the server answers with status {}", status),
+  throw Fault(EREMOTEIO, fmt::format("the server answers with status {}", status),
               wait.value_or(std::chrono::seconds(0)));
 }
 
@@ -87,7 +87,7 @@ void Attempts::Run(const std::function<bool()>& attempt, const std::stop_token& 
     }
     again = 0;
   }
-  Fail(EIO, "{}{}the server sends us to and fro", part_, part_.empty() ? "" : ": ");
+  Fail(EREMOTEIO, "{}{}the server sends us to and fro", part_, part_.empty() ? "" : ": ");
 }
 
 void Attempts::WaitAfter(const Error& fault, milliseconds asked_for, const std::stop_token& stop) {
@@ -96,7 +96,7 @@ void Attempts::WaitAfter(const Error& fault, milliseconds asked_for, const std::
       part_.empty() ? std::string(fault.what()) : fmt::format("{}: {}", part_, fault.what());
   const auto wait = patience_.Wait(Patience::Clock::now(), asked_for);
   if (!wait) {
-    throw Error(fault.code() == ETIMEDOUT ? ETIMEDOUT : EIO,
+    throw Error(fault.code() == ETIMEDOUT ? ETIMEDOUT : EREMOTEIO,
                 fmt::format("{}; gave up after {} s", what, options_.timeout.count()));
   }
   if (options_.warn) options_.warn(fmt::format("{}: {}; trying again", subject_, what));

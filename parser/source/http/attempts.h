@@ -45,7 +45,7 @@ class Attempts {
   // Calls `attempt` until it returns true, and waits where it throws what may pass. At once, but
   // not for ever, where it returns false. Throws its other errors; ECANCELED soon after `stop`
   // wants it; once the time is up, an Error with the last fault's sentence: ETIMEDOUT if it was the
-  // clock's, else EIO.
+  // clock's, else EREMOTEIO.
   void Run(const std::function<bool()>& attempt, const std::stop_token& stop);
 
   // Sets the limits of time of a request that is to bring `length` bytes.

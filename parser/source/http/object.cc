@@ -47,7 +47,7 @@ class PartReceiver final : public Receiver {
 
   void Take(std::span<const std::byte> bytes) override {
     if (bytes.size() > part_.length - received_) {
-      throw Fault(EIO, fmt::format("the server sends more than {} bytes", part_.length));
+      throw Fault(EREMOTEIO, fmt::format("the server sends more than {} bytes", part_.length));
     }
     Deliver(bytes, delivery_);
     received_ += bytes.size();
@@ -58,7 +58,7 @@ class PartReceiver final : public Receiver {
   // Throws Fault if something is missing.
   void End() const {
     if (received_ == part_.length) return;
-    throw Fault(EIO,
+    throw Fault(EREMOTEIO,
                 fmt::format("the server sends {} bytes instead of {}", received_, part_.length));
   }
 
@@ -142,7 +142,7 @@ class Object final : public RemoteObject {
       RequireNoFault(response);
       if (response.status == 412 || response.status == 416) FailChanged();
       if (access_->Recover(request, response)) return false;
-      Fail(EIO, "the server answers with status {}", response.status);
+      Fail(EREMOTEIO, "the server answers with status {}", response.status);
     };
     attempts.Run(attempt, stop);
   }

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "parser/error.h"
+#include "parser/hex.h"
 #include "parser/source/http/attempts.h"
 #include "parser/source/http/fields.h"
 
@@ -42,7 +43,7 @@ class FirstBytes final : public Receiver {
 
   void Take(std::span<const std::byte> bytes) override {
     if (expected_ && bytes.size() > *expected_ - received_) {
-      throw Fault(EIO, fmt::format("the server sends more than {} bytes", *expected_));
+      throw Fault(EREMOTEIO, fmt::format("the server sends more than {} bytes", *expected_));
     }
     received_ += bytes.size();
     if (!spool_ && received_ > kHead) StartSpool();
@@ -62,7 +63,7 @@ class FirstBytes final : public Receiver {
   // Moves what has come into `opened`. Throws Fault if something is missing.
   void End(const Response& response, Opened& opened) {
     if (expected_ && received_ != *expected_) {
-      throw Fault(EIO,
+      throw Fault(EREMOTEIO,
                   fmt::format("the server sends {} bytes instead of {}", received_, *expected_));
     }
     opened.version = VersionOf(response, total_.value_or(received_));
@@ -76,13 +77,13 @@ class FirstBytes final : public Receiver {
     const std::string_view told = response.Find("content-range");
     const auto part = ParseContentRange(told);
     if (!part || part->offset != 0 || part->length != std::min(kHead, part->total)) {
-      throw Fault(EIO, fmt::format("the server sends {} instead of the first bytes",
-                                   told.empty() ? "no range" : Quoted(told)));
+      throw Fault(EREMOTEIO, fmt::format("the server sends {} instead of the first bytes",
+                                         told.empty() ? "no range" : Quoted(told)));
     }
     const std::string_view length = response.Find("content-length");
     if (!length.empty() && ParseLength(length) != part->length) {
-      throw Fault(EIO, fmt::format("the server announces {} bytes instead of {}", Quoted(length),
-                                   part->length));
+      throw Fault(EREMOTEIO, fmt::format("the server announces {} bytes instead of {}",
+                                         Quoted(length), part->length));
     }
     expected_ = part->length;
     total_ = part->total;
@@ -138,9 +139,7 @@ std::string IdentityOf(const std::string& name, const std::string& url, const Ve
   std::array<unsigned char, crypto_generichash_BYTES> hash = {};
   crypto_generichash(hash.data(), hash.size(), reinterpret_cast<const unsigned char*>(text.data()),
                      text.size(), nullptr, 0);
-  std::string identity = name + " ";
-  for (const unsigned char byte : hash) identity += fmt::format("{:02x}", byte);
-  return identity;
+  return name + " " + Hex(std::as_bytes(std::span(hash)));
 }
 
 void TellWeakness(const std::string& name, const Version& version, const SourceOptions& options) {
@@ -188,7 +187,7 @@ Opened Open(const std::string& name, Client& client, Access& access, const Sourc
     }
     RequireNoFault(response);
     if (access.Recover(request, response)) return false;
-    Fail(EIO, "the server answers with status {}", response.status);
+    Fail(EREMOTEIO, "the server answers with status {}", response.status);
   };
   attempts.Run(attempt, never);
   TellWeakness(name, opened.version, options);

@@ -44,13 +44,15 @@ Version VersionOf(const Response& response, uint64_t size) {
 void RequireUncoded(const Response& response) {
   const std::string_view coding = response.Find("content-encoding");
   if (coding.empty() || coding == "identity") return;
-  throw Fault(EIO, fmt::format("the server sends bytes in the coding {}", Quoted(coding)));
+  throw Fault(EREMOTEIO, fmt::format("the server sends bytes in the coding {}", Quoted(coding)));
 }
 
 void RequirePart(const Response& response, ByteRange range, const Version& version) {
   if (!IsOf(version, response)) FailChanged();
   RequireUncoded(response);
-  if (response.status == 200) throw Fault(EIO, "the server sends all bytes instead of a part");
+  if (response.status == 200) {
+    throw Fault(EREMOTEIO, "the server sends all bytes instead of a part");
+  }
 
   const std::string_view told = response.Find("content-range");
   const auto part = ParseContentRange(told);
@@ -58,13 +60,13 @@ void RequirePart(const Response& response, ByteRange range, const Version& versi
   const bool is_as_long = part && part->total == version.size;
   if (part && !is_as_long && !IsStrongTag(version.tag)) FailChanged();
   if (!is_as_long || part->offset != range.offset || part->length != range.length) {
-    throw Fault(
-        EIO, fmt::format("the server sends {} instead", told.empty() ? "no range" : Quoted(told)));
+    throw Fault(EREMOTEIO, fmt::format("the server sends {} instead",
+                                       told.empty() ? "no range" : Quoted(told)));
   }
   const std::string_view length = response.Find("content-length");
   if (!length.empty() && ParseLength(length) != range.length) {
-    throw Fault(EIO, fmt::format("the server announces {} bytes instead of {}", Quoted(length),
-                                 range.length));
+    throw Fault(EREMOTEIO, fmt::format("the server announces {} bytes instead of {}",
+                                       Quoted(length), range.length));
   }
 }
 

@@ -22,7 +22,7 @@ Url UrlIn(const Response& response) {
   try {
     return ParseUrl(response.location);
   } catch (const Error& e) {
-    Fail(EIO, "the server redirects to nowhere: {}", e.what());
+    Fail(EREMOTEIO, "the server redirects to nowhere: {}", e.what());
   }
 }
 
@@ -58,11 +58,11 @@ bool WebAccess::Recover(const Request& request, const Response& response) {
 bool WebAccess::Follow(const Response& response) {
   constexpr int kMostRedirects = 10;
   if (++redirects_ > kMostRedirects) {
-    Fail(EIO, "the server redirects more than {} times", kMostRedirects);
+    Fail(EREMOTEIO, "the server redirects more than {} times", kMostRedirects);
   }
   constexpr size_t kLongest = 8192;
   if (response.location.size() > kLongest) {
-    Fail(EIO, "the server redirects to a URL of more than {} bytes", kLongest);
+    Fail(EREMOTEIO, "the server redirects to a URL of more than {} bytes", kLongest);
   }
   Url next = UrlIn(response);
   if (place_.scheme == "https" && next.scheme != "https") {
@@ -102,7 +102,7 @@ void WebAccess::FailFor(const Response& response) const {
     case 407:
       Fail(EACCES, "{}", kProxyWantsPassword);
     default:
-      Fail(EIO, "the server answers with status {}", response.status);
+      Fail(EREMOTEIO, "the server answers with status {}", response.status);
   }
 }
 

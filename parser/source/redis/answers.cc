@@ -58,12 +58,12 @@ void RequireNoError(const resp::Head& head) {
   const std::string_view text = head.text;
   if (BeginsWithAny(text, {"LOADING ", "TRYAGAIN ", "BUSY ", "CLUSTERDOWN ", "MASTERDOWN ",
                            "ERR max number of clients"})) {
-    throw http::Fault(EIO, Said(text));
+    throw http::Fault(EREMOTEIO, Said(text));
   }
   if (BeginsWithAny(text, {"NOAUTH ", "WRONGPASS ", "NOPERM ", "DENIED "})) {
     throw Error(EACCES, Said(text));
   }
-  throw Error(text.starts_with("WRONGTYPE ") ? EINVAL : EIO, Said(text));
+  throw Error(text.starts_with("WRONGTYPE ") ? EINVAL : EREMOTEIO, Said(text));
 }
 
 }  // namespace ckptfs::redis

@@ -21,8 +21,8 @@ std::string Strlen(std::string_view key);
 // is, and empty if there is none.
 std::string GetRange(std::string_view key, uint64_t offset, uint64_t length);
 
-// Throws what the text of an error of a server means: EACCES, EINVAL if the key is no string, EIO,
-// or a Fault if it may pass. Returns if `head` is no error.
+// Throws what the text of an error of a server means: EACCES, EINVAL if the key is no string,
+// EREMOTEIO, or a Fault if it may pass. Returns if `head` is no error.
 void RequireNoError(const resp::Head& head);
 
 // Returns the answer to Strlen. Throws Error as RequireNoError does, or EPROTO.

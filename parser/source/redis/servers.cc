@@ -117,7 +117,7 @@ void Servers::Run(Dialogue& dialogue, http::Attempts& attempts, const std::stop_
       if (Attempt(dialogue, progress, limits, stop)) return true;
       in_vain = progress.next == before ? in_vain + 1 : 0;
       if (in_vain == kMostInVain) {
-        throw http::Fault(EIO, "the servers of the cluster send us to and fro");
+        throw http::Fault(EREMOTEIO, "the servers of the cluster send us to and fro");
       }
     }
   };

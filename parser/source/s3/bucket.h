@@ -48,7 +48,7 @@ class Bucket {
   // What `response` to `request` means, whose status is neither a success nor worth a try by
   // itself. Returns true if the next request should fare better: the bucket is in another region,
   // our clock was wrong, credentials were renewed. Says so only a few times in a row. Throws Error:
-  // ENOENT, EACCES, EIO, and what renewing throws.
+  // ENOENT, EACCES, EREMOTEIO, and what renewing throws.
   bool Recover(const http::Request& request, const http::Response& response);
 
   // Counts an object that is to be opened. Throws Error(EFBIG) if they are more than kMostFiles:

@@ -32,7 +32,7 @@ std::string Ask(Bucket& bucket, const Query& query) {
       return std::move(response.body);
     }
     if (!bucket.Recover(request, response)) {
-      Fail(EIO, "the server answers with status {}", response.status);
+      Fail(EREMOTEIO, "the server answers with status {}", response.status);
     }
   }
 }

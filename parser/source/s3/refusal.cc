@@ -76,10 +76,10 @@ void FailFor(const http::Response& response, const Failure& failure, std::string
     FailRefused(response, failure, origin);
   }
   if (IsRedirect(status) || IsOfRegion(failure.code)) {
-    Fail(EIO, "the bucket is elsewhere, and the server does not say in which region: {}",
+    Fail(EREMOTEIO, "the bucket is elsewhere, and the server does not say in which region: {}",
          WhatIsSaid(response, failure));
   }
-  Fail(EIO, "the server answers with status {}{}{}", status, failure.code.empty() ? "" : ": ",
+  Fail(EREMOTEIO, "the server answers with status {}{}{}", status, failure.code.empty() ? "" : ": ",
        failure.code.empty() ? "" : WhatIsSaid(response, failure));
 }
 

@@ -21,7 +21,7 @@ enum class Remedy : uint8_t {
 Remedy RemedyFor(const http::Response& response, const Failure& failure);
 
 // Throws the Error that tells what `response` means, to which there is no remedy: ENOENT, EACCES or
-// EIO. `origin` tells whose credentials the request was signed with; empty: nobody's.
+// EREMOTEIO. `origin` tells whose credentials the request was signed with; empty: nobody's.
 [[noreturn]] void FailFor(const http::Response& response, const Failure& failure,
                           std::string_view origin);
 
