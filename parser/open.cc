@@ -5,9 +5,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "parser/error.h"
@@ -39,16 +42,24 @@ const Scheme& SchemeOf(std::string_view uri) {
        known, Redacted(uri));
 }
 
+bool IsPort(std::string_view text) {
+  uint16_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
 // Returns the length of "user:password@" at the beginning of what follows "scheme://". A password
 // should have no '/', '?' or '#' in it, but where one has, it must not be shown all the same. The
-// '@' may be percent-encoded, by somebody who has encoded too much.
-size_t UserLength(std::string_view rest) {
+// '@' may be percent-encoded, by somebody who has encoded too much. Only paths of web servers may
+// have one behind a port: a bucket has no port, and redis/uri.h refuses it.
+size_t UserLength(std::string_view scheme, std::string_view rest) {
   const std::string_view authority = rest.substr(0, rest.find_first_of("/?#"));
   const size_t colon = authority.find(':');
+  const std::string_view port = authority.substr(std::min(authority.size(), colon + 1));
+  const bool is_web = scheme == "http" || scheme == "https";
   const bool has_port =
-      !authority.empty() &&
-      (colon == std::string_view::npos || authority.starts_with('[') ||
-       authority.find_first_not_of("0123456789", colon + 1) == std::string_view::npos);
+      !authority.empty() && (colon == std::string_view::npos || authority.starts_with('[') ||
+                             (is_web && colon > 0 && IsPort(port)));
   constexpr std::string_view kEncodedAt = "%40";
   const size_t at = (has_port ? authority : rest).rfind('@');
   const size_t encoded_at = authority.rfind(kEncodedAt);
@@ -70,8 +81,9 @@ std::string Redacted(std::string_view uri) {
   if (scheme.empty()) return std::string(uri);
   std::string_view rest = uri.substr(scheme.size() + kAfterScheme.size());
   // A path has no query, and what comes before it should be empty.
-  if (scheme == "file" && UserLength(rest.substr(0, rest.find('/'))) == 0) return std::string(uri);
-  rest.remove_prefix(UserLength(rest));
+  if (scheme == "file" && UserLength(scheme, rest.substr(0, rest.find('/'))) == 0)
+    return std::string(uri);
+  rest.remove_prefix(UserLength(scheme, rest));
   rest = rest.substr(0, rest.find_first_of("?#"));
   return fmt::format("{}{}{}", scheme, kAfterScheme, rest);
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "parser/error.h"
+#include "parser/percent.h"
 #include "parser/scheme.h"
 #include "parser/source/http/authorization.h"
 #include "parser/source/http/client.h"
@@ -74,7 +75,7 @@ class WebFolder final : public Folder {
   // Returns the name as it is in a URL.
   static std::string Required(const std::string& name) {
     if (!IsPlainName(name)) Fail(EBADMSG, "is not the name of a file in the directory");
-    return http::PercentEncoded(name);
+    return PercentEncoded(name);
   }
 
   const std::string url_;
@@ -94,7 +95,7 @@ Source Open(const std::string& uri, const SourceOptions& options) {
   const size_t last = shown.rfind('/') + 1;
   return {.file = std::move(file),
           .folder = std::make_shared<WebFolder>(shown.substr(0, last), server),
-          .file_name = http::PercentDecoded(std::string_view(shown).substr(last))};
+          .file_name = PercentDecoded(std::string_view(shown).substr(last))};
 }
 
 constexpr std::string_view kNames[] = {"http", "https"};

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "parser/error.h"
+#include "parser/percent.h"
 #include "parser/source/http/attempts.h"
 #include "parser/source/http/client.h"
 #include "parser/source/http/fields.h"

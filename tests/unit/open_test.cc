@@ -117,6 +117,15 @@ TEST(Redacted, TakesAwayAPasswordWithASlashInIt) {
   EXPECT_EQ(Redacted("redis://:sec/ret@host/model"), "redis://host/model");
 }
 
+TEST(Redacted, TakesAwayAPasswordThatBeginsLikeAPort) {
+  EXPECT_EQ(Redacted("redis://joe:1234/5@host"), "redis://host");
+  EXPECT_EQ(Redacted("redis://:1234/5@host/model"), "redis://host/model");
+  EXPECT_EQ(Redacted("s3://joe:1234/5@bucket/m.pth"), "s3://bucket/m.pth");
+  EXPECT_EQ(Redacted("http://:1234/5@host/m.pth"), "http://host/m.pth");
+  EXPECT_EQ(Redacted("http://joe:123456/7@host/m.pth"), "http://host/m.pth");
+  EXPECT_EQ(Redacted("http://joe:/5@host/m.pth"), "http://host/m.pth");
+}
+
 TEST(Redacted, TakesAwayAPasswordWithAQuestionMarkInIt) {
   EXPECT_EQ(Redacted("redis://joe:sec?ret@host/model"), "redis://host/model");
 }

@@ -98,6 +98,22 @@ TEST(RedisUri, ShowsNoPasswordThatHasASlash) {
               Fails(EINVAL, "what follows the host is not a port"));
 }
 
+TEST(RedisUri, ShowsNoPasswordThatBeginsLikeAPort) {
+  const auto message =
+      "ambiguous '@': write a slash of a password as %2F, and put another '@' before a host with a "
+      "port if the key has one, as in redis://@host:6379/key@2";
+  EXPECT_THAT([] { ReadUri("redis://joe:1234/5@h"); }, Fails(EINVAL, message));
+  EXPECT_THAT([] { ReadUri("redis://joe:1234/5@h:6379/m"); }, Fails(EINVAL, message));
+  EXPECT_THAT([] { ReadUri("redis://:1234/5@h/m"); }, Fails(EINVAL, "names no host"));
+}
+
+TEST(RedisUri, MayHaveAnAtSignInTheKey) {
+  EXPECT_EQ(ReadUri("redis://h/m@2").key, "m@2");
+  EXPECT_EQ(ReadUri("redis://[::1]:1/m@2").key, "m@2");
+  EXPECT_EQ(ReadUri("redis://@h:1/m@2").key, "m@2");
+  EXPECT_EQ(ReadUri("redis://joe:secret@h:1/m@2").key, "m@2");
+}
+
 TEST(RedisUri, RefusesAPortThatThereIsNot) {
   EXPECT_THAT([] { ReadUri("redis://h:65536/m"); },
               Fails(EINVAL, "what follows the host is not a port"));

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "parser/error.h"
+#include "parser/percent.h"
 #include "parser/source/http/url.h"
 
 namespace ckptfs::file {
@@ -20,7 +21,7 @@ std::string PathOf(const std::string& uri) {
   if (!host.empty() && !http::IsLocalhost(host)) {
     Fail(EINVAL, "a file URI names no host but localhost, as in file:///dir/model.pth");
   }
-  std::string path = http::PercentDecoded(rest.substr(host.size()));
+  std::string path = PercentDecoded(rest.substr(host.size()));
   if (path.find('\0') != std::string::npos) Fail(EINVAL, "there is a NUL in the path");
   return path;
 }

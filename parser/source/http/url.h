@@ -45,9 +45,4 @@ Url ParseUrl(const std::string& text);
 // Returns `url` as messages show it: without its query.
 std::string Shown(const Url& url);
 
-// Percent-encodes all of `name` that has a meaning in a URL, and decodes it again; what is no code
-// is left as it is.
-std::string PercentEncoded(std::string_view name);
-std::string PercentDecoded(std::string_view text);
-
 }  // namespace ckptfs::http

@@ -11,31 +11,18 @@
 #include <system_error>
 
 #include "parser/error.h"
+#include "parser/percent.h"
 
 namespace ckptfs::redis {
 namespace {
 
 template <typename T>
-std::optional<T> ReadNumber(std::string_view text, int base = 10) {
+std::optional<T> ReadNumber(std::string_view text) {
   T number = 0;
   const char* end = text.data() + text.size();
-  const auto [stopped, error] = std::from_chars(text.data(), end, number, base);
+  const auto [stopped, error] = std::from_chars(text.data(), end, number);
   if (error != std::errc() || stopped != end) return std::nullopt;
   return number;
-}
-
-std::string Decoded(std::string_view text) {
-  constexpr size_t kDigits = 2;
-  constexpr int kHex = 16;
-  std::string decoded;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto digits = text[i] == '%' ? text.substr(i + 1, kDigits) : std::string_view();
-    const auto byte = ReadNumber<uint8_t>(digits, kHex);
-    const bool is_encoded = digits.size() == kDigits && byte;
-    decoded += is_encoded ? static_cast<char>(*byte) : text[i];
-    if (is_encoded) i += kDigits;
-  }
-  return decoded;
 }
 
 Address ReadAddress(std::string_view text) {
@@ -58,6 +45,18 @@ Address ReadAddress(std::string_view text) {
     address.port = *number;
   }
   return address;
+}
+
+// "user:1234/5@host" may be a password with a slash, or a port and a key. No message may show the
+// former, so neither is assumed. `authority` is what comes before the slash.
+void RequireNoSlashInPassword(std::string_view authority, std::string_view key) {
+  if (authority.find_first_of("@[") == std::string_view::npos &&
+      authority.find(':') != std::string_view::npos && key.find('@') != std::string_view::npos) {
+    Fail(
+        EINVAL,
+        "ambiguous '@': write a slash of a password as %2F, and put another '@' before a host with "
+        "a port if the key has one, as in redis://@host:6379/key@2");
+  }
 }
 
 // Takes "?db=3" from the end of `key`, and returns its number.
@@ -103,16 +102,18 @@ Target ReadUri(std::string_view uri) {
   std::string_view rest = uri.substr(scheme_end + kAfterScheme.size());
   Target target;
   target.is_tls = uri.substr(0, scheme_end) == "rediss";
-  std::string_view authority = rest.substr(0, rest.find('/'));
+  const std::string_view login_and_host = rest.substr(0, rest.find('/'));
+  std::string_view authority = login_and_host;
   rest.remove_prefix(authority.size());
   if (const size_t at = authority.rfind('@'); at != std::string_view::npos) {
     const std::string_view login = authority.substr(0, at);
     const size_t colon = std::min(login.find(':'), login.size());
-    target.user = Decoded(login.substr(0, colon));
-    target.password = Decoded(login.substr(std::min(colon + 1, login.size())));
+    target.user = PercentDecoded(login.substr(0, colon));
+    target.password = PercentDecoded(login.substr(std::min(colon + 1, login.size())));
     authority.remove_prefix(at + 1);
   }
   target.server = ReadAddress(authority);
+  RequireNoSlashInPassword(login_and_host, rest);
   rest.remove_prefix(std::min(rest.find_first_not_of('/'), rest.size()));
   target.database = TakeDatabase(rest);
   if (rest.find("?password=") != std::string_view::npos ||

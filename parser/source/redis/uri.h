@@ -5,7 +5,8 @@
 // KEY is taken as it is, to the end: nothing in it is decoded, as tensorizer does it, so that it
 // may have spaces, question marks and percent signs. Slashes before it do not count. User and
 // password are percent-encoded, as redis-cli takes them; better places for them are the environment
-// variables that FillFromEnvironment reads.
+// variables that FillFromEnvironment reads. Where KEY has an '@' and a port comes before it, there
+// has to be one before the host, too: redis://@host:6379/KEY.
 
 #pragma once
 
