@@ -7,6 +7,7 @@
 #include "parser/error.h"
 #include "parser/folder.h"
 #include "parser/open.h"
+#include "parser/percent.h"
 
 namespace ckptfs {
 namespace {
@@ -35,23 +36,45 @@ std::string_view WithoutSuffixes(std::string_view name) {
   }
 }
 
+// Removes "-00001-of-00003", which gguf's splits have: each of them stands for the whole model.
+std::string_view WithoutPart(std::string_view name) {
+  constexpr std::string_view kForm = "-00000-of-00000";
+  constexpr std::string_view kDigits = "0123456789";
+  if (name.size() <= kForm.size()) return name;
+  const std::string_view part = name.substr(name.size() - kForm.size());
+  const bool is_part = std::ranges::equal(part, kForm, [&](char found, char wanted) {
+    return wanted == '0' ? kDigits.find(found) != std::string_view::npos : found == wanted;
+  });
+  return is_part ? name.substr(0, name.size() - kForm.size()) : name;
+}
+
+std::string_view NameIn(std::string_view path) {
+  const std::string_view last = TakeName(path);
+  std::string_view name = WithoutSuffixes(last);
+  // The files that formats have in a directory, such as ".metadata", say nothing about it.
+  if (name.empty() || (name.starts_with('.') && name != "." && name != "..")) {
+    return WithoutSuffixes(TakeName(path));
+  }
+  return last.ends_with(".gguf") ? WithoutPart(name) : name;
+}
+
+// What names a file in `source`: without the host, or the bucket, and who asks for it.
+std::string PathIn(const std::string& source) {
+  constexpr std::string_view kAfterScheme = "://";
+  const std::string_view scheme = SchemeNameOf(source);
+  if (scheme.empty()) return source;
+  const std::string shown = Redacted(source);
+  const std::string_view rest = std::string_view(shown).substr(scheme.size() + kAfterScheme.size());
+  const std::string_view path = rest.substr(std::min(rest.find('/'), rest.size()));
+  const bool is_encoded = scheme == "file" || scheme == "http" || scheme == "https";
+  return is_encoded ? PercentDecoded(path) : std::string(path);
+}
+
 }  // namespace
 
 std::string DefaultMountpoint(const std::string& source) {
-  constexpr std::string_view kAfterScheme = "://";
-  const std::string_view scheme = SchemeNameOf(source);
-  std::string_view path = source;
-  if (!scheme.empty()) {
-    path.remove_prefix(scheme.size() + kAfterScheme.size());
-    path = path.substr(0, path.find_first_of("?#"));
-    // The host, or the bucket, and who asks for it are no name of a file.
-    path.remove_prefix(std::min(path.find('/'), path.size()));
-  }
-  std::string_view name = WithoutSuffixes(TakeName(path));
-  // The files that formats have in a directory, such as ".metadata", say nothing about it.
-  if (name.empty() || (name.starts_with('.') && name != "." && name != "..")) {
-    name = WithoutSuffixes(TakeName(path));
-  }
+  const std::string path = PathIn(source);
+  const std::string_view name = NameIn(path);
   if (!IsPlainName(name)) {
     Fail(EINVAL, "{}: name a mount point: there is no name to make one of", Redacted(source));
   }

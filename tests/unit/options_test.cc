@@ -346,6 +346,17 @@ TEST(Options, MakeAMountPointOfTheNameOfTheCheckpoint) {
   EXPECT_EQ(mountpoint_of("https://host/a/model.zanj?token=x/y.pth"), "model");
   EXPECT_EQ(mountpoint_of("s3://bucket/run/llama/"), "llama");
   EXPECT_EQ(mountpoint_of("redis://host/prefix"), "prefix");
+  EXPECT_EQ(mountpoint_of("redis://host/a%20b"), "a%20b");
+  EXPECT_EQ(mountpoint_of("file:///x/a%20b.pth"), "a b");
+  EXPECT_EQ(mountpoint_of("file:///x/a%2Fb%3Fc.pth"), "b?c");
+  EXPECT_EQ(mountpoint_of("file:///x/a?b#c.pth"), "a?b#c");
+  EXPECT_EQ(mountpoint_of("https://host/a%20b.pth"), "a b");
+  EXPECT_EQ(mountpoint_of("a%20b.pth"), "a%20b");
+  EXPECT_EQ(mountpoint_of("llama-00001-of-00003.gguf"), "llama");
+  EXPECT_EQ(mountpoint_of("http://host/llama-00002-of-00003.gguf"), "llama");
+  EXPECT_EQ(mountpoint_of("llama-00001-of-00003.safetensors"), "llama-00001-of-00003");
+  EXPECT_EQ(mountpoint_of("x/-00001-of-00003.gguf"), "-00001-of-00003");
+  EXPECT_EQ(mountpoint_of("llama-0000x-of-00003.gguf"), "llama-0000x-of-00003");
   for (const char* nameless : {".", "..", "/", "https://host/", "s3://bucket", "/.pth"}) {
     SCOPED_TRACE(nameless);
     EXPECT_THROW(mountpoint_of(nameless), Error);
