@@ -105,13 +105,13 @@ class Names {
 
   // Makes these the entries of `directory`, and the second names, too, which are not listed. A
   // second name must not take a first one's place: "a/b" is at home in a%2Fb.memmap, "a%2Fb" is
-  // not.
-  void SetEntries(TreeBuilder& builder, uint32_t directory) {
+  // not. `others` have names that nothing here can have.
+  void SetEntries(TreeBuilder& builder, uint32_t directory, std::vector<Entry> others = {}) {
     for (const auto& [name, inode] : beside_) Add(name, inode);
     const size_t listed = names_.size();
     for (const auto& [name, inode] : second_names_) Add(name, inode);
     std::vector<Entry> entries;
-    entries.reserve(names_.size());
+    entries.reserve(names_.size() + others.size());
     std::unordered_set<std::string_view, SecretHash> taken;
     const bool has_rivals = !second_names_.empty() || !beside_.empty();
     size_t begin = 0;
@@ -122,12 +122,8 @@ class Names {
       if (has_rivals && !taken.insert(name).second) continue;
       entries.push_back({.name = name, .inode = inode, .is_listed = i < listed});
     }
+    entries.insert(entries.end(), others.begin(), others.end());
     builder.SetEntries(directory, std::move(entries));
-  }
-
-  // A name that opens and is not listed.
-  void AddSecondName(std::string name, uint32_t inode) {
-    second_names_.emplace_back(std::move(name), inode);
   }
 
  private:
@@ -145,9 +141,13 @@ class Names {
   void AddSecondNames(std::string_view key, std::string_view listed, std::string_view suffix,
                       uint32_t inode) {
     const bool is_name = !suffix.empty() || (!key.empty() && key != "." && key != "..");
-    if (is_name && IsFileName(key)) AddSecondName(std::string(key).append(suffix), inode);
+    if (is_name && IsFileName(key)) {
+      second_names_.emplace_back(std::string(key).append(suffix), inode);
+    }
     const std::string encoded = EncodeKey(key);
-    if (encoded != listed && encoded != key) AddSecondName(encoded + std::string(suffix), inode);
+    if (encoded != listed && encoded != key) {
+      second_names_.emplace_back(encoded + std::string(suffix), inode);
+    }
   }
 
   std::string text_;
@@ -184,8 +184,8 @@ class Layout {
       LayOutGroup(next);
     }
     const ByteSourcePtr index = std::move(index_).Finish();
-    root_names_.AddSecondName(std::string(kIndexName), builder_.AddFile({index, 0, index->size()}));
-    root_names_.SetEntries(builder_, Tree::kRoot);
+    const uint32_t inode = builder_.AddFile({index, 0, index->size()});
+    root_names_.SetEntries(builder_, Tree::kRoot, {{kIndexName, inode, false}});
     return builder_.Finish();
   }
 
