@@ -356,6 +356,16 @@ class LongValues(ckptfs.Case):
             for meta in mount.path.rglob("meta.json"):
                 self.assertLess(meta.stat().st_size, self.LIMIT + 4096)
 
+    def test_may_be_lists_of_a_million(self):
+        import torch
+        data = {"labels": [i % 256 for i in range(1_000_000)], "flags": [i % 2 == 1 for i in range(1_000_000)]}
+        for key, numbers in data.items():
+            with self.subTest(key):
+                file = self.scratch() / f"{key}.pth"
+                torch.save({"w": self.tensor, key: numbers}, file)
+                with self.mount(file) as mount:
+                    self.assertEqual(view.values(mount.path), {key: [numbers]})
+
     def test_do_not_keep_tensordict_from_loading_the_rest(self):
         import tensordict
         with self.mount(self.file) as mount:

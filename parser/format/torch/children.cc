@@ -102,6 +102,19 @@ void AddState(Children& children, const Value& state, Budget& budget) {
 
 }  // namespace
 
+std::string_view NameOfSequence(const Value& sequence) {
+  switch (sequence.kind) {
+    case Kind::kTuple:
+      return "tuple";
+    case Kind::kSet:
+      return "set";
+    case Kind::kFrozenSet:
+      return "frozenset";
+    default:
+      return "list";
+  }
+}
+
 bool IsSequence(const Value& value) {
   return value.kind == Kind::kList || value.kind == Kind::kTuple || value.kind == Kind::kSet ||
          value.kind == Kind::kFrozenSet;

@@ -19,6 +19,9 @@ using Children = std::pmr::vector<Child>;
 // Whether `value` is a list, a tuple or a set.
 bool IsSequence(const pickle::Value& value);
 
+// What Python calls the class of a sequence: "list", "tuple", ...
+std::string_view NameOfSequence(const pickle::Value& sequence);
+
 // `literal` as a str of Python.
 pickle::Value TextOf(std::string_view literal);
 

@@ -14,6 +14,7 @@
 #include "parser/damaged.h"
 #include "parser/error.h"
 #include "parser/format/torch/bare.h"
+#include "parser/format/torch/children.h"
 #include "parser/format/torch/composite.h"
 #include "parser/format/torch/leaf.h"
 #include "parser/format/torch/python.h"
@@ -23,6 +24,8 @@
 
 namespace ckptfs::torch {
 namespace {
+
+using pickle::ItemsOf;
 
 // A value that is a list of values, whose dimension load_memmap must know.
 constexpr std::string_view kNonTensorStack = "tensordict.tensorclass.NonTensorStack";
@@ -76,12 +79,18 @@ bool Walk::HasTensor(const pickle::Value& wrapped, int depth) {
   const auto [known, is_new] = has_tensor_.try_emplace(value.node, false);
   if (!is_new) return known->second;
   context_.budget.Charge(4 * sizeof(void*));
-  const Meaning meaning = Understand(value, context_.budget);
   bool has_tensor = false;
-  has_tensor = meaning.is_collection;
-  for (const Child& child : meaning.children) {
-    // All children are looked at, so that depth is checked everywhere.
-    has_tensor = HasTensor(child.value, depth + 1) || has_tensor;
+  // All children are looked at, so that depth is checked everywhere.
+  const auto look = [&](const pickle::Value& child) {
+    has_tensor = HasTensor(child, depth + 1) || has_tensor;
+  };
+  if (IsSequence(value)) {  // Millions of numbers, perhaps: no child is made of each.
+    context_.budget.Work(ItemsOf(value).size());
+    std::ranges::for_each(ItemsOf(value), look);
+  } else {
+    const Meaning meaning = Understand(value, context_.budget);
+    has_tensor = meaning.is_collection;
+    std::ranges::for_each(meaning.children, look, &Child::value);
   }
   has_tensor_[value.node] = has_tensor;
   return has_tensor;

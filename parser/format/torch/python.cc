@@ -310,10 +310,7 @@ Meaning Understand(const Value& value, Budget& budget) {
     case Kind::kSet:
     case Kind::kFrozenSet:
       meaning.form = Form::kSequence;
-      meaning.type = value.kind == Kind::kTuple  ? "tuple"
-                     : value.kind == Kind::kList ? "list"
-                     : value.kind == Kind::kSet  ? "set"
-                                                 : "frozenset";
+      meaning.type = NameOfSequence(value);
       budget.Work(ItemsOf(value).size());
       meaning.children.reserve(ItemsOf(value).size());
       AddItems(meaning.children, ItemsOf(value));

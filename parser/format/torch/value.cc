@@ -12,6 +12,7 @@
 
 #include "parser/error.h"
 #include "parser/format/torch/bare.h"
+#include "parser/format/torch/children.h"
 #include "parser/format/torch/composite.h"
 #include "parser/format/torch/leaf.h"
 #include "parser/format/torch/python.h"
@@ -45,6 +46,8 @@ class Writer {
 
  private:
   std::string WriteContainer(const pickle::Value& value);
+  std::string WriteSequence(const pickle::Value& value);
+  std::string WriteMeaning(const pickle::Value& value);
   std::string WriteLeafCall(const pickle::Value& value);
   std::string WriteObject(const Meaning& meaning);
   void WriteItems(const Meaning& meaning, Child::Role role);
@@ -80,9 +83,30 @@ std::string Writer::WriteContainer(const pickle::Value& value) {
     return "tensor";
   }
   const size_t begin = out_.size();
-  Meaning meaning = Understand(value, budget_);
   ancestors_.push_back(value.node);
   is_ancestor_.insert(value.node);
+  std::string type = IsSequence(value) ? WriteSequence(value) : WriteMeaning(value);
+  is_ancestor_.erase(value.node);
+  ancestors_.pop_back();
+  budget_.Charge(kCostOfValue + (out_.size() > begin ? 2 : 0));
+  return type;
+}
+
+// Of what a list may have millions of, no child is made.
+std::string Writer::WriteSequence(const pickle::Value& value) {
+  const Values items = ItemsOf(value);
+  budget_.Work(items.size());
+  out_ += '[';
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (i > 0) out_ += ',';
+    WriteChild(std::to_string(i), items[i]);
+  }
+  out_ += ']';
+  return value.kind == Kind::kList ? "" : std::string(NameOfSequence(value));
+}
+
+std::string Writer::WriteMeaning(const pickle::Value& value) {
+  const Meaning meaning = Understand(value, budget_);
   std::string type = meaning.type;
   const auto count_keys = [&](bool (*is_of_kind)(const Child&)) {
     return static_cast<size_t>(std::ranges::count_if(meaning.children, is_of_kind));
@@ -120,9 +144,6 @@ std::string Writer::WriteContainer(const pickle::Value& value) {
       type = WriteObject(meaning);
       break;
   }
-  is_ancestor_.erase(value.node);
-  ancestors_.pop_back();
-  budget_.Charge(kCostOfValue + (out_.size() > begin ? 2 : 0));
   return type;
 }
 
