@@ -82,7 +82,7 @@ bool Matches(const Probe& probe) {
   const auto protocol = static_cast<uint8_t>(head[1]);
   if (head[0] == '\x80') return protocol >= 2 && protocol <= 5;
   return (kContainers.find(head[0]) != std::string_view::npos || BeginsWithGlobal(head)) &&
-         probe.tail.back() == std::byte{'.'};
+         !probe.tail.empty() && probe.tail.back() == std::byte{'.'};
 }
 
 Record RecordOf(const Extent& data) {
