@@ -108,6 +108,10 @@ Payload::Payload(const Extent& data, uint64_t begin, const Value& keys, Budget& 
   places_.reserve(items.size());
   for (const Value& item : items) {
     if (!IsText(item)) Fail(EBADMSG, "pickle 5 has a key that is no text");
+    if (item.text().size() > kMostStorageText) {  // They are compared when they are sorted.
+      Fail(EBADMSG, "pickle 5 has a key of {} bytes, but {} is the most", item.text().size(),
+           kMostStorageText);
+    }
     places_.push_back({.key = item.text(), .index = places_.size(), .data = {}});
   }
   std::ranges::sort(places_, {}, &Place::key);

@@ -25,13 +25,10 @@ uint64_t SizeOf(const StorageClass& type, int64_t elements) {
   return size;
 }
 
-// Keys are numbers, locations are devices. Each tensor tells both, so they must not be long.
-constexpr size_t kMostOfText = 128;  // Bytes.
-
 std::string Short(std::string_view text, std::string_view what) {
-  if (text.size() > kMostOfText) {
+  if (text.size() > kMostStorageText) {
     Fail(EBADMSG, "its storage has a {} of {} bytes, but {} is the most", what, text.size(),
-         kMostOfText);
+         kMostStorageText);
   }
   return std::string(text);
 }

@@ -20,6 +20,10 @@
 
 namespace ckptfs::torch {
 
+// Bytes of a key, which is a number, or of a location, which is a device. Each tensor tells both, so
+// they must not be long.
+constexpr size_t kMostStorageText = 128;
+
 // What a persistent id says of a storage.
 struct StorageId {
   StorageClass type;
