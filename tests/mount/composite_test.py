@@ -1,7 +1,5 @@
 """Tensors that are made of other tensors: their parts on the mount, put together by their recipes."""
 
-import importlib
-
 import ckptfs
 import craft
 import view
@@ -192,69 +190,3 @@ class Composite(ckptfs.Case):
         mount = self.mount(file)
         self.assertEqual(ckptfs.read(mount / "w/a.memmap"), b"abcd")
         self.assertEqual(ckptfs.meta(mount / "w")["_ckptfs"]["attributes"], {"self": "..."})
-
-
-class Recipes(ckptfs.Case):
-    """Every recipe of the samples is an expression that needs no builtins."""
-
-    def setUp(self):
-        if torch is None:
-            self.skip_avoidable(MISSING)
-        from torch.distributed import tensor as distributed
-        from torch.testing._internal.distributed.fake_pg import FakeStore
-        self.names = {name: getattr(distributed, name) for name in
-                      ("DeviceMesh", "DTensor", "Partial", "Replicate", "Shard")}
-        torch.distributed.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
-        self.addCleanup(torch.distributed.destroy_process_group)
-
-    def evaluate(self, recipe, **names):
-        return eval(recipe, {**names, **self.names, "torch": torch, "__builtins__": {}})
-
-    def assembled(self, loaded, directory):
-        """What a TensorDict of a mount is, its composite tensors assembled."""
-        parts, meta = {}, ckptfs.meta(directory)
-        for key, entry in view.entries(directory).items():
-            below = directory / key
-            if entry.get("type") == "TensorDict":
-                parts[key] = self.assembled(loaded[key], below)
-            elif "recipe" in entry:
-                tensor = {} if "type" in entry else {"tensor": loaded[key]}
-                parts[key] = self.evaluate(entry["recipe"], **tensor)
-                self.found += 1
-                self.assertIsInstance(parts[key], torch.Tensor)
-            elif "type" not in entry and "dtype" in entry:
-                parts[key] = loaded[key]
-        told = meta.get("_ckptfs", {})
-        if "recipe" not in told:
-            return parts
-        module, _, name = told["class"].rpartition(".")
-        cls = getattr(importlib.import_module(module), name)
-        tensor = self.evaluate(told["recipe"], **parts, cls=cls, parts=parts,
-                               attributes=told.get("attributes", {}))
-        self.assertIsInstance(tensor, torch.Tensor)
-        if told["shape"] is not None:
-            self.assertEqual(list(tensor.shape), told["shape"])
-        self.found += 1
-        return tensor
-
-    def test_of_all_samples_of_pytorch_are_evaluated(self):
-        self.found = 0
-        for name in ("dtensor", "dtypes_v3", "jagged", "meta", "nested", "quantized",
-                     "sharded_tensor", "sparse", "two_tensor"):
-            with self.subTest(name):
-                mount = self.mount(ckptfs.SAMPLES / f"torch-2.13/{name}.pth", quiet=False)
-                self.assembled(TensorDict.load_memmap(mount.path), mount.path)
-                mount.unmount()
-        self.assertGreater(self.found, 40)
-
-    def test_of_a_wrapper_subclass_gives_the_tensor_back(self):
-        from torch.testing._internal.two_tensor import TwoTensor
-        saved = TwoTensor(torch.arange(6.0).reshape(2, 3), torch.ones(2, 3))
-        file = self.scratch() / "two.pth"
-        torch.save({"w": saved}, file)
-        mount = self.mount(file)
-        self.found = 0
-        again = self.assembled(TensorDict.load_memmap(mount.path), mount.path)["w"]
-        self.assertIs(type(again), TwoTensor)
-        self.assertTrue(torch.equal((again + 1).a, saved.a + 1))
-        self.assertTrue(torch.equal((again + 1).b, saved.b + 1))

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -16,8 +17,10 @@ namespace ckptfs {
 namespace {
 
 using testing::Contains;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::Pair;
+using testing::StartsWith;
 
 // A dict of the tensor "t" that `push` makes and of one that is all right. The storages "0", "1"
 // and "2" have 8 bytes each.
@@ -198,6 +201,110 @@ TEST(Composite, ShowsWhatAWrapperHolds) {
 TEST(Composite, AWrapperOfNothingIsAValue) {
   const Checkpoint checkpoint = ReadWrapper("m", "W", [](PickleWriter& pickle) { pickle.None(); });
   EXPECT_THAT(ValueAt(checkpoint, "t").json, HasSubstr(R"("class":"m.W")"));
+}
+
+std::string RecipeOf(const Checkpoint& checkpoint) {
+  for (const auto& [name, json] : GroupAt(checkpoint, "t").about) {
+    if (name == "recipe") return json;
+  }
+  return "";
+}
+
+// The part of the recipe of a wrapper that spells the attributes which `push` adds.
+template <typename Push>
+std::string LiteralsOf(const Push& push) {
+  const std::string recipe = RecipeOf(ReadWrapper("m", "W", [&](PickleWriter& pickle) {
+    pickle.EmptyDict().Text("inner");
+    PushBytes(pickle, "0");
+    pickle.SetItem();
+    push(pickle);
+  }));
+  constexpr std::string_view kBefore =
+      "\"torch._utils._set_obj_state(torch._utils._rebuild_wrapper_subclass(cls, torch.uint8, "
+      "(8,), (1,), 0, torch.strided, 'cpu', False), parts | attributes";
+  EXPECT_THAT(recipe, StartsWith(kBefore));
+  EXPECT_THAT(recipe, EndsWith(")\""));
+  if (recipe.size() < kBefore.size() + 2) return recipe;
+  return recipe.substr(kBefore.size(), recipe.size() - kBefore.size() - 2);
+}
+
+TEST(Composite, ARecipeLeavesToJsonWhatJsonTells) {
+  EXPECT_EQ(LiteralsOf([](PickleWriter& pickle) {
+              pickle.Text("a").Int(1).SetItem().Text("b").Text("')or evil(").SetItem();
+              pickle.Text("c").EmptyDict().Text("d").None().SetItem().SetItem();
+            }),
+            "");
+}
+
+TEST(Composite, ARecipeSpellsDtypesAndTuples) {
+  EXPECT_EQ(LiteralsOf([](PickleWriter& pickle) {
+              pickle.Text("dtype").Global("torch", "int4").SetItem();
+              pickle.Text("block").Mark().Int(1).Float(2).Tuple().SetItem();
+              pickle.Text("one").Mark().Text("x").Tuple().SetItem();
+            }),
+            " | {'dtype': torch.int4, 'block': (1, 2.0), 'one': ('x',)}");
+}
+
+TEST(Composite, ARecipeSpellsSizesAndDevices) {
+  EXPECT_EQ(LiteralsOf([](PickleWriter& pickle) {
+              pickle.Text("size").Global("torch", "Size").Mark().Mark().Int(2).Tuple().Tuple();
+              pickle.Reduce().SetItem();
+              pickle.Text("device").Global("torch", "device").Mark().Text("cuda").Int(1).Tuple();
+              pickle.Reduce().SetItem();
+            }),
+            " | {'size': torch.Size([2]), 'device': torch.device('cuda', 1)}");
+}
+
+TEST(Composite, ARecipeSpellsFloatsThatAreNotFinite) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(LiteralsOf([](PickleWriter& pickle) {
+              pickle.Text("x").Float(kInfinity).SetItem().Text("y").Float(-kInfinity).SetItem();
+            }),
+            " | {'x': 1e999, 'y': -1e999}");
+}
+
+TEST(Composite, ARecipeFindsTensorsInTuples) {
+  EXPECT_EQ(LiteralsOf([](PickleWriter& pickle) {
+              pickle.Text("pair").Mark().None();
+              PushBytes(pickle, "1");
+              pickle.Tuple().SetItem();
+            }),
+            " | {'pair': (None, parts['pair']['1'])}");
+}
+
+TEST(Composite, ARecipeSpellsNoObjects) {
+  EXPECT_EQ(LiteralsOf([](PickleWriter& pickle) {
+              pickle.Text("kind").Mark().Global("m", "Kind").Mark().Int(1).Tuple().Reduce();
+              pickle.Tuple().SetItem();
+            }),
+            "");
+}
+
+TEST(Composite, ARecipeEscapesTexts) {
+  EXPECT_EQ(LiteralsOf([](PickleWriter& pickle) {
+              pickle.Text("')|evil(").Mark().Text("a'\n\\").Tuple().SetItem();
+            }),
+            R"( | {'\\U00000027\\U00000029\\U0000007cevil\\U00000028': )"
+            R"(('a\\U00000027\\U0000000a\\U0000005c',)})");
+}
+
+TEST(Composite, ARecipeHasNoNamesThatAreNotOfTorch) {
+  EXPECT_EQ(LiteralsOf([](PickleWriter& pickle) {
+              pickle.Text("a").Global("torch", "int8)or(evil").SetItem();
+              pickle.Text("b").Global("evil", "int8").SetItem();
+              pickle.Text("c").Global("torch", "device").Mark().Text("cpu')or('").Tuple().Reduce();
+              pickle.SetItem().Text("d").Mark();
+              PushLayout(pickle, "torch.strided)or(evil");
+              pickle.Tuple().SetItem();
+            }),
+            "");
+}
+
+TEST(Composite, ALongValueIsLeftToJson) {
+  EXPECT_EQ(LiteralsOf([](PickleWriter& pickle) {
+              pickle.Text("x").Ints(std::vector<int64_t>(20'000, 7)).SetItem();
+            }),
+            "");
 }
 
 // Pushes a DTensor's state: its local tensor is storage 0, its mesh as old PyTorch had it.

@@ -27,6 +27,7 @@
 #include "parser/format/torch/bare.h"
 #include "parser/format/torch/children.h"
 #include "parser/format/torch/distributed.h"
+#include "parser/format/torch/literal.h"
 #include "parser/format/torch/numpy.h"
 #include "parser/format/torch/repr.h"
 #include "parser/format/torch/sparse.h"
@@ -150,6 +151,28 @@ void ComposeAttributes(const Value& state, Budget& budget, Composite& composite)
   }
 }
 
+bool IsIdentifier(std::string_view name) {
+  return !name.empty() && std::ranges::all_of(name, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+  });
+}
+
+// The attributes whose types JSON does not tell, as a recipe adds them to the others: " | {...}".
+std::string LiteralAttributes(const std::vector<Part>& attributes, Budget& budget) {
+  constexpr size_t kMost = 65'536;  // Bytes.
+  std::string literals;
+  for (const Part& attribute : attributes) {
+    if (literals.size() > kMost) break;
+    const auto name = TextLiteral(attribute.name);
+    if (!name || TensorFormOf(attribute.value) != TensorForm::kNone) continue;
+    const std::string place = IsIdentifier(attribute.name) ? fmt::format("parts[{}]", *name) : "";
+    const auto literal = LiteralOf(attribute.value, place, budget);
+    if (!literal) continue;
+    literals += fmt::format("{}{}: {}", literals.empty() ? " | {" : ", ", *name, *literal);
+  }
+  return literals.empty() ? "" : literals + "}";
+}
+
 void ComposeWrapper(const Bare& bare, Context& context, Composite& composite) {
   Require(bare.arguments, 4);
   const std::vector<uint64_t> shape = Numbers(bare.arguments[2], "size");
@@ -167,14 +190,14 @@ void ComposeWrapper(const Bare& bare, Context& context, Composite& composite) {
     return ComposeShardedTensor(state, context.budget, composite);
   }
   ComposeAttributes(state, context.budget, composite);
-  const auto dtype = DtypeOf(bare.arguments[1]);
+  const auto dtype = ConstantName(bare.arguments[1]);
   if (!dtype) return;
   // As torch.load does it. __tensor_unflatten__ wants a context that only the class knows.
   AddText(composite, "recipe",
-          fmt::format("(lambda t: t.__dict__.update(parts | attributes) or t)("
-                      "torch._utils._rebuild_wrapper_subclass(cls, torch.{}, {}, {}, 0, "
-                      "torch.strided, 'cpu', False))",
-                      Name(*dtype), TupleText(shape), TupleText(stride)));
+          fmt::format("torch._utils._set_obj_state(torch._utils._rebuild_wrapper_subclass(cls, {}, "
+                      "{}, {}, 0, torch.strided, 'cpu', False), parts | attributes{})",
+                      *dtype, TupleText(shape), TupleText(stride),
+                      LiteralAttributes(composite.parts, context.budget)));
 }
 
 void ComposeMasked(const Value& value, Composite& composite) {
@@ -185,7 +208,7 @@ void ComposeMasked(const Value& value, Composite& composite) {
 
 void ComposeMeta(Values arguments, Composite& composite) {
   Require(arguments, 3);
-  const auto dtype = DtypeOf(arguments[0]);
+  const auto dtype = ConstantName(arguments[0]);
   const std::vector<uint64_t> shape = Numbers(arguments[1], "size");
   AddText(composite, "device", "meta");
   AddText(composite, "dtype", Repr(arguments[0]));
@@ -195,8 +218,8 @@ void ComposeMeta(Values arguments, Composite& composite) {
   }
   if (!dtype) return;
   AddText(composite, "recipe",
-          fmt::format("torch.empty_strided({}, {}, dtype=torch.{}, device='meta')",
-                      TupleText(shape), TupleText(Numbers(arguments[2], "stride")), Name(*dtype)));
+          fmt::format("torch.empty_strided({}, {}, dtype={}, device='meta')", TupleText(shape),
+                      TupleText(Numbers(arguments[2], "stride")), *dtype));
 }
 
 }  // namespace

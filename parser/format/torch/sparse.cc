@@ -12,6 +12,7 @@
 #include "parser/format/torch/attributes.h"
 #include "parser/format/torch/bare.h"
 #include "parser/format/torch/repr.h"
+#include "parser/format/torch/tensor.h"
 
 namespace ckptfs::torch {
 namespace {
@@ -113,6 +114,10 @@ void ComposeJagged(Values arguments, Composite& composite) {
   composite.about.emplace_back("ragged_idx", std::to_string(dimension));
   composite.parts = {{"_values", attribute("values")}, {"_offsets", attribute("offsets")}};
   if (has_lengths) composite.parts.push_back({"_lengths", attribute("lengths")});
+  const auto has_tensor = [](const Part& part) {
+    return TensorFormOf(part.value) != TensorForm::kNone;
+  };
+  if (!std::ranges::all_of(composite.parts, has_tensor)) return;
   AddText(composite, "recipe",
           fmt::format("torch.nested.nested_tensor_from_jagged(_values, _offsets{}, jagged_dim={})",
                       has_lengths ? ", _lengths" : "", dimension));

@@ -28,6 +28,7 @@
 #include "parser/error.h"
 #include "parser/format/torch/bare.h"
 #include "parser/format/torch/composite.h"
+#include "parser/format/torch/literal.h"
 #include "parser/format/torch/numpy.h"
 #include "parser/format/torch/repr.h"
 #include "parser/format/torch/value.h"
@@ -108,7 +109,8 @@ void AddQuantizer(Values quantizer, Budget& budget, Tensor& tensor) {
   tensor.notes.emplace_back(
       "recipe", json::String(fmt::format("torch._make_per_tensor_quantized_tensor("
                                          "tensor.view(torch.{}).reshape({}), {}, {})",
-                                         Name(*integers), TupleText(tensor.shape), Repr(scale),
+                                         Name(*integers), TupleText(tensor.shape),
+                                         LiteralOf(scale, "", budget).value_or(Repr(scale)),
                                          Repr(zero_point))));
 }
 
