@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -77,6 +78,22 @@ dev_t DeviceOf(const Fd& fd) {
   return makedev(st.stx_dev_major, st.stx_dev_minor);
 }
 
+// Whether the kernel has ended a session: it is unmounted, or its connection is aborted.
+bool IsEnded(int session) {
+  pollfd state = {.fd = session, .events = 0, .revents = 0};
+  return ::poll(&state, 1, 0) == 1 && (state.revents & POLLERR) != 0;
+}
+
+// Whether what is mounted on `mountpoint` has no connection any more.
+bool IsDead(const Mountpoint& mountpoint) noexcept try {
+  struct statx st = {};
+  return ::statx(AT_FDCWD, mountpoint.CurrentPath().c_str(),
+                 AT_SYMLINK_NOFOLLOW | AT_STATX_FORCE_SYNC, STATX_MODE, &st) < 0 &&
+         (errno == ENOTCONN || errno == ECONNABORTED);
+} catch (const std::exception&) {
+  return false;  // There is no memory for the name.
+}
+
 // Undoes the mount whose root is `root`, whoever still uses it.
 void UnmountAsRoot(const Fd& root) noexcept try {
   ::umount2(PathOf(root).c_str(), MNT_DETACH);
@@ -107,14 +124,19 @@ Mounting::Mounting(fuse_session* session, Mountpoint mountpoint, const MountSett
 Mounting::~Mounting() { Unmount(); }
 
 void Mounting::Unmount() const noexcept {
-  Fd root = Root();
   if (is_root_) {
+    // The number of the device is free again once it is unmounted: a mount that somebody has made
+    // there since then may have it.
+    const int session = fuse_session_fd(session_);
+    if (IsEnded(session) && !IsDead(mountpoint_)) return;
+    const Fd root = Root();
     // Ends all requests first: to unmount may have to wait for them.
     const Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
-    if (null.number() >= 0) ::dup3(null.number(), fuse_session_fd(session_), O_CLOEXEC);
+    if (null.number() >= 0) ::dup3(null.number(), session, O_CLOEXEC);
     if (root.number() >= 0) UnmountAsRoot(root);
     return;
   }
+  Fd root = Root();
   // libfuse finds out itself whether it is still mounted, but not by what it is covered.
   const bool is_covered = root.number() < 0 && DeviceOf(mountpoint_.Top()) != below_;
   root = Fd();

@@ -120,6 +120,31 @@ class MountPoint(Root):
         self.assertEqual(cover.unmount(), 0)
         ckptfs.run("umount", "-l", mount.path)
 
+    def test_what_is_mounted_there_next_stays_when_a_daemon_ends_late(self):
+        mount = self.mount(SAMPLE)
+        os.kill(mount.daemon, signal.SIGSTOP)
+        try:
+            ckptfs.run("fusermount3", "-u", mount.path, check=True)
+            place = f"{mount.path}/."
+            self.assertEqual(self.ckptfs(SAMPLE, place).returncode, 0)
+        finally:
+            os.kill(mount.daemon, signal.SIGCONT)
+        after = ckptfs.Mount(mount.path, self.daemon_of(place), "")
+        self.addCleanup(after.release)
+        self.assertEqual(mount.wait(), 0)
+        self.assertEqual(ckptfs.read(after / TENSOR), WANTED)
+        self.assertEqual(after.unmount(), 0)
+
+    def test_a_mount_whose_connection_is_aborted_goes_away(self):
+        mount = self.mount(SAMPLE)
+        connection = os.minor(os.stat(mount.path).st_dev)
+        control = self.scratch()
+        ckptfs.run("mount", "-t", "fusectl", "none", control, check=True)
+        self.addCleanup(ckptfs.run, "umount", control)
+        (control / str(connection) / "abort").write_text("1")
+        mount.wait()
+        self.assertFalse(ckptfs.is_mounted(mount.path))
+
     def test_the_table_of_mounts_shows_its_path(self):
         mount = self.mount(SAMPLE)
         table = Path("/proc/self/mountinfo").read_text()
