@@ -41,15 +41,10 @@ std::string_view Response::Find(std::string_view name) const {
   return found == headers.end() ? std::string_view() : found->second;
 }
 
-Client::Client(const Options& options) {
-  curl_global_init(CURL_GLOBAL_DEFAULT);
-  pool_ = std::make_unique<Pool>(TrustOf(options.ca_file), options.user_agent);
-}
+Client::Client(const Options& options)
+    : pool_(std::make_unique<Pool>(TrustOf(options.ca_file), options.user_agent)) {}
 
-Client::~Client() {
-  pool_.reset();
-  curl_global_cleanup();
-}
+Client::~Client() = default;
 
 Response Client::Perform(const Request& request, Receiver* receiver, const std::stop_token& stop) {
   std::unique_ptr<Connection> connection = pool_->Take();

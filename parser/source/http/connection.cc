@@ -11,27 +11,28 @@
 namespace ckptfs::http {
 
 Connection::Connection(const Trust& trust, const std::string& user_agent)
-    : handle_(curl_easy_init()) {
+    : handle_(LibCurl().easy_init()) {
   CURL* const handle = handle_.get();
   if (handle == nullptr) Fail(ENOMEM, "no memory for a connection");
-  curl_easy_setopt(handle, CURLOPT_NOSIGNAL, 1L);
+  LibCurl().easy_setopt(handle, CURLOPT_NOSIGNAL, 1L);
   // A look-up of a name that hangs must not hold up the end of the program.
-  curl_easy_setopt(handle, CURLOPT_QUICK_EXIT, 1L);
-  curl_easy_setopt(handle, CURLOPT_PROTOCOLS_STR, "http,https");
-  curl_easy_setopt(handle, CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
-  curl_easy_setopt(handle, CURLOPT_FOLLOWLOCATION, 0L);
-  curl_easy_setopt(handle, CURLOPT_PATH_AS_IS, 1L);
-  curl_easy_setopt(handle, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
-  curl_easy_setopt(handle, CURLOPT_BUFFERSIZE, 512L << 10U);
-  curl_easy_setopt(handle, CURLOPT_TCP_NODELAY, 1L);
-  curl_easy_setopt(handle, CURLOPT_TCP_KEEPALIVE, 1L);
-  curl_easy_setopt(handle, CURLOPT_USERAGENT, user_agent.c_str());
-  if (!trust.file.empty()) curl_easy_setopt(handle, CURLOPT_CAINFO, trust.file.c_str());
-  if (!trust.directory.empty()) curl_easy_setopt(handle, CURLOPT_CAPATH, trust.directory.c_str());
-  curl_easy_setopt(handle, CURLOPT_OPENSOCKETFUNCTION, &OpenSocket);
-  curl_easy_setopt(handle, CURLOPT_OPENSOCKETDATA, this);
-  curl_easy_setopt(handle, CURLOPT_CLOSESOCKETFUNCTION, &CloseSocket);
-  curl_easy_setopt(handle, CURLOPT_CLOSESOCKETDATA, this);
+  LibCurl().easy_setopt(handle, CURLOPT_QUICK_EXIT, 1L);
+  LibCurl().easy_setopt(handle, CURLOPT_PROTOCOLS_STR, "http,https");
+  LibCurl().easy_setopt(handle, CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
+  LibCurl().easy_setopt(handle, CURLOPT_FOLLOWLOCATION, 0L);
+  LibCurl().easy_setopt(handle, CURLOPT_PATH_AS_IS, 1L);
+  LibCurl().easy_setopt(handle, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
+  LibCurl().easy_setopt(handle, CURLOPT_BUFFERSIZE, 512L << 10U);
+  LibCurl().easy_setopt(handle, CURLOPT_TCP_NODELAY, 1L);
+  LibCurl().easy_setopt(handle, CURLOPT_TCP_KEEPALIVE, 1L);
+  LibCurl().easy_setopt(handle, CURLOPT_USERAGENT, user_agent.c_str());
+  if (!trust.file.empty()) LibCurl().easy_setopt(handle, CURLOPT_CAINFO, trust.file.c_str());
+  if (!trust.directory.empty())
+    LibCurl().easy_setopt(handle, CURLOPT_CAPATH, trust.directory.c_str());
+  LibCurl().easy_setopt(handle, CURLOPT_OPENSOCKETFUNCTION, &OpenSocket);
+  LibCurl().easy_setopt(handle, CURLOPT_OPENSOCKETDATA, this);
+  LibCurl().easy_setopt(handle, CURLOPT_CLOSESOCKETFUNCTION, &CloseSocket);
+  LibCurl().easy_setopt(handle, CURLOPT_CLOSESOCKETDATA, this);
 }
 
 Connection::~Connection() = default;

@@ -2,12 +2,12 @@
 
 #pragma once
 
-#include <curl/curl.h>
-
 #include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
+
+#include "parser/source/curl.h"
 
 namespace ckptfs::http {
 
@@ -34,7 +34,7 @@ class Connection {
 
  private:
   struct Close {
-    void operator()(CURL* handle) const noexcept { curl_easy_cleanup(handle); }
+    void operator()(CURL* handle) const noexcept { LibCurl().easy_cleanup(handle); }
   };
 
   // What libcurl calls to open and to close a socket.

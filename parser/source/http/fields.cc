@@ -1,12 +1,12 @@
 #include "parser/source/http/fields.h"
 
-#include <curl/curl.h>
-
 #include <algorithm>
 #include <charconv>
 #include <limits>
 #include <string>
 #include <system_error>
+
+#include "parser/source/curl.h"
 
 namespace ckptfs::http {
 namespace {
@@ -54,7 +54,7 @@ std::optional<uint64_t> ParseLength(std::string_view text) {
 std::optional<time_t> ParseDate(std::string_view text) {
   constexpr size_t kLongest = 64;
   if (text.size() > kLongest) return std::nullopt;
-  const time_t time = curl_getdate(std::string(text).c_str(), nullptr);
+  const time_t time = LibCurl().getdate(std::string(text).c_str(), nullptr);
   if (time < 0) return std::nullopt;
   return time;
 }

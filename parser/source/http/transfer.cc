@@ -24,12 +24,12 @@ constexpr size_t kLargestHead = 64 << 10;  // Bytes.
 constexpr size_t kLargestBody = 1 << 20;  // Of what no receiver takes.
 
 struct FreeList {
-  void operator()(curl_slist* list) const noexcept { curl_slist_free_all(list); }
+  void operator()(curl_slist* list) const noexcept { LibCurl().slist_free_all(list); }
 };
 using List = std::unique_ptr<curl_slist, FreeList>;
 
 void Append(List& list, const std::string& line) {
-  curl_slist* const longer = curl_slist_append(list.get(), line.c_str());
+  curl_slist* const longer = LibCurl().slist_append(list.get(), line.c_str());
   if (longer == nullptr) throw std::bad_alloc();
   static_cast<void>(list.release());
   list.reset(longer);
@@ -68,15 +68,15 @@ List HeadersOf(const Request& request) {
 
 void SetMethod(CURL* handle, const Request& request) {
   if (request.method == "HEAD") {
-    curl_easy_setopt(handle, CURLOPT_NOBODY, 1L);
+    LibCurl().easy_setopt(handle, CURLOPT_NOBODY, 1L);
     return;
   }
-  curl_easy_setopt(handle, CURLOPT_HTTPGET, 1L);
+  LibCurl().easy_setopt(handle, CURLOPT_HTTPGET, 1L);
   if (request.method == "GET") return;
-  curl_easy_setopt(handle, CURLOPT_POSTFIELDSIZE_LARGE,
-                   static_cast<curl_off_t>(request.body.size()));
-  curl_easy_setopt(handle, CURLOPT_POSTFIELDS, request.body.c_str());
-  curl_easy_setopt(handle, CURLOPT_CUSTOMREQUEST, request.method.c_str());
+  LibCurl().easy_setopt(handle, CURLOPT_POSTFIELDSIZE_LARGE,
+                        static_cast<curl_off_t>(request.body.size()));
+  LibCurl().easy_setopt(handle, CURLOPT_POSTFIELDS, request.body.c_str());
+  LibCurl().easy_setopt(handle, CURLOPT_CUSTOMREQUEST, request.method.c_str());
 }
 
 // Three digits after "HTTP/1.1 "; 0 if there are none.
@@ -96,7 +96,7 @@ std::string_view AsText(const char* data, size_t size, size_t count) {
 // proxy, may have a password in them.
 std::string Tidied(CURLcode code, std::string_view details) {
   if (details.empty() || details.find("://") != std::string_view::npos) {
-    details = curl_easy_strerror(code);
+    details = LibCurl().easy_strerror(code);
   }
   for (const std::string_view prefix : {"SSL certificate problem: ", "SSL: "}) {
     if (details.starts_with(prefix)) details.remove_prefix(prefix.size());
@@ -127,25 +127,26 @@ Response Transfer::Run(const Connection& connection) {
   CURL* const handle = connection.handle();
   const List headers = HeadersOf(request_);
   std::array<char, CURL_ERROR_SIZE> details = {};
-  curl_easy_setopt(handle, CURLOPT_URL, request_.url.c_str());
-  curl_easy_setopt(handle, CURLOPT_NOPROXY, MayTakeProxy(request_) ? nullptr : "*");
-  curl_easy_setopt(handle, CURLOPT_CUSTOMREQUEST, nullptr);
+  LibCurl().easy_setopt(handle, CURLOPT_URL, request_.url.c_str());
+  LibCurl().easy_setopt(handle, CURLOPT_NOPROXY, MayTakeProxy(request_) ? nullptr : "*");
+  LibCurl().easy_setopt(handle, CURLOPT_CUSTOMREQUEST, nullptr);
   SetMethod(handle, request_);
-  curl_easy_setopt(handle, CURLOPT_HTTPHEADER, headers.get());
-  curl_easy_setopt(handle, CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(request_.stall.count()));
-  curl_easy_setopt(handle, CURLOPT_TIMEOUT_MS, static_cast<long>(request_.deadline.count()));
-  curl_easy_setopt(handle, CURLOPT_HEADERFUNCTION, &OnHeader);
-  curl_easy_setopt(handle, CURLOPT_HEADERDATA, this);
-  curl_easy_setopt(handle, CURLOPT_WRITEFUNCTION, &OnBody);
-  curl_easy_setopt(handle, CURLOPT_WRITEDATA, this);
-  curl_easy_setopt(handle, CURLOPT_NOPROGRESS, 0L);
-  curl_easy_setopt(handle, CURLOPT_XFERINFOFUNCTION, &OnProgress);
-  curl_easy_setopt(handle, CURLOPT_XFERINFODATA, this);
-  curl_easy_setopt(handle, CURLOPT_ERRORBUFFER, details.data());
+  LibCurl().easy_setopt(handle, CURLOPT_HTTPHEADER, headers.get());
+  LibCurl().easy_setopt(handle, CURLOPT_CONNECTTIMEOUT_MS,
+                        static_cast<long>(request_.stall.count()));
+  LibCurl().easy_setopt(handle, CURLOPT_TIMEOUT_MS, static_cast<long>(request_.deadline.count()));
+  LibCurl().easy_setopt(handle, CURLOPT_HEADERFUNCTION, &OnHeader);
+  LibCurl().easy_setopt(handle, CURLOPT_HEADERDATA, this);
+  LibCurl().easy_setopt(handle, CURLOPT_WRITEFUNCTION, &OnBody);
+  LibCurl().easy_setopt(handle, CURLOPT_WRITEDATA, this);
+  LibCurl().easy_setopt(handle, CURLOPT_NOPROGRESS, 0L);
+  LibCurl().easy_setopt(handle, CURLOPT_XFERINFOFUNCTION, &OnProgress);
+  LibCurl().easy_setopt(handle, CURLOPT_XFERINFODATA, this);
+  LibCurl().easy_setopt(handle, CURLOPT_ERRORBUFFER, details.data());
 
-  const CURLcode code = curl_easy_perform(handle);
-  curl_easy_setopt(handle, CURLOPT_ERRORBUFFER, nullptr);
-  curl_easy_setopt(handle, CURLOPT_HTTPHEADER, nullptr);
+  const CURLcode code = LibCurl().easy_perform(handle);
+  LibCurl().easy_setopt(handle, CURLOPT_ERRORBUFFER, nullptr);
+  LibCurl().easy_setopt(handle, CURLOPT_HTTPHEADER, nullptr);
   if (thrown_) std::rethrow_exception(thrown_);
   if (IsGivenUp()) Fail(ECANCELED, "the request was given up");
   if (code != CURLE_OK && !is_body_cut_) FailFor(code, handle, details.data());
@@ -154,7 +155,7 @@ Response Transfer::Run(const Connection& connection) {
 
   const char* location = nullptr;
   if (response_.status / 100 == 3 &&
-      curl_easy_getinfo(handle, CURLINFO_REDIRECT_URL, &location) == CURLE_OK &&
+      LibCurl().easy_getinfo(handle, CURLINFO_REDIRECT_URL, &location) == CURLE_OK &&
       location != nullptr) {
     response_.location = location;
   }
@@ -245,11 +246,11 @@ void Transfer::FailFor(CURLcode code, CURL* handle, const char* details) const {
   const double stall = std::chrono::duration<double>(request_.stall).count();
   if (is_stalled_) Fail(ETIMEDOUT, "the server is silent for {:.3g} s", stall);
   long proxy = 0;  // What a proxy answered instead of letting us through.
-  curl_easy_getinfo(handle, CURLINFO_HTTP_CONNECTCODE, &proxy);
+  LibCurl().easy_getinfo(handle, CURLINFO_HTTP_CONNECTCODE, &proxy);
   if (!has_head_ && proxy == 407) Fail(EACCES, "{}", kProxyWantsPassword);
   if (!has_head_ && proxy >= 300) Fail(ECONNREFUSED, "the proxy answers with status {}", proxy);
   long system_error = 0;
-  curl_easy_getinfo(handle, CURLINFO_OS_ERRNO, &system_error);
+  LibCurl().easy_getinfo(handle, CURLINFO_OS_ERRNO, &system_error);
   const int error = static_cast<int>(system_error);
   const bool is_reset = error == ECONNRESET || error == EPIPE || error == ECONNABORTED;
   const std::string said = Tidied(code, details);
@@ -257,7 +258,7 @@ void Transfer::FailFor(CURLcode code, CURL* handle, const char* details) const {
   // 8.6, by a code of its own. Once the request is sent it takes memory for nothing else.
   constexpr int kTooLarge = 100;
   long sent = 0;
-  curl_easy_getinfo(handle, CURLINFO_REQUEST_SIZE, &sent);
+  LibCurl().easy_getinfo(handle, CURLINFO_REQUEST_SIZE, &sent);
   if (!has_head_ && sent > 0 && (code == CURLE_OUT_OF_MEMORY || int{code} == kTooLarge)) {
     FailForLargeHead();
   }
@@ -275,7 +276,7 @@ void Transfer::FailFor(CURLcode code, CURL* handle, const char* details) const {
       Fail(ECONNREFUSED, "cannot connect: {}", error == 0 ? said : ErrnoText(error));
     case CURLE_OPERATION_TIMEDOUT: {
       curl_off_t connected = 0;
-      curl_easy_getinfo(handle, CURLINFO_PRETRANSFER_TIME_T, &connected);
+      LibCurl().easy_getinfo(handle, CURLINFO_PRETRANSFER_TIME_T, &connected);
       if (connected == 0) Fail(ETIMEDOUT, "the server does not let us connect in {:.3g} s", stall);
       Fail(ETIMEDOUT, "the server takes more than {:.3g} s",
            std::chrono::duration<double>(request_.deadline).count());

@@ -1,7 +1,6 @@
 #include "parser/source/http/url.h"
 
 #include <arpa/inet.h>
-#include <curl/curl.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
 
@@ -13,19 +12,20 @@
 #include <span>
 
 #include "parser/error.h"
+#include "parser/source/curl.h"
 
 namespace ckptfs::http {
 namespace {
 
 struct Free {
-  void operator()(CURLU* url) const noexcept { curl_url_cleanup(url); }
-  void operator()(char* text) const noexcept { curl_free(text); }
+  void operator()(CURLU* url) const noexcept { LibCurl().url_cleanup(url); }
+  void operator()(char* text) const noexcept { LibCurl().free(text); }
 };
 
 // Returns nothing where there is no such part.
 std::string Part(CURLU* url, CURLUPart which, unsigned int flags = 0) {
   char* part = nullptr;
-  if (curl_url_get(url, which, &part, flags) != CURLUE_OK) return {};
+  if (LibCurl().url_get(url, which, &part, flags) != CURLUE_OK) return {};
   const std::unique_ptr<char, Free> owned(part);
   return part;
 }
@@ -68,20 +68,20 @@ Url ParseUrl(const std::string& text) {
   if (text.find(":///") != std::string::npos && text.find(":///") == text.find(':')) {
     Fail(EINVAL, "the URL names no host");
   }
-  const std::unique_ptr<CURLU, Free> url(curl_url());
+  const std::unique_ptr<CURLU, Free> url(LibCurl().url());
   if (!url) throw std::bad_alloc();
   // From 7.88 to 8.13 the encoding takes blanks by itself, then only if they are allowed.
-  const CURLUcode code = curl_url_set(url.get(), CURLUPART_URL, text.c_str(),
-                                      CURLU_PATH_AS_IS | CURLU_URLENCODE | CURLU_ALLOW_SPACE);
-  if (code != CURLUE_OK) Fail(EINVAL, "the URL is malformed: {}", curl_url_strerror(code));
+  const CURLUcode code = LibCurl().url_set(url.get(), CURLUPART_URL, text.c_str(),
+                                           CURLU_PATH_AS_IS | CURLU_URLENCODE | CURLU_ALLOW_SPACE);
+  if (code != CURLUE_OK) Fail(EINVAL, "the URL is malformed: {}", LibCurl().url_strerror(code));
   char* user = nullptr;
   Url parsed;
-  parsed.has_user = curl_url_get(url.get(), CURLUPART_USER, &user, 0) == CURLUE_OK;
-  curl_free(user);
+  parsed.has_user = LibCurl().url_get(url.get(), CURLUPART_USER, &user, 0) == CURLUE_OK;
+  LibCurl().free(user);
   parsed.user = Part(url.get(), CURLUPART_USER, CURLU_URLDECODE);
   parsed.password = Part(url.get(), CURLUPART_PASSWORD, CURLU_URLDECODE);
   for (const CURLUPart part : {CURLUPART_USER, CURLUPART_PASSWORD, CURLUPART_FRAGMENT}) {
-    curl_url_set(url.get(), part, nullptr, 0);
+    LibCurl().url_set(url.get(), part, nullptr, 0);
   }
   parsed.text = Part(url.get(), CURLUPART_URL);
   parsed.scheme = Part(url.get(), CURLUPART_SCHEME);

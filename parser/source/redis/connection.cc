@@ -31,17 +31,17 @@ Connection::Connection(const Address& server, const Target& target, const http::
   const milliseconds patience =
       std::max(milliseconds(1), std::min(limits.stall, Until(limits.deadline)));
   std::array<char, CURL_ERROR_SIZE> details = {};
-  curl_easy_setopt(handle, CURLOPT_ERRORBUFFER, details.data());
-  curl_easy_setopt(handle, CURLOPT_URL, url.c_str());
-  curl_easy_setopt(handle, CURLOPT_CONNECT_ONLY, 1L);
-  curl_easy_setopt(handle, CURLOPT_PROXY, "");
-  curl_easy_setopt(handle, CURLOPT_SSL_ENABLE_ALPN, 0L);
-  curl_easy_setopt(handle, CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(patience.count()));
+  LibCurl().easy_setopt(handle, CURLOPT_ERRORBUFFER, details.data());
+  LibCurl().easy_setopt(handle, CURLOPT_URL, url.c_str());
+  LibCurl().easy_setopt(handle, CURLOPT_CONNECT_ONLY, 1L);
+  LibCurl().easy_setopt(handle, CURLOPT_PROXY, "");
+  LibCurl().easy_setopt(handle, CURLOPT_SSL_ENABLE_ALPN, 0L);
+  LibCurl().easy_setopt(handle, CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(patience.count()));
   const std::stop_callback end(stop, [this] { ShutDown(); });
-  const CURLcode code = curl_easy_perform(handle);
-  curl_easy_setopt(handle, CURLOPT_ERRORBUFFER, nullptr);
+  const CURLcode code = LibCurl().easy_perform(handle);
+  LibCurl().easy_setopt(handle, CURLOPT_ERRORBUFFER, nullptr);
   if (code != CURLE_OK) FailToConnect(code, details.data());
-  if (curl_easy_getinfo(handle, CURLINFO_ACTIVESOCKET, &socket_) != CURLE_OK ||
+  if (LibCurl().easy_getinfo(handle, CURLINFO_ACTIVESOCKET, &socket_) != CURLE_OK ||
       socket_ == CURL_SOCKET_BAD) {
     Fail(ECONNRESET, "the server closes the connection");
   }
@@ -50,9 +50,9 @@ Connection::Connection(const Address& server, const Target& target, const http::
 
 void Connection::FailToConnect(CURLcode code, const char* details) const {
   long system_error = 0;
-  curl_easy_getinfo(curl_.handle(), CURLINFO_OS_ERRNO, &system_error);
+  LibCurl().easy_getinfo(curl_.handle(), CURLINFO_OS_ERRNO, &system_error);
   const int error = static_cast<int>(system_error);
-  const std::string_view said = details[0] != '\0' ? details : curl_easy_strerror(code);
+  const std::string_view said = details[0] != '\0' ? details : LibCurl().easy_strerror(code);
   switch (code) {
     case CURLE_OUT_OF_MEMORY:
       throw std::bad_alloc();
@@ -131,7 +131,8 @@ void Connection::Wait(short events) {
 void Connection::Send(std::string_view commands) {
   while (!commands.empty()) {
     size_t sent = 0;
-    const CURLcode code = curl_easy_send(curl_.handle(), commands.data(), commands.size(), &sent);
+    const CURLcode code =
+        LibCurl().easy_send(curl_.handle(), commands.data(), commands.size(), &sent);
     if (code == CURLE_AGAIN || (code == CURLE_OK && sent == 0)) {
       Wait(POLLOUT);
     } else if (code == CURLE_OK) {
@@ -146,7 +147,7 @@ void Connection::Send(std::string_view commands) {
 size_t Connection::Receive(std::span<std::byte> room) {
   while (true) {
     size_t received = 0;
-    const CURLcode code = curl_easy_recv(curl_.handle(), room.data(), room.size(), &received);
+    const CURLcode code = LibCurl().easy_recv(curl_.handle(), room.data(), room.size(), &received);
     if (code == CURLE_AGAIN) {
       Wait(POLLIN);
     } else if (code != CURLE_OK) {
