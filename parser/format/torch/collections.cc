@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "parser/dtype.h"
 #include "parser/error.h"
 #include "parser/format/tensordict/collection.h"
 #include "parser/format/torch/attributes.h"
@@ -181,6 +182,19 @@ bool UnderstandCollection(const Value& value, Meaning& meaning, Budget& budget) 
   if (e.code() != EBADMSG) throw;
   meaning = Meaning{.form = Form::kLeaf, .type = "", .children = Children(&budget)};
   return false;
+}
+
+std::vector<uint64_t> BatchSizeOfValue(const Value& value) try {
+  const TensorClassState state = StateOfTensorClass(value);
+  if (state.fields == nullptr || !IsTrue(AttributeOf(*state.fields, "_is_non_tensor"))) return {};
+  const Value* collection = StateOfTensorDict(*state.collection);
+  const Value* size = collection == nullptr ? nullptr : AttributeOf(*collection, "_batch_size");
+  if (size == nullptr) return {};
+  std::vector<uint64_t> numbers = Numbers(*size, "batch size");
+  return numbers.size() > kMaxDimensions ? std::vector<uint64_t>() : numbers;
+} catch (const Error& e) {
+  if (e.code() != EBADMSG) throw;
+  return {};
 }
 
 const Value* DataOfCollection(const Value& value) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "parser/budget.h"
 #include "parser/codec/pickle.h"
@@ -14,6 +15,10 @@ namespace ckptfs::torch {
 // Fills in `meaning` if `value` makes a collection: its members, and what load_memmap must read to
 // give it back. Returns whether it does. Memory is taken from `budget`. Throws Error(EFBIG).
 bool UnderstandCollection(const pickle::Value& value, Meaning& meaning, Budget& budget);
+
+// The batch size of `value` if it is one value for a whole batch (a NonTensorData), of a sane number
+// of dimensions; else empty.
+std::vector<uint64_t> BatchSizeOfValue(const pickle::Value& value);
 
 // Returns the data of a NonTensorData, or the TensorDict that a TensorDictParams has; null of
 // anything else. Points into the graph.

@@ -11,8 +11,10 @@
 #include <vector>
 
 #include "parser/error.h"
+#include "parser/format/tensordict/collection.h"
 #include "parser/format/torch/bare.h"
 #include "parser/format/torch/children.h"
+#include "parser/format/torch/collections.h"
 #include "parser/format/torch/composite.h"
 #include "parser/format/torch/leaf.h"
 #include "parser/format/torch/python.h"
@@ -54,6 +56,7 @@ class Writer {
   void WritePairs(const Meaning& meaning);
   void WriteAttributes(const Meaning& meaning, Child::Role role);
   void WriteChild(std::string_view step, const pickle::Value& value);
+  void WriteRepeated(const pickle::Value& value, std::span<const uint64_t> counts);
 
   Budget& budget_;
   std::string out_;
@@ -153,13 +156,38 @@ void Writer::WriteChild(std::string_view step, const pickle::Value& value) {
 }
 
 void Writer::WriteItems(const Meaning& meaning, Child::Role role) {
+  const bool is_stack = meaning.type == tensordict::ClassOf(tensordict::kNonTensorStackType);
   out_ += '[';
   size_t index = 0;
   for (const Child& child : meaning.children) {
     if (child.role != role) continue;
     if (index > 0) out_ += ',';
-    WriteChild(std::to_string(index++), child.value);
+    const auto inside = types_.Enter(std::to_string(index++));
+    const std::vector<uint64_t> counts =
+        is_stack ? BatchSizeOfValue(child.value) : std::vector<uint64_t>();
+    WriteRepeated(child.value, counts);
   }
+  out_ += ']';
+}
+
+// Writes one value for a batch of that size: as lists in one another, in which it is repeated.
+void Writer::WriteRepeated(const pickle::Value& value, std::span<const uint64_t> counts) {
+  if (counts.empty()) {
+    types_.Tell(Write(value));
+    return;
+  }
+  constexpr uint64_t kMost = 1 << 20;  // Bytes. What would be longer is written once.
+  const size_t begin = out_.size();
+  {
+    const auto inside = types_.Enter("0");
+    WriteRepeated(value, counts.subspan(1));
+  }
+  const std::string once = out_.substr(begin);
+  const bool is_long = begin > kMost || counts[0] > kMost || (once.size() + 1) * counts[0] > kMost;
+  const uint64_t count = is_long ? 1 : counts[0];
+  budget_.Charge(2 * (once.size() + 1) * count);
+  out_.replace(begin, once.size(), "[");
+  for (uint64_t i = 0; i < count; ++i) out_.append(i > 0 ? "," : "").append(once);
   out_ += ']';
 }
 
