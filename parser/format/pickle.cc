@@ -21,17 +21,16 @@
 #include "parser/format/torch/joblib.h"
 #include "parser/format/torch/pickled.h"
 #include "parser/format/torch/saved.h"
-#include "parser/stored_size.h"
 
 namespace ckptfs {
 namespace torch {
 
-Checkpoint ReadPlainPickle(const Record& record, Reading& reading) {
+namespace {
+
+// `record` is a pickle and nothing else.
+Checkpoint ReadWholePickle(const Record& record, Reading& reading) {
   const Extent& data = record.data;
-  const auto found = pickle::LengthUnless(data, kJoblibArray, reading.budget);
-  if (!found) return ReadJoblib(record, reading);
-  const uint64_t length = *found;
-  reading.budget.Grow(StoredSize({data.source, data.offset, length}));
+  const uint64_t length = data.length;
   reading.budget.Charge(length);
   reading.budget.WorkOnBytes(length);
   std::vector<std::byte> bytes(length);
@@ -42,16 +41,22 @@ Checkpoint ReadPlainPickle(const Record& record, Reading& reading) {
                   .is_in_file = false,
                   .error = "a pickle by itself has no storages"};
   });
-  Context context{.reading = reading,
-                  .storages = storages,
-                  .pickle = bytes,
-                  .pickle_record = {.data = {data.source, data.offset, length},
-                                    .member = record.member,
-                                    .is_in_file = record.is_in_file,
-                                    .error = ""}};
+  Context context{
+      .reading = reading, .storages = storages, .pickle = bytes, .pickle_record = record};
   Checkpoint checkpoint;
   AddPickle("", context, checkpoint);
   return checkpoint;
+}
+
+}  // namespace
+
+Checkpoint ReadPlainPickle(const Record& record, Reading& reading) {
+  const Extent& data = record.data;
+  const auto length = pickle::LengthUnless(data, kJoblibArray, reading.budget);
+  if (!length) return ReadJoblib(record, reading);
+  Record whole = record;
+  whole.data = {data.source, data.offset, *length};
+  return ReadWholePickle(whole, reading);
 }
 
 }  // namespace torch
@@ -153,7 +158,8 @@ Checkpoint ReadAll(const Extent& data, torch::Reading& reading) {
   const uint64_t length = *found;
   const Extent rest = {data.source, data.offset + length, data.length - length};
   if (IsPickleAt(rest, mark)) return ReadPickles(data, length, mark, reading);
-  Checkpoint checkpoint = torch::ReadPlainPickle(RecordOf(data), reading);
+  Checkpoint checkpoint =
+      torch::ReadWholePickle(RecordOf({data.source, data.offset, length}), reading);
   TellTrailing(rest.length, checkpoint);
   return checkpoint;
 }

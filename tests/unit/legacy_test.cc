@@ -540,6 +540,20 @@ TEST(Nested, ReadsAFileOnceThatManyTensorsShare) {
   EXPECT_EQ(TensorAt(checkpoint, "0").data.source, TensorAt(checkpoint, "999").data.source);
 }
 
+// A pickle of an empty dict behind more opcodes than small files may have.
+std::string LongPickle() {
+  std::string pickle = "\x80\2";
+  for (int i = 0; i < 5'000'000; ++i) pickle += "N0";
+  return pickle + "}.";
+}
+
+TEST(Legacy, MayHaveAPickleOfTenMegabytes) {
+  const std::string keys = "].";
+  EXPECT_EQ(Read(kMagic + kVersion + System() + LongPickle() + keys).format, "torch-legacy");
+}
+
+TEST(Pickles, MayHaveTenMegabytes) { EXPECT_EQ(Read(LongPickle()).format, "pickle"); }
+
 uint64_t LengthOfAll(const ByteSourcePtr& source) {
   Budget budget = Budget::ForFile(source->size());
   return pickle::LengthOf({source, 0, source->size()}, budget);
@@ -550,6 +564,17 @@ uint64_t LengthIn(const std::string& pickle) {
   const auto source = std::make_shared<MemorySource>("....." + pickle + ".....");
   Budget budget = Budget::ForFile(0);
   return pickle::LengthOf({source, 5, pickle.size() + 5}, budget);
+}
+
+TEST(LengthOfPickle, GrowsTheBudgetByWhatIsStored) {
+  const auto source = std::make_shared<MemorySource>(LongPickle());
+  Budget budget;
+  budget.AddFile(source->size(), false);
+  const uint64_t before = budget.limit();
+  EXPECT_EQ(pickle::LengthOf({source, 0, source->size()}, budget), source->size());
+  EXPECT_EQ(budget.limit() - before, 16 * source->size());
+  EXPECT_EQ(pickle::LengthOf({source, 0, source->size()}, budget), source->size());
+  EXPECT_EQ(budget.limit() - before, 16 * source->size());  // No file counts twice.
 }
 
 TEST(LengthOfPickle, SkipsTheArgumentsOfAllOpcodes) {

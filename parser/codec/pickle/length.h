@@ -13,7 +13,7 @@ namespace ckptfs::pickle {
 
 // Returns the number of bytes of the pickle at the beginning of `data`, up to and with STOP. Reads
 // it once, in pieces, and runs nothing: opcodes have arguments of known lengths. Counts what is
-// read as work. Throws Error: EBADMSG that says the byte for what is no pickle, EFBIG for one that
+// read as work, for which the budget grows. Throws Error: EBADMSG that says the byte for what is no pickle, EFBIG for one that
 // is longer than any we run.
 uint64_t LengthOf(const Extent& data, Budget& budget);
 

@@ -15,15 +15,20 @@
 #include "parser/budget.h"
 #include "parser/byte_source.h"
 #include "parser/soon.h"
+#include "parser/stored_size.h"
 
 namespace ckptfs::pickle {
 
-// Reads forward through an extent, and counts what it reads as work; both must outlive this. Most
-// pickles are short, so it begins with little.
+// Reads forward through an extent, and counts what it reads as work, for which the budget grows with
+// the bytes that are stored; both must outlive this. Most pickles are short, so it begins with
+// little.
 class Window {
  public:
   Window(const Extent& data, Budget& budget)
-      : data_(data), budget_(budget), onward_(*data.source, data.offset) {}
+      : data_(data),
+        budget_(budget),
+        stored_(StoredSize(data)),
+        onward_(*data.source, data.offset) {}
 
   uint64_t position() const { return begin_ + next_; }
   uint64_t remaining() const { return data_.length - position(); }
@@ -52,15 +57,24 @@ class Window {
     begin_ = position();
     next_ = 0;
     capacity_ = std::clamp(2 * capacity_, kLeast, kMost);
-    // An opcode for each byte, at worst.
-    budget_.Work(std::min<uint64_t>(capacity_, data_.length - begin_) / 2);
-    bytes_.resize(std::min<uint64_t>(capacity_, data_.length - begin_));
+    const uint64_t size = std::min<uint64_t>(capacity_, data_.length - begin_);
+    GrowTo(std::min(begin_ + size, stored_));
+    budget_.Work(size / 2);  // An opcode for each byte, at worst.
+    bytes_.resize(static_cast<size_t>(size));
     onward_.Reach(data_.offset + begin_ + bytes_.size() - 1);
     data_.source->ReadAt(data_.offset + begin_, bytes_);
   }
 
+  void GrowTo(uint64_t end) {
+    if (end <= grown_) return;
+    budget_.Grow(end - grown_);
+    grown_ = end;
+  }
+
   const Extent& data_;
   Budget& budget_;
+  const uint64_t stored_;  // Bytes of the extent; fewer than it has if it is compressed.
+  uint64_t grown_ = 0;     // So many of them the budget has grown by.
   Onward onward_;
   std::vector<std::byte> bytes_;
   uint64_t begin_ = 0;  // Where they are in the extent.

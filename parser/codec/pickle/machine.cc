@@ -80,7 +80,6 @@ Graph Machine::Run() && {
 
 void Machine::RunPart(const Extent& part, uint64_t position) {
   is_in_parts_ = true;
-  budget_.Grow(part.length);
   budget_.WorkOnBytes(part.length);
   auto* memory = static_cast<std::byte*>(graph_.arena_->Take(static_cast<size_t>(part.length)));
   const std::span<std::byte> bytes(memory, static_cast<size_t>(part.length));

@@ -7,7 +7,6 @@
 
 #include "parser/codec/pickle/length.h"
 #include "parser/error.h"
-#include "parser/stored_size.h"
 
 namespace ckptfs::torch {
 
@@ -24,7 +23,6 @@ pickle::Graph Piece::Run(std::string_view what, Reading& reading) const try {
 
 Piece Stream::TakePickle(std::string_view what) try {
   const uint64_t length = pickle::LengthOf(rest_, budget_);
-  budget_.Grow(StoredSize({rest_.source, rest_.offset, length}));
   budget_.Charge(length);
   budget_.WorkOnBytes(length);
   Piece piece{.place = {rest_.source, rest_.offset, length},
