@@ -15,15 +15,17 @@ constexpr std::string_view kEverywhere[] = {kSummaryKey, "recipe", "error", "x_d
 
 // The other members of our entries.
 constexpr std::string_view kInEntries[] = {
-    "attributes",    "block_bytes",    "block_elements", "byte_order",    "bytes",
-    "columns",       "complete",       "conj",           "data_file",     "dims",
-    "field_types",   "file_bytes",     "foreign_dtype",  "fortran_order", "ggml_type",
-    "key",           "key_hex",        "key_type",       "kind",          "lines",
-    "location",      "logical_shape",  "lost_chunks",    "meta",          "neg",
-    "not_in_index",  "numpy_dtype",    "numpy_shape",    "python_type",   "python_types",
-    "quantizer",     "requires_grad",  "rows",           "saved_device",  "shape_in_python",
-    "storage_dtype", "stored_dtype",   "stored_shape",   "stride",        "tied_to",
-    "told",          "trailing_bytes", "unknown_type"};
+    "attributes",    "batch_size",    "block_bytes",    "block_elements",
+    "byte_order",    "bytes",         "columns",        "complete",
+    "conj",          "data_file",     "dims",           "field_types",
+    "file_bytes",    "foreign_dtype", "fortran_order",  "ggml_type",
+    "key",           "key_hex",       "key_type",       "kind",
+    "lines",         "location",      "logical_shape",  "lost_chunks",
+    "meta",          "neg",           "not_in_index",   "numpy_dtype",
+    "numpy_shape",   "python_type",   "python_types",   "quantizer",
+    "requires_grad", "rows",          "saved_device",   "shape_in_python",
+    "storage_dtype", "stored_dtype",  "stored_shape",   "stride",
+    "tied_to",       "told",          "trailing_bytes", "unknown_type"};
 
 // What an entry is known by.
 constexpr std::string_view kMarks[] = {"type", "dtype", "bytes"};

@@ -351,6 +351,27 @@ class Wrappers(Case):
         self.assertEqual((made["cached"].sort_order, made["cached"].sparse_size()), ("row", (3, 3)))
         self.assertTrue(torch.equal(made["cached"] @ torch.eye(3), cached @ torch.eye(3)))
 
+    def test_of_jagged_tensors_in_a_batch_load_with_the_rest(self):
+        pieces = [torch.ones(2), torch.arange(3.0)]
+        jagged = torch.nested.nested_tensor(pieces, layout=torch.jagged)
+        saved = TensorDict({"n": jagged, "x": torch.ones(2), "rest": TensorDict({}, [2]),
+                            "sub": TensorDict({"m": jagged, "y": torch.ones(2)}, [2])}, [2])
+        folder = self.scratch()
+        torch.save(saved, folder / "saved.pt")
+        saved.consolidate(folder / "consolidated.td")
+        for file in folder.iterdir():
+            with self.subTest(file.name), self.mount(file) as mount:
+                loaded = TensorDict.load_memmap(mount.path)
+                self.assertEqual((loaded.batch_size, loaded["rest"].batch_size), ((), (2,)))
+                self.assertTrue(torch.equal(loaded["sub"]["y"], torch.ones(2)))
+                self.assertEqual(ckptfs.meta(mount.path)["_ckptfs"]["batch_size"], [2])
+                self.assertEqual(view.entries(mount.path)["sub"]["batch_size"], [2])
+                made = Assembly(mount.path).made
+                self.assertEqual(set(made), {"n", "sub.m"})
+                self.compare(made, dict.fromkeys(made, jagged))
+                del loaded, made
+                gc.collect()
+
     def library(self, name):
         try:
             return importlib.import_module(name)

@@ -16,6 +16,7 @@
 #include "parser/byte_reader.h"
 #include "parser/codec/json_document.h"
 #include "parser/error.h"
+#include "parser/format/tensordict/batch_sizes.h"
 #include "parser/format/tensordict/collection.h"
 #include "parser/format/tensordict/jagged.h"
 #include "parser/format/tensordict/leaf.h"
@@ -276,7 +277,9 @@ Checkpoint ReadConsolidated(const ByteSourcePtr& file, Budget& budget) {
   try {
     budget.Grow(length);
     const json::Document document = json::Document::Of({file, room - length, length}, budget);
-    return Reader(file, room - length, budget).Run(document.root());
+    Checkpoint checkpoint = Reader(file, room - length, budget).Run(document.root());
+    DropBatchSizesAroundComposites(checkpoint.root, budget);
+    return checkpoint;
   } catch (const Error& e) {
     throw WithContext(fmt::format("metadata at byte {}", room - length), e);
   }

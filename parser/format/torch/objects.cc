@@ -13,6 +13,7 @@
 
 #include "parser/damaged.h"
 #include "parser/error.h"
+#include "parser/format/tensordict/batch_sizes.h"
 #include "parser/format/torch/bare.h"
 #include "parser/format/torch/children.h"
 #include "parser/format/torch/composite.h"
@@ -68,6 +69,7 @@ class Walk {
   std::unordered_set<const pickle::Node*> ancestors_;         // Of what is being made.
   std::string path_;                                          // To it: keys joined by dots, cut.
   size_t readable_ = 0;                                       // Tensors with bytes.
+  bool has_collection_ = false;
   std::optional<Error> first_damage_;
 };
 
@@ -231,6 +233,7 @@ void Walk::FillGroup(const Meaning& meaning, Group& group, int depth) {
   const bool has_items = meaning.form == Form::kSequence || meaning.form == Form::kMapping;
   if (meaning.type != "dict") group.python_type = meaning.type;
   if (meaning.is_collection) group.collection = meaning.collection;
+  has_collection_ = has_collection_ || meaning.is_collection;
   context_.budget.Charge(meaning.children.size() * kCostOfMember + 2 * meaning.type.size());
   group.members.reserve(meaning.children.size());
   std::string attributes;  // Of a container: what is none of its items.
@@ -272,6 +275,9 @@ void Walk::AddRoot(const pickle::Value& wrapped) {
     Content content = MakeContent(root, 0);
     checkpoint_.root.members.push_back(
         {{is_part ? "" : path_, Key::Kind::kText}, std::move(content)});
+  }
+  if (has_collection_) {
+    tensordict::DropBatchSizesAroundComposites(checkpoint_.root, context_.budget);
   }
   if (first_damage_ && readable_ == 0) throw Error(EBADMSG, first_damage_->what());
 }
