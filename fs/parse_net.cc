@@ -38,10 +38,14 @@ constexpr uint64_t kPerCounted = 3;
 
 }  // namespace
 
-ParseNet::ParseNet(Budget& budget, std::chrono::seconds allowance, std::function<void()> late)
+ParseNet::ParseNet(Budget& budget, Milliseconds allowance, std::function<void()> late)
+    : ParseNet(budget, allowance, std::move(late), Pace()) {}
+
+ParseNet::ParseNet(Budget& budget, Milliseconds allowance, std::function<void()> late, Pace pace)
     : budget_(budget),
       data_limit_(DataLimit()),
       late_(std::move(late)),
+      pace_(pace),
       is_given_up_([&budget] { return Budget::Clock::now() >= budget.deadline(); }),
       interruption_(is_given_up_) {
   budget_.SetTime(allowance);
@@ -62,11 +66,9 @@ ParseNet::~ParseNet() {
 
 // The deadline may move, so it is looked at again and again.
 void ParseNet::Watch(const std::stop_token& stop) {
-  constexpr auto kGrace = std::chrono::seconds(5);
-  constexpr auto kInterval = std::chrono::seconds(1);
   std::unique_lock lock(mutex_);
-  while (!stopped_.wait_for(lock, stop, kInterval, [&] { return stop.stop_requested(); })) {
-    if (Budget::Clock::now() - kGrace >= budget_.deadline()) return late_();
+  while (!stopped_.wait_for(lock, stop, pace_.interval, [&] { return stop.stop_requested(); })) {
+    if (Budget::Clock::now() - pace_.grace >= budget_.deadline()) return late_();
   }
 }
 

@@ -25,8 +25,17 @@ namespace ckptfs {
 //     ends in std::bad_alloc.
 class ParseNet {
  public:
+  using Milliseconds = std::chrono::milliseconds;
+
+  // How long after the deadline `late` is called, and how often that is looked at.
+  struct Pace {
+    Milliseconds grace = Milliseconds(5000);
+    Milliseconds interval = Milliseconds(1000);
+  };
+
   // `budget` must outlive this; parsing may take `allowance` and what Budget::SetTime adds.
-  ParseNet(Budget& budget, std::chrono::seconds allowance, std::function<void()> late);
+  ParseNet(Budget& budget, Milliseconds allowance, std::function<void()> late);
+  ParseNet(Budget& budget, Milliseconds allowance, std::function<void()> late, Pace pace);
   ParseNet(const ParseNet&) = delete;
   ParseNet& operator=(const ParseNet&) = delete;
   ~ParseNet();
@@ -37,6 +46,7 @@ class ParseNet {
   Budget& budget_;
   const uint64_t data_limit_;  // As it was before, in bytes.
   const std::function<void()> late_;
+  const Pace pace_;
   const Interruption::IsGivenUp is_given_up_;
   const Interruption interruption_;
   std::mutex mutex_;

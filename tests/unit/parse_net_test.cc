@@ -1,0 +1,102 @@
+// What ends a parse that does not end by itself.
+
+#include "fs/parse_net.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "parser/budget.h"
+#include "parser/error.h"
+#include "parser/interruption.h"
+
+namespace ckptfs {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::ThrowsMessage;
+
+constexpr ParseNet::Pace kQuick = {.grace = milliseconds(20), .interval = milliseconds(5)};
+
+uint64_t DataLimit() {
+  rlimit limit = {};
+  ::getrlimit(RLIMIT_DATA, &limit);
+  return limit.rlim_cur;
+}
+
+TEST(ParseNet, EndsWhatCountsItsWorkAtTheDeadline) {
+  Budget budget;
+  const ParseNet net(budget, milliseconds(10), [] {});
+  const auto parse = [&] {
+    while (true) budget.Work(1'000);
+  };
+  // Small files have so many steps, which take less.
+  EXPECT_NO_THROW(budget.Work(1'000));
+  std::this_thread::sleep_for(milliseconds(20));
+  EXPECT_THAT(parse, ThrowsMessage<Error>("reading the headers takes longer than 0 s, which is all "
+                                          "that a checkpoint of this size may take"));
+}
+
+TEST(ParseNet, InterruptsWaitingAtTheDeadline) {
+  Budget budget;
+  const ParseNet net(budget, milliseconds(10), [] {});
+  EXPECT_FALSE(Interruption::IsGivenUpHere());
+  std::this_thread::sleep_for(milliseconds(20));
+  EXPECT_TRUE(Interruption::IsGivenUpHere());
+}
+
+TEST(ParseNet, CallsForTheEndOfWhatPollsNothing) {
+  Budget budget;
+  std::atomic<bool> is_late = false;
+  const ParseNet net(
+      budget, milliseconds(1), [&] { is_late = true; }, kQuick);
+  const auto end = Budget::Clock::now() + std::chrono::seconds(30);
+  while (!is_late && Budget::Clock::now() < end) std::this_thread::sleep_for(milliseconds(1));
+  EXPECT_TRUE(is_late);
+}
+
+TEST(ParseNet, LeavesWhatEndsInTimeAlone) {
+  std::atomic<bool> is_late = false;
+  {
+    Budget budget;
+    const ParseNet net(
+        budget, std::chrono::hours(1), [&] { is_late = true; }, kQuick);
+    std::this_thread::sleep_for(milliseconds(50));
+    EXPECT_FALSE(Interruption::IsGivenUpHere());
+  }
+  EXPECT_FALSE(is_late);
+}
+
+TEST(ParseNet, DoesNotCountTheTimeOfTheUser) {
+  Budget budget;
+  std::atomic<bool> is_late = false;
+  const ParseNet net(
+      budget, milliseconds(200), [&] { is_late = true; }, kQuick);
+  budget.StopTime();
+  std::this_thread::sleep_for(milliseconds(400));
+  EXPECT_FALSE(is_late);
+  EXPECT_NO_THROW(budget.CheckTime());
+}
+
+TEST(ParseNet, LimitsTheMemoryOfTheProcessForAsLongAsItLives) {
+  const uint64_t before = DataLimit();
+  {
+    Budget budget;
+    const ParseNet net(budget, std::chrono::hours(1), [] {});
+    const uint64_t small = DataLimit();
+    EXPECT_LT(small, uint64_t{4} << 30U);
+    budget.AddFile(uint64_t{1} << 26U, false);
+    budget.Grow(uint64_t{1} << 26U);
+    EXPECT_EQ(DataLimit() - small, 3 * 16 * (uint64_t{1} << 26U));
+  }
+  EXPECT_EQ(DataLimit(), before);
+}
+
+}  // namespace
+}  // namespace ckptfs
