@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import pwd
+import shutil
 
 import ckptfs
 import craft
@@ -126,6 +127,94 @@ class Links(ckptfs.Case):
         self.assertIn("2.safetensors", mount.messages)
         self.assertHidden(mount.path)
         self.assertEqual(ckptfs.read(mount / "a.memmap"), b"A")
+
+    def readable(self, mount):
+        """The tensor files that can be read, with their bytes."""
+        found = {}
+        for path in mount.path.rglob("*.memmap"):
+            try:
+                found[path.relative_to(mount.path)] = ckptfs.read(path)
+            except OSError as error:
+                self.assertIn(error.errno, (errno.EIO, errno.EACCES))
+        return found
+
+    def assertPartIsHidden(self, files, linked, source=None):
+        """A copy of `files`, of which `linked` is a link of nobody's to a file of root's."""
+        for file in files:
+            shutil.copy(file, self.folder)
+        self.give(self.folder, *self.folder.iterdir())
+        source = self.folder / source if source else self.folder
+        whole = self.mount(source, quiet=False)
+        expected = self.readable(whole)
+        whole.release()
+        private = self.base / "private"
+        os.rename(self.folder / linked, private)
+        os.chown(private, 0, 0)
+        private.chmod(0o600)
+        self.link(linked, "../private")
+        mountpoint = self.mountpoint()
+        done = self.ckptfs(source, mountpoint)
+        self.assertIn(HINT, done.stderr)
+        self.assertIn(linked, done.stderr)
+        if done.returncode == 0:
+            mount = ckptfs.Mount(mountpoint, self.daemon_of(mountpoint), "")
+            self.addCleanup(mount.release)
+            found = self.readable(mount)
+            self.assertLess(len(found), len(expected))
+            self.assertEqual(found, {name: expected[name] for name in found})
+        followed = self.mount(source, "-o", "follow_links", quiet=False)
+        self.assertEqual(self.readable(followed), expected)
+
+    def test_a_shard_of_a_distributed_checkpoint(self):
+        sample = ckptfs.SAMPLES / "dcp/torch-2.13/dcp_2ranks"
+        self.assertPartIsHidden(list(sample.iterdir()), "__1_0.distcp")
+
+    def test_the_metadata_of_a_distributed_checkpoint(self):
+        sample = ckptfs.SAMPLES / "dcp/torch-2.13/dcp_2ranks"
+        self.assertPartIsHidden(list(sample.iterdir()), ".metadata")
+
+    def test_a_shard_of_torch(self):
+        sample = ckptfs.SAMPLES / "sharded/hf_bin"
+        self.assertPartIsHidden(list(sample.iterdir()), "pytorch_model-00002-of-00002.bin")
+
+    def test_an_index(self):
+        sample = ckptfs.SAMPLES / "sharded/hf_bin"
+        self.assertPartIsHidden(list(sample.iterdir()), "pytorch_model.bin.index.json")
+
+    def test_parts_of_a_gguf(self):
+        parts = sorted(ckptfs.SAMPLES.glob("gguf/w_split-0000?-of-00003.gguf"))
+        self.assertEqual(len(parts), 3)
+        self.assertPartIsHidden(parts, parts[2].name, parts[0].name)
+
+    def test_a_pickle_of_a_tensordict(self):
+        sample = ckptfs.SAMPLES / "tensordict/tensordict_memmap_v0.15.3/obj"
+        for file in sample.iterdir():
+            shutil.copy(file, self.folder)
+        self.give(self.folder, *self.folder.iterdir())
+        os.rename(self.folder / "other.pickle", self.base / "private")
+        os.chown(self.base / "private", 0, 0)
+        self.link("other.pickle", "../private")
+        done = self.ckptfs(self.folder, mountpoint := self.mountpoint())
+        self.assertIn(HINT, done.stderr + ("" if done.returncode else ckptfs.read(
+            mountpoint / "meta.json").decode()))
+
+    def test_a_sidecar_of_tensorizer(self):
+        identity = craft.sequence(craft.text("TensorizerPickler"), craft.integer(0),
+                                  craft.text("storage"), craft.integer(0),
+                                  craft.glob("torch", "float32"))
+        data = craft.tensor("0", [6]).replace(craft.storage("0", 6), identity + b"Q")
+        craft.write_archive(self.folder / "m.pt", [
+            craft.Record("data.pkl", craft.PROTO + data + craft.STOP),
+            craft.Record("version", b"3\n")])
+        self.give(self.folder, self.folder / "m.pt")
+        self.link("m.pt.tensors", "../secret")
+        done = self.ckptfs(self.folder / "m.pt", self.mountpoint())
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("m.pt.tensors", done.stderr)
+        self.assertIn(HINT, done.stderr)
+        done = self.ckptfs("-o", "follow_links", self.folder / "m.pt", self.mountpoint())
+        self.assertNotEqual(done.returncode, 0)
+        self.assertNotIn(HINT, done.stderr)
 
     def test_the_only_checkpoint_of_a_directory_that_is_a_link(self):
         write_shard(self.base / "private", {"b": SECRET})
