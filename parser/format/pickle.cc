@@ -50,12 +50,15 @@ Checkpoint ReadWholePickle(const Record& record, Reading& reading) {
 
 }  // namespace
 
-Checkpoint ReadPlainPickle(const Record& record, Reading& reading) {
+Checkpoint ReadPlainPickle(const Record& record, Reading& reading, uint64_t* length) {
   const Extent& data = record.data;
-  const auto length = pickle::LengthUnless(data, kJoblibArray, reading.budget);
-  if (!length) return ReadJoblib(record, reading);
+  uint64_t unused = 0;
+  uint64_t& size = length == nullptr ? unused : *length;
+  const auto found = pickle::LengthUnless(data, kJoblibArray, reading.budget);
+  if (!found) return ReadJoblib(record, reading, size);
+  size = *found;
   Record whole = record;
-  whole.data = {data.source, data.offset, *length};
+  whole.data = {data.source, data.offset, size};
   return ReadWholePickle(whole, reading);
 }
 
@@ -115,23 +118,18 @@ bool IsPickleAt(const Extent& data, std::byte first) {
   return kFirst.find(static_cast<char>(head[0])) != std::string_view::npos;
 }
 
-// The pickles that pickle.dump has written one after another, as a list. `first` is the length of
-// the first one.
-Checkpoint ReadPickles(const Extent& data, uint64_t first, std::byte mark,
-                       torch::Reading& reading) {
+// The pickles that pickle.dump or joblib.dump has written one after another, as a list.
+Checkpoint ReadPickles(const Extent& data, std::byte mark, torch::Reading& reading) {
   Checkpoint all;
   all.root.python_type = "list";
   reading.is_part = true;
   uint64_t offset = 0;
-  for (uint64_t length = first;;) {
+  while (true) {
+    uint64_t length = 0;
     const std::string number = std::to_string(all.root.members.size());
     try {
-      if (length == 0) {
-        length = pickle::LengthOf({data.source, data.offset + offset, data.length - offset},
-                                  reading.budget);
-      }
-      Checkpoint one =
-          torch::ReadPlainPickle(RecordOf({data.source, data.offset + offset, length}), reading);
+      Checkpoint one = torch::ReadPlainPickle(
+          RecordOf({data.source, data.offset + offset, data.length - offset}), reading, &length);
       reading.budget.Charge(2 * sizeof(Member) + sizeof(Group));
       std::ranges::move(one.warnings, std::back_inserter(all.warnings));
       all.root.members.push_back(
@@ -142,7 +140,7 @@ Checkpoint ReadPickles(const Extent& data, uint64_t first, std::byte mark,
           fmt::format("pickle {} at byte {}: {}: it is left out", number, offset, e.what()));
       return all;
     }
-    offset += std::exchange(length, 0);
+    offset += length;
     const Extent rest = {data.source, data.offset + offset, data.length - offset};
     if (!IsPickleAt(rest, mark)) break;
   }
@@ -154,12 +152,14 @@ Checkpoint ReadAll(const Extent& data, torch::Reading& reading) {
   std::byte mark = {};
   data.source->ReadAt(data.offset, {&mark, 1});
   const auto found = pickle::LengthUnless(data, torch::kJoblibArray, reading.budget);
-  if (!found) return torch::ReadJoblib(RecordOf(data), reading);
-  const uint64_t length = *found;
+  uint64_t length = found.value_or(0);
+  Checkpoint checkpoint;
+  if (!found) checkpoint = torch::ReadJoblib(RecordOf(data), reading, length);
   const Extent rest = {data.source, data.offset + length, data.length - length};
-  if (IsPickleAt(rest, mark)) return ReadPickles(data, length, mark, reading);
-  Checkpoint checkpoint =
-      torch::ReadWholePickle(RecordOf({data.source, data.offset, length}), reading);
+  if (IsPickleAt(rest, mark)) return ReadPickles(data, mark, reading);
+  if (found) {
+    checkpoint = torch::ReadWholePickle(RecordOf({data.source, data.offset, length}), reading);
+  }
   TellTrailing(rest.length, checkpoint);
   return checkpoint;
 }

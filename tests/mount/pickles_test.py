@@ -78,6 +78,26 @@ class Samples(ckptfs.Case):
                 self.assertGreater(len(found), 0)
                 self.assertIn(found, (FOLDER / name).read_bytes())
 
+    def test_several_files_of_joblib_in_one(self):
+        file = self.scratch() / "two.joblib"
+        sample, wanted = next((FOLDER / name, wanted) for name, wanted in EXPECTED.items()
+                              if name.endswith(".joblib") and name not in COMPRESSED)
+        file.write_bytes(2 * sample.read_bytes())
+        with self.mount(file) as mount:
+            self.assertEqual(set(view.entries(mount.path)), {"0", "1"})
+            tensors = {f"{number}.{keys}": [view.Leaf(dtype, tuple(shape), digest)]
+                       for keys, (dtype, shape, digest) in wanted["tensors"].items()
+                       for number in (0, 1)}
+            self.assertEqual(view.tensors(mount.path), tensors)
+
+    def test_bytes_behind_a_file_of_joblib_are_reported(self):
+        file = self.scratch() / "more.joblib"
+        sample = next(FOLDER / name for name in EXPECTED
+                      if name.endswith(".joblib") and name not in COMPRESSED)
+        file.write_bytes(sample.read_bytes() + b"more")
+        with self.mount(file, quiet=False) as mount:
+            self.assertIn("4 bytes follow the pickle", mount.messages)
+
     def test_compressed_joblib_says_what_to_do(self):
         for name, method in COMPRESSED.items():
             with self.subTest(name):

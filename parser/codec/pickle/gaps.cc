@@ -7,7 +7,7 @@
 
 namespace ckptfs::pickle {
 
-Graph LoadWithGaps(const Extent& data, Budget& budget, const FindGap& find) {
+Graph LoadWithGaps(const Extent& data, Budget& budget, const FindGap& find, uint64_t& length) {
   const Resolve none;
   Machine machine({}, budget, none);
   Lexer lexer(data, budget);
@@ -16,6 +16,7 @@ Graph LoadWithGaps(const Extent& data, Budget& budget, const FindGap& find) {
     uint8_t opcode = 0;
     while (opcode != kStopOpcode && opcode != kBuildOpcode) opcode = lexer.Next();
     machine.RunPart({data.source, data.offset + begin, lexer.position() - begin}, begin);
+    length = lexer.position();
     if (opcode == kStopOpcode) return std::move(machine).TakeGraph();
     const Gap gap = find(machine.top(), lexer.position());
     if (gap.replacement) machine.ReplaceTop(*gap.replacement);

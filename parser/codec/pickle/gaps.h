@@ -23,7 +23,8 @@ using FindGap = std::function<Gap(const Value& built, uint64_t position)>;
 
 // Runs the pickle at the beginning of `data` as Load does, but asks `find` after each BUILD. What
 // the result points to is its own: nothing points into `data`. Throws Error as Load does, EBADMSG
-// if a gap ends behind `data`, and what reading throws.
-Graph LoadWithGaps(const Extent& data, Budget& budget, const FindGap& find);
+// if a gap ends behind `data`, and what reading throws. Sets `length` to its bytes, gaps
+// included.
+Graph LoadWithGaps(const Extent& data, Budget& budget, const FindGap& find, uint64_t& length);
 
 }  // namespace ckptfs::pickle

@@ -101,7 +101,7 @@ const Value* StateOfJoblibArray(const Value& value) {
   return is_array && state.kind == Kind::kDict ? &state : nullptr;
 }
 
-Checkpoint ReadJoblib(const Record& record, Reading& reading) {
+Checkpoint ReadJoblib(const Record& record, Reading& reading, uint64_t& length) {
   Storages storages(reading.budget, reading.sidecar, [](std::string_view) {
     return Record{.data = {}, .member = "", .is_in_file = false, .error = "joblib has no storages"};
   });
@@ -114,7 +114,7 @@ Checkpoint ReadJoblib(const Record& record, Reading& reading) {
   Arrays arrays(record.data, reading.budget, context.raw_arrays);
   const pickle::Graph graph = pickle::LoadWithGaps(
       record.data, reading.budget,
-      [&](const Value& built, uint64_t position) { return arrays.Find(built, position); });
+      [&](const Value& built, uint64_t position) { return arrays.Find(built, position); }, length);
   reading.globals.Add(graph);
   for (const pickle::Graph& objects : arrays.objects()) reading.globals.Add(objects);
   Checkpoint checkpoint;

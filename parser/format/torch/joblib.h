@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include <cstdint>
+
 #include "parser/checkpoint.h"
 #include "parser/codec/pickle.h"
 #include "parser/format/archive/record.h"
@@ -16,7 +18,7 @@ constexpr std::string_view kJoblibArray = "NumpyArrayWrapper";
 // the graph.
 const pickle::Value* StateOfJoblibArray(const pickle::Value& value);
 
-// Reads the pickle at the beginning of `record`, which has no error.
-Checkpoint ReadJoblib(const Record& record, Reading& reading);
+// Reads the pickle at the beginning of `record`, which has no error. Sets `length` to its bytes.
+Checkpoint ReadJoblib(const Record& record, Reading& reading, uint64_t& length);
 
 }  // namespace ckptfs::torch

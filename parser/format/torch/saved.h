@@ -29,7 +29,8 @@ Checkpoint ReadLegacy(const Extent& data, Reading& reading);
 constexpr size_t kLegacyHead = 64;
 bool IsLegacy(std::string_view head);
 
-// A pickle without storages beside it: the one that `record`, which has no error, begins with.
-Checkpoint ReadPlainPickle(const Record& record, Reading& reading);
+// A pickle without storages beside it: the one that `record`, which has no error, begins with. Sets
+// `length`, unless it is null, to its bytes.
+Checkpoint ReadPlainPickle(const Record& record, Reading& reading, uint64_t* length = nullptr);
 
 }  // namespace ckptfs::torch
