@@ -1,4 +1,4 @@
-"""npy and npz: what NumPy writes, what it refuses, and files that mean harm. See tests/numpy.md.
+"""npy and npz: what NumPy writes, what it refuses, and files that mean harm. See docs/compatibility/numpy.md.
 
 samples/npy/expected.json has what NumPy (2.4.6) says of each file, what is in it, and what we do:
 accept, refuse, or either of them. Elements are compared as the mount shows them: in C order, numbers,
@@ -258,7 +258,7 @@ class Reading(WithNumpy):
 
 
 class Theirs(WithNumpy):
-    """NumPy's own tests of the format that need more than the samples: see tests/numpy.md."""
+    """NumPy's own tests of the format that need more than the samples: see docs/compatibility/numpy.md."""
 
     def test_long_str(self):
         texts = np.array(["x" * (1 << 18) + "y"])

@@ -1,7 +1,7 @@
 """What tensordict has saved, on a mount: TensorDict.load_memmap gives what it gives without one.
 
 Samples are of tensordict 0.3.2 to 0.15.3; random ones are saved here and now, in each of the three
-ways. What cannot be equal, and what is there instead, is told in tests/tensordict.md.
+ways. Values that cannot be equal, and what a mount shows instead, are listed in docs/compatibility/tensordict.md.
 """
 
 import json
@@ -266,7 +266,7 @@ class Written(Case):
 
 
 class Theirs(Case):
-    """What tensordict itself tests of what it saves: see tests/tensordict.md."""
+    """What tensordict itself tests of what it saves: see docs/compatibility/tensordict.md."""
 
     def saved(self, td, **options):
         path = self.scratch() / "td"

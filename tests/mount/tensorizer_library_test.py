@@ -1,4 +1,4 @@
-"""The tests of tensorizer itself, carried out on mounts (../tensorizer.md), and random files.
+"""The tests of tensorizer itself, carried out on mounts (docs/compatibility/tensorizer.md), and random files.
 
 Whatever it writes here and now is compared with what was written, and with what it reads back.
 """
