@@ -1,5 +1,6 @@
 // All options of the command line, in one place. Parsing, --help and "did you mean" read these
-// tables, and tests/documentation_test.py holds the manual pages, the README and the completions to them.
+// tables. tests/documentation_test.py compares them with the manual pages, docs/usage.md and the
+// completions.
 
 #pragma once
 

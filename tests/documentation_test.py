@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Holds what is said about the program to the program: documentation_test.py CKPTFS ROOT.
+"""Compares the documentation with the program: documentation_test.py CKPTFS ROOT.
 
-The options of --help are those of the table that parses the command line. The manual pages, the
-README and the completions must have each of them, with a value if it takes one, and no other. The
-manual page must have each environment variable that the code reads, each ignored option, each
-format of the README and each exit code.
+The options of --help are those of the table that parses the command line. The manual pages,
+docs/usage.md and the completions must have each of them, with a value if it takes one, and no other.
+The manual page must have each environment variable that the code reads, each ignored option, each
+format of docs/formats.md and each exit code. Links in the documents must resolve.
 """
 
 import re
@@ -31,6 +31,9 @@ HELP = subprocess.run([PROGRAM, "--help"], capture_output=True, text=True, check
 MAN = (ROOT / "packaging/man/ckptfs.1").read_text()
 HELPER_MAN = (ROOT / "packaging/man/mount.ckptfs.8").read_text()
 README = (ROOT / "README.md").read_text()
+USAGE = (ROOT / "docs/usage.md").read_text()
+DOCUMENTS = {path: path.read_text() for path in
+             [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md"))]}
 COMPLETION = (ROOT / "packaging/completions/ckptfs").read_text()
 TABLE = (ROOT / "fs/option_table.cc").read_text()
 
@@ -73,18 +76,19 @@ class Options(unittest.TestCase):
             if letter not in "hV":
                 self.assertRegex(HELPER_MAN, rf"\bFl [a-z]*{letter}|, {letter}\b")
 
-    def test_readme(self):
-        rows = re.findall(r"^\| (`-.*?`) \|", between(README, r"^## Usage", r"^### "), re.M)
+    def test_usage(self):
+        rows = re.findall(r"^\| (`-.*?`) \|", between(USAGE, r"^## Options", r"^## "), re.M)
         words = re.findall(r"`(-[^`]*)`", "\n".join(rows))
         options = {re.match(r"-o (\w+)(=?)", word).groups() for word in words
                    if word.startswith("-o ")}
         self.assertEqual({name: bool(value) for name, value in options}, OPTIONS)
         self.assertEqual({word for word in words if not word.startswith("-o ")}, SWITCHES)
 
-    def test_readme_mentions_no_other_option(self):
-        for list_ in re.findall(r"-o ([a-z_]+(?:=[^\s`]*)?(?:,[a-z_]+(?:=[^\s`,]*)?)*)", README):
-            for word in re.sub(r"=[^,]*", "", list_).split(","):
-                self.assertIn(word, OPTIONS)
+    def test_documents_mention_no_other_option(self):
+        for path, text in DOCUMENTS.items():
+            for list_ in re.findall(r"-o ([a-z_]+(?:=[^\s`]*)?(?:,[a-z_]+(?:=[^\s`,]*)?)*)", text):
+                for word in re.sub(r"=[^,]*", "", list_).split(","):
+                    self.assertIn(word, OPTIONS, path)
 
     def test_completion(self):
         words = between(COMPLETION, r"local options='", r"'").split()
@@ -126,24 +130,67 @@ class Environment(unittest.TestCase):
 
 
 class Formats(unittest.TestCase):
+    def names(self, text):
+        """The first words of the rows of a table of formats."""
+        table = between(text, r"^\| format \|.*$", r"\n\n")
+        return {name for row in re.findall(r"^\| (\w[^|]*) \|", table, re.M)
+                for name in [re.split(r"[,\s]", row)[0]]}
+
     def test_manual_page(self):
-        table = between(README, r"^## What it reads", r"^## ")
-        names = {re.split(r"[,\s]", row)[0] for row in re.findall(r"^\| (\w[^|]*) \|", table, re.M)}
-        names -= {"format"}
+        names = self.names((ROOT / "docs/formats.md").read_text())
         self.assertLess({"PyTorch", "NumPy", "tensorizer", "DCP"}, names)
         description = between(MAN, r"^\.Sh DESCRIPTION", r"^\.Ss ")
         for name in names:
             self.assertIn(name.lower(), description.lower())
+
+    def test_readme(self):
+        self.assertEqual(self.names(README), self.names((ROOT / "docs/formats.md").read_text()))
 
 
 class ExitStatus(unittest.TestCase):
     def test_each_is_described(self):
         codes = re.findall(r"^  (\d+) +\S", HELP, re.M)
         self.assertGreater(len(codes), 5)
-        self.assertEqual(re.findall(r"^\| (\d+) \|", between(README, r"^### Exit codes", r"^#"), re.M),
+        self.assertEqual(re.findall(r"^\| (\d+) \|", between(USAGE, r"^## Exit codes", r"^#"), re.M),
                          codes)
         self.assertEqual(re.findall(r"^\.It (\d+)$", between(MAN, r"^\.Sh EXIT STATUS", r"^\.Sh "),
                                     re.M), codes)
+
+
+class Documents(unittest.TestCase):
+    def anchors(self, text):
+        """The anchors of the headings of a document, as GitHub makes them."""
+        text = re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
+        found = []
+        for heading in re.findall(r"^#+ (.*)$", text, re.M):
+            anchor = re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+            count = sum(re.sub(r"-\d+$", "", other) == anchor for other in found)
+            found.append(f"{anchor}-{count}" if count else anchor)
+        return found
+
+    def test_links_resolve(self):
+        count = 0
+        for path, text in DOCUMENTS.items():
+            for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"^```.*?^```", "", text,
+                                                               flags=re.M | re.S)):
+                if re.match(r"[a-z]+:", target):
+                    continue
+                count += 1
+                name, _, anchor = target.partition("#")
+                file = path.parent / name if name else path
+                self.assertTrue(file.exists(), f"{path}: {target}")
+                if anchor:
+                    self.assertIn(anchor, self.anchors(file.read_text()), f"{path}: {target}")
+        self.assertGreater(count, 30)
+
+    def test_readme_links_to_each_page(self):
+        for path in ROOT.glob("docs/*.md"):
+            self.assertIn(f"(docs/{path.name})", README)
+
+    def test_size_of_readme(self):
+        lines = README.splitlines()
+        self.assertLessEqual(len(lines), 250)
+        self.assertLessEqual(max(map(len, lines)), 100)
 
 
 unittest.main(argv=sys.argv[:1])

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Runs what README.md shows: readme_test.py CKPTFS README.
+"""Runs the commands in the documentation: readme_test.py CKPTFS FILE_OR_DIRECTORY...
 
-In each fenced block that begins with ```console, the lines that start with "$ " are commands; a
-line that starts with "> " goes on with the one before. They are run in order, all in one bash, in a
-directory that has a checkpoint model.pth and an empty directory mnt, with ckptfs in the PATH. Each
-has to succeed. What the README shows as their output is for the reader.
+A directory stands for the *.md files in it. In each fenced block that begins with ```console, the
+lines that start with "$ " are commands; a line that starts with "> " continues the command above.
+All commands of a file run in order in one bash, in a new directory that contains a checkpoint
+model.pth and an empty directory mnt, with ckptfs in the PATH. S3 requests go to a local server,
+whose bucket "bucket" contains model.pth. Each command must exit with 0. Its output is not compared.
 """
 
 import os
@@ -13,6 +14,19 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+TESTS = Path(__file__).resolve().parent
+sys.path.insert(0, str(TESTS / "servers"))
+
+from fault_server import FaultServer  # noqa: E402 (it is in the directory above)
+
+SECONDS = 300  # Time limit for the commands of one file.
+
+
+def documents(arguments):
+    """The files that the arguments name, in order."""
+    for argument in map(Path, arguments):
+        yield from sorted(argument.glob("*.md")) if argument.is_dir() else [argument]
 
 
 def commands(text):
@@ -28,18 +42,11 @@ def commands(text):
     return found
 
 
-def main():
-    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
-        print("1..0 # SKIP /dev/fuse is missing or not ours to open")
-        return 0
-    program, readme = Path(sys.argv[1]).resolve(), Path(sys.argv[2])
-    steps = commands(readme.read_text())
-    if not steps:
-        print("1..1\nnot ok 1 README.md has commands to run")
-        return 1
+def run(program, steps, s3_endpoint):
+    """Runs `steps` in a new directory. Returns line number -> exit status, and the output."""
     with tempfile.TemporaryDirectory(prefix="ckptfs-readme.") as name:
         directory = Path(name)
-        shutil.copy(Path(__file__).parent / "samples" / "demo.pth", directory / "model.pth")
+        shutil.copy(TESTS / "samples" / "demo.pth", directory / "model.pth")
         (directory / "mnt").mkdir()
         (directory / "bin").mkdir()
         (directory / "bin" / "ckptfs").symlink_to(program)
@@ -47,32 +54,56 @@ def main():
         path = [str(directory / "bin")]
         if os.environ.get("CKPTFS_PYTHON"):
             path.append(os.path.dirname(os.environ["CKPTFS_PYTHON"]))
-        statuses = directory / "bin" / "statuses"
-        statuses.touch()
-        script = "".join(f"{command}\necho $? {number} >>'{statuses}'\n" for number, command in steps)
+        path.append(os.environ["PATH"])
+        environment = {name: value for name, value in os.environ.items()
+                       if not name.startswith("AWS_")}
+        environment |= {"PATH": os.pathsep.join(path), "AWS_ENDPOINT_URL": s3_endpoint,
+                        "AWS_EC2_METADATA_DISABLED": "true", "HOME": name}
+        status_file = directory / "bin" / "statuses"
+        status_file.touch()
+        script = "".join(f"{command}\necho $? {number} >>'{status_file}'\n"
+                         for number, command in steps)
         try:
-            done = subprocess.run(
+            output = subprocess.run(
                 ["bash"], input=script, cwd=directory, stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT, text=True, errors="replace", timeout=300,
-                env=os.environ | {"PATH": os.pathsep.join([*path, os.environ["PATH"]])})
-            said = done.stdout
+                stderr=subprocess.STDOUT, text=True, errors="replace", timeout=SECONDS,
+                env=environment).stdout
         except subprocess.TimeoutExpired as error:
-            said = f"{error.stdout}\nit did not end"
+            output = f"{error.stdout}\ntimed out after {SECONDS} s"
         finally:
-            if os.path.ismount(directory / "mnt"):
-                subprocess.run(["umount", "-l", directory / "mnt"], check=False)
-        told = {}
-        for line in statuses.read_text().splitlines():
-            status, number = map(int, line.split())
-            told[number] = status
-    print(f"1..{len(steps)}")
-    for index, (number, command) in enumerate(steps, 1):
-        ok = told.get(number) == 0
-        print(f"{'ok' if ok else 'not ok'} {index} line {number}: {command.splitlines()[0]}")
-    failed = any(told.get(number) != 0 for number, _ in steps)
-    if failed:
-        print("".join(f"# {line}\n" for line in said.splitlines()), end="")
-    return int(failed)
+            for mount in directory.iterdir():
+                if os.path.ismount(mount):
+                    subprocess.run(["umount", "-l", mount], check=False)
+        pairs = (map(int, line.split()) for line in status_file.read_text().splitlines())
+        return {number: status for status, number in pairs}, output
+
+
+def main():
+    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        print("1..0 # SKIP /dev/fuse is missing or not accessible")
+        return 0
+    program = Path(sys.argv[1]).resolve()
+    count, has_failed = 0, False
+    with tempfile.TemporaryDirectory(prefix="ckptfs-s3.") as bucket_parent:
+        (Path(bucket_parent) / "bucket").mkdir()
+        shutil.copy(TESTS / "samples" / "demo.pth", Path(bucket_parent) / "bucket" / "model.pth")
+        with FaultServer(bucket_parent) as server:
+            for document in documents(sys.argv[2:]):
+                steps = commands(document.read_text())
+                statuses, output = run(program, steps, server.url("/").rstrip("/"))
+                for number, command in steps:
+                    count += 1
+                    ok = statuses.get(number) == 0
+                    print(f"{'ok' if ok else 'not ok'} {count} {document.name} line {number}: "
+                          f"{command.splitlines()[0]}")
+                if any(statuses.get(number) != 0 for number, _ in steps):
+                    has_failed = True
+                    print("".join(f"# {line}\n" for line in output.splitlines()), end="")
+    if count == 0:
+        count, has_failed = 1, True
+        print("not ok 1 no commands found")
+    print(f"1..{count}")
+    return int(has_failed)
 
 
 sys.exit(main())

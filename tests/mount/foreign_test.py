@@ -171,8 +171,8 @@ class Foreign(ckptfs.Case):
         ZANJ().save({"w": numpy.ones(300), "c": CLAIMS, "t": [ENTRY] * 300, "_ckptfs": CLAIMS}, file)
         self.assertOurs(file)
 
-    def test_the_loop_of_the_readme_runs_nothing_of_it(self):
-        # Takes each recipe that stands where the README says that ours do.
+    def test_the_documented_loop_evaluates_nothing_of_it(self):
+        # Evaluates each recipe at the places that docs/layout.md lists.
         mount = self.mount(self.tensordict(self.folder / "td"), quiet=False)
         for _, meta in metas(mount.path):
             recipes = [meta.get("_ckptfs", {}).get("recipe", "")]

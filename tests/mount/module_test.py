@@ -1,4 +1,4 @@
-"""Loads a module from a mount as the README does: its parameters are mapped, and not copied."""
+"""Loads a module from a mount as docs/examples.md does: its parameters are mapped, and not copied."""
 
 import json
 import os

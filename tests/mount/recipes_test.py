@@ -1,7 +1,7 @@
 """The recipe of every tensor of every sample is evaluated, and the tensor it makes is the one that
 PyTorch loads.
 
-README.md says what a recipe needs; `Assembly` does just that.
+docs/layout.md lists the names that a recipe needs; `Assembly` does just that.
 """
 
 import gc
@@ -270,7 +270,7 @@ class Wrappers(Case):
         return made
 
     def convert(self, attributes):
-        """Makes of attributes what README.md leaves to the user: objects of the library."""
+        """Builds the attributes that docs/layout.md leaves to the user: objects of the library."""
         made = {}
         for name, value in attributes.items():
             if isinstance(value, dict) and set(value.get("state", {})) == {"args"}:  # An enum.

@@ -1,4 +1,4 @@
-"""What zipslicer does, done by a mount: see tests/zipslicer.md for the table.
+"""What zipslicer does, done by a mount: see docs/compatibility/zipslicer.md for the table.
 
 zipslicer is a Python package that loads tensors of a checkpoint one by one. Its own tests are
 repeated here with its expectations, and then what it says it cannot do, or not yet.
@@ -33,7 +33,7 @@ TEN_DTYPES = ("float64", "float32", "bfloat16", "float16", "int64", "int32", "in
 MIB = 1 << 20
 
 
-# ---- What people write who use a mount: the README shows these lines.
+# ---- What users of a mount write, as in docs/examples.md.
 
 def tensors(folder, prefix=""):
     """Yields key, dtype, shape and file of each tensor below a directory of a mount."""
