@@ -1,6 +1,5 @@
 // Files on web servers.
 
-#include <atomic>
 #include <cerrno>
 #include <memory>
 #include <string>
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include "parser/error.h"
+#include "parser/file_count.h"
 #include "parser/percent.h"
 #include "parser/scheme.h"
 #include "parser/source/http/authorization.h"
@@ -29,12 +29,8 @@ class Server {
             http::Client::Options{.ca_file = options.ca_file, .user_agent = options.user_agent})),
         authorization_(std::make_shared<http::Authorization>(url, options)) {}
 
-  // Throws Error(EFBIG) once it was called kMostFiles times: whatever a checkpoint refers to, the
-  // number of requests has an end.
   ByteSourcePtr Open(const http::Url& url) const {
-    if (opened_.fetch_add(1) >= kMostFiles) {
-      Fail(EFBIG, "the checkpoint has more than {} files", kMostFiles);
-    }
+    files_.Add();
     auto access = std::make_shared<http::WebAccess>(url, authorization_);
     return options_.cached(http::OpenObject(Shown(url), client_, std::move(access), options_));
   }
@@ -43,7 +39,7 @@ class Server {
   const SourceOptions options_;
   const std::shared_ptr<http::Client> client_;
   const std::shared_ptr<http::Authorization> authorization_;
-  mutable std::atomic<size_t> opened_ = 0;
+  mutable FileCount files_;
 };
 
 // The files beside one on a web server. There is no way to list them.

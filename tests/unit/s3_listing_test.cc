@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "parser/error.h"
+#include "parser/file_count.h"
 #include "parser/source/s3/listing.h"
 
 namespace ckptfs::s3 {
@@ -145,6 +146,25 @@ TEST(S3Listing, EndsThoughTheServerNeverSaysSo) {
   EXPECT_THAT(
       [&] { List("", [&](const Query&) { return Result(Truncated(std::to_string(++page))); }); },
       ThrowsMessage<Error>("the server's listing has more than 4000 pages"));
+}
+
+TEST(S3Listing, MayHaveAsManyFilesAsAFolder) {
+  int page = 0;
+  const auto ask = [&](const Query&) {
+    std::string files;
+    ++page;
+    for (int i = 0; i < 5000; ++i) files += File(fmt::format("{}.{}", page, i));
+    return Result(page == 20 ? files : files + Truncated(std::to_string(page)));
+  };
+  EXPECT_EQ(List("", ask).files.size(), kMostFiles);
+}
+
+TEST(FileCount, EndsAtTheNumberOfFilesOfACheckpoint) {
+  FileCount count;
+  for (size_t i = 0; i < kMostFiles; ++i) count.Add();
+  EXPECT_THAT([&] { count.Add(); },
+              ThrowsMessage<Error>("the checkpoint has more than 100000 files"));
+  EXPECT_THAT([&] { count.Add(); }, ThrowsMessage<Error>(testing::HasSubstr("100000")));
 }
 
 TEST(S3Listing, HasNoMoreFilesThanAFolder) {

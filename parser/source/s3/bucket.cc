@@ -192,11 +192,7 @@ bool Bucket::CorrectClock(const http::Request& request, const http::Response& re
   return true;
 }
 
-void Bucket::CountObject() {
-  if (opened_.fetch_add(1) >= kMostFiles) {
-    Fail(EFBIG, "the checkpoint has more than {} files", kMostFiles);
-  }
-}
+void Bucket::CountObject() { files_.Add(); }
 
 void Bucket::Succeeded() {
   const std::scoped_lock lock(mutex_);

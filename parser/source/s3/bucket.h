@@ -5,7 +5,6 @@
 
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -14,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "parser/file_count.h"
 #include "parser/source/http/client.h"
 #include "parser/source/s3/config.h"
 #include "parser/source/s3/credentials.h"
@@ -51,8 +51,7 @@ class Bucket {
   // ENOENT, EACCES, EREMOTEIO, and what renewing throws.
   bool Recover(const http::Request& request, const http::Response& response);
 
-  // Counts an object that is to be opened. Throws Error(EFBIG) if they are more than kMostFiles:
-  // whatever a checkpoint refers to, the number of requests has an end.
+  // Counts an object that is to be opened, as FileCount does.
   void CountObject();
 
   // Says that a request has brought what it was for: what Recover is asked next begins a new row.
@@ -82,7 +81,7 @@ class Bucket {
   CredentialsKeeper keeper_;
   const Endpoint endpoint_;
 
-  std::atomic<size_t> opened_ = 0;  // Objects, or tried to be.
+  FileCount files_;  // Objects that were opened, or tried to be.
 
   std::mutex mutex_;  // Guards all below.
   std::string region_;
