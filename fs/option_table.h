@@ -40,7 +40,7 @@ std::span<const Switch> ProgramSwitches();
 std::span<const Switch> HelperSwitches();
 
 // The letters of mount.ckptfs that take a value, which is ignored: a namespace and the type.
-inline constexpr std::string_view kHelperLettersWithValue = "Nt";
+constexpr std::string_view kHelperLettersWithValue = "Nt";
 
 std::span<const MountOption> MountOptions();
 
