@@ -36,8 +36,10 @@ NOT_LOADED = {"dtypes_v3.legacy.pth": "torch 2.13 cannot load what it saves so"}
 def names_of_distributed():
     """What a recipe of a DTensor needs."""
     from torch.distributed import tensor
-    return {name: getattr(tensor, name)
-            for name in ("DeviceMesh", "DTensor", "Partial", "Replicate", "Shard")}
+    from torch.distributed.tensor import placement_types
+    return {name: getattr(module, name) for module, names in (
+        (tensor, ("DeviceMesh", "DTensor")),
+        (placement_types, ("Partial", "Replicate", "Shard", "_StridedShard"))) for name in names}
 
 
 class Assembly:
@@ -83,7 +85,9 @@ def describe(tensor):
         return told | {"pieces": [describe(piece) for piece, in pieces]}
     told["shape"] = tensor.shape
     if type(tensor).__name__ == "DTensor":
-        return told | {"placements": tensor.placements, "mesh": tensor.device_mesh.mesh.tolist(),
+        mesh = tensor.device_mesh
+        return told | {"placements": tensor.placements, "mesh": mesh.mesh.tolist(),
+                       "names": mesh.mesh_dim_names,
                        "local": describe(tensor.to_local())}
     if hasattr(tensor, "__tensor_flatten__"):
         return told | {"class": type(tensor), "state": describe_value(state_of(tensor))}
@@ -216,6 +220,18 @@ class Samples(Case):
             with self.subTest(folder):
                 found = self.evaluate_samples(folder)
                 self.assertEqual(found > 0, folder in {"dcp", "tensorizer", "zanj/zanj-0.6"})
+
+    def test_of_distributed_tensors_name_the_dimensions_of_the_mesh(self):
+        names = names_of_distributed()
+        mesh = names["DeviceMesh"]("cpu", [[0], [1]], mesh_dim_names=("data", "model"))
+        placements = {"plain": [names["Shard"](0), names["Replicate"]()],
+                      "partial": [names["Partial"]("avg"), names["Shard"](1)],
+                      "strided": [names["_StridedShard"](0, split_factor=1), names["Shard"](0)]}
+        saved = {key: names["DTensor"].from_local(torch.ones(2, 4), mesh, each, run_check=False)
+                 for key, each in placements.items()}
+        file = self.scratch() / "distributed.pth"
+        torch.save(saved, file)
+        self.assertEqual(self.evaluate(file), len(saved))
 
     def test_no_folder_of_samples_is_forgotten(self):
         self.assertEqual(set(WITH_TREES.values()), {p.name for p in GOLDEN.iterdir()})

@@ -16,6 +16,7 @@
 #include "parser/error.h"
 #include "parser/format/torch/attributes.h"
 #include "parser/format/torch/bare.h"
+#include "parser/format/torch/literal.h"
 #include "parser/format/torch/repr.h"
 #include "parser/format/torch/tensor.h"
 #include "parser/json.h"
@@ -221,11 +222,13 @@ void ComposeDTensor(const Value& state, const std::vector<uint64_t>& shape,
   }
   composite.about.emplace_back("placements", fmt::format("[{}]", listed));
   if (!is_known) return;
+  const auto named = LiteralOf(names, "", context.budget);
   composite.about.emplace_back(
-      "recipe",
-      json::String(fmt::format(
-          "DTensor.from_local(_local_tensor, DeviceMesh('cpu', {}), [{}], shape={}, stride={})",
-          mesh, code, TupleText(shape), TupleText(stride))));
+      "recipe", json::String(fmt::format(
+                    "DTensor.from_local(_local_tensor, DeviceMesh('cpu', {}{}{}), [{}], shape={}, "
+                    "stride={})",
+                    mesh, named ? ", mesh_dim_names=" : "", named.value_or(""), code,
+                    TupleText(shape), TupleText(stride))));
 }
 
 void ComposeShardedTensor(const Value& state, Budget& budget, Composite& composite) {
