@@ -4,8 +4,9 @@
 A directory stands for the *.md files in it. In each fenced block that begins with ```console, the
 lines that start with "$ " are commands; a line that starts with "> " continues the command above.
 All commands of a file run in order in one bash, in a new directory that contains a checkpoint
-model.pth and an empty directory mnt, with ckptfs in the PATH. S3 requests go to a local server,
-whose bucket "bucket" contains model.pth. Each command must exit with 0. Its output is not compared.
+model.pth and an empty directory mnt, with ckptfs in the PATH. Requests over http:// and to S3 go to
+a local server, which has model.pth on every host and in the bucket "bucket". Each command must exit
+with 0. Its output is not compared.
 """
 
 import os
@@ -42,7 +43,7 @@ def commands(text):
     return found
 
 
-def run(program, steps, s3_endpoint):
+def run(program, steps, server):
     """Runs `steps` in a new directory. Returns line number -> exit status, and the output."""
     with tempfile.TemporaryDirectory(prefix="ckptfs-readme.") as name:
         directory = Path(name)
@@ -56,9 +57,9 @@ def run(program, steps, s3_endpoint):
             path.append(os.path.dirname(os.environ["CKPTFS_PYTHON"]))
         path.append(os.environ["PATH"])
         environment = {name: value for name, value in os.environ.items()
-                       if not name.startswith("AWS_")}
-        environment |= {"PATH": os.pathsep.join(path), "AWS_ENDPOINT_URL": s3_endpoint,
-                        "AWS_EC2_METADATA_DISABLED": "true", "HOME": name}
+                       if not name.startswith("AWS_") and not name.lower().endswith("_proxy")}
+        environment |= {"PATH": os.pathsep.join(path), "HOME": name, "http_proxy": server,
+                        "AWS_ENDPOINT_URL": server, "AWS_EC2_METADATA_DISABLED": "true"}
         status_file = directory / "bin" / "statuses"
         status_file.touch()
         script = "".join(f"{command}\necho $? {number} >>'{status_file}'\n"
@@ -84,10 +85,11 @@ def main():
         return 0
     program = Path(sys.argv[1]).resolve()
     count, has_failed = 0, False
-    with tempfile.TemporaryDirectory(prefix="ckptfs-s3.") as bucket_parent:
-        (Path(bucket_parent) / "bucket").mkdir()
-        shutil.copy(TESTS / "samples" / "demo.pth", Path(bucket_parent) / "bucket" / "model.pth")
-        with FaultServer(bucket_parent) as server:
+    with tempfile.TemporaryDirectory(prefix="ckptfs-server.") as name:
+        for directory in Path(name), Path(name) / "bucket":
+            directory.mkdir(exist_ok=True)
+            shutil.copy(TESTS / "samples" / "demo.pth", directory / "model.pth")
+        with FaultServer(name) as server:
             for document in documents(sys.argv[2:]):
                 steps = commands(document.read_text())
                 statuses, output = run(program, steps, server.url("/").rstrip("/"))
