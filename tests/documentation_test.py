@@ -183,6 +183,17 @@ class Documents(unittest.TestCase):
                     self.assertIn(anchor, self.anchors(file.read_text()), f"{path}: {target}")
         self.assertGreater(count, 30)
 
+    def test_tests_in_compatibility_tables_exist(self):
+        tests = "".join(path.read_text() for path in
+                        [*ROOT.glob("tests/unit/*.cc"), *ROOT.glob("tests/mount/*.py")])
+        count = 0
+        for path in ROOT.glob("docs/compatibility/*.md"):
+            for cell in re.findall(r"\|([^|\n]+)\|$", path.read_text(), re.M):
+                for name in re.findall(r"`(?:[A-Z]\w+\.)?([A-Z]\w+|test_\w+)`", cell):
+                    count += 1
+                    self.assertIn(name, tests, path)
+        self.assertGreater(count, 100)
+
     def test_readme_links_to_each_page(self):
         for path in ROOT.glob("docs/*.md"):
             self.assertIn(f"(docs/{path.name})", README)
