@@ -195,7 +195,7 @@ class LocalFolder final : public Folder {
 
   ByteSourcePtr Open(const std::string& name) const override {
     RequirePlain(name);
-    Fd fd = file::OpenForReading(PathOf(name));
+    Fd fd = OpenFile(name);
     root_->Report(fd);
     std::string called = (std::filesystem::path(name_) / name).string();
     if (root_->open_files.fetch_add(1) < Root::kMostOpen) {
@@ -221,12 +221,20 @@ class LocalFolder final : public Folder {
     if (!IsPlainName(name)) Fail(EBADMSG, "is not the name of a file in the directory");
   }
 
-  // The file `name`, opened with O_PATH. Most are no links, and need no walk from the root.
-  Fd PathOf(const std::string& name) const {
-    Fd fd(::openat(fd_->number(), name.c_str(), O_PATH | O_CLOEXEC | O_NOFOLLOW));
-    if (fd.number() < 0) FailErrno("cannot open");
-    if (!S_ISLNK(StatOf(fd).st_mode)) return fd;
-    return file::OpenPath(*root_->fd, path_ + name, root_->links);
+  // Opens the file `name` for reading. Regular files, as most are, cost a stat and an open. Anything
+  // else is opened with O_PATH first: opening a device may have effects.
+  Fd OpenFile(const std::string& name) const {
+    struct stat st = {};
+    if (::fstatat(fd_->number(), name.c_str(), &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+        S_ISREG(st.st_mode)) {
+      Fd file(::openat(fd_->number(), name.c_str(),
+                       O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY));
+      if (file.number() >= 0 && S_ISREG(StatOf(file).st_mode)) return file;
+    }
+    Fd path(::openat(fd_->number(), name.c_str(), O_PATH | O_CLOEXEC | O_NOFOLLOW));
+    if (path.number() < 0) FailErrno("cannot open");
+    if (!S_ISLNK(StatOf(path).st_mode)) return file::OpenForReading(path);
+    return file::OpenForReading(file::OpenPath(*root_->fd, path_ + name, root_->links));
   }
 
   std::vector<std::string> ListIf(bool (LocalFolder::*is_wanted)(const dirent&) const) const {
