@@ -11,8 +11,8 @@
 #include <csignal>
 #include <cstring>
 
-#include "parser/error.h"
-#include "parser/fd.h"
+#include "parser/base/error.h"
+#include "parser/base/fd.h"
 
 namespace ckptfs {
 namespace {

@@ -4,10 +4,10 @@
 #include <cerrno>
 #include <string_view>
 
-#include "parser/error.h"
-#include "parser/folder.h"
+#include "parser/base/error.h"
+#include "parser/base/percent.h"
+#include "parser/io/folder.h"
 #include "parser/open.h"
-#include "parser/percent.h"
 
 namespace ckptfs {
 namespace {

@@ -4,7 +4,7 @@
 #include <exception>
 #include <new>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 
 namespace ckptfs {
 

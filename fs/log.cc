@@ -17,8 +17,8 @@
 #include <string>
 #include <utility>
 
-#include "parser/error.h"
-#include "parser/fd.h"
+#include "parser/base/error.h"
+#include "parser/base/fd.h"
 
 namespace ckptfs {
 namespace {

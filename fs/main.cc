@@ -38,11 +38,11 @@
 #include "fs/tensordict.h"
 #include "fs/tree.h"
 #include "fs/unmount.h"
-#include "parser/budget.h"
-#include "parser/error.h"
-#include "parser/metering.h"
+#include "parser/base/budget.h"
+#include "parser/base/error.h"
+#include "parser/base/metering.h"
+#include "parser/base/temporary_file.h"
 #include "parser/open.h"
-#include "parser/temporary_file.h"
 
 namespace ckptfs {
 namespace {

@@ -23,7 +23,7 @@
 #include <utility>
 #include <vector>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 
 namespace ckptfs {
 namespace {

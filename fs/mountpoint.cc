@@ -23,8 +23,8 @@
 #include <system_error>
 #include <utility>
 
-#include "parser/error.h"
-#include "parser/fd.h"
+#include "parser/base/error.h"
+#include "parser/base/fd.h"
 
 namespace ckptfs {
 namespace {

@@ -8,7 +8,7 @@
 
 #include <string>
 
-#include "parser/fd.h"
+#include "parser/base/fd.h"
 
 namespace ckptfs {
 

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <system_error>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 #include "parser/open.h"
 
 namespace ckptfs {

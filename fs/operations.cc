@@ -18,9 +18,9 @@
 #include <string_view>
 
 #include "fs/patience.h"
-#include "parser/error.h"
-#include "parser/immediate.h"
-#include "parser/interruption.h"
+#include "parser/base/error.h"
+#include "parser/base/interruption.h"
+#include "parser/io/immediate.h"
 
 namespace ckptfs {
 namespace {

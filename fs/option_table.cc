@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "fs/suggestion.h"
-#include "parser/error.h"
+#include "parser/base/error.h"
 
 namespace ckptfs {
 namespace {

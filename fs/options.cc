@@ -16,7 +16,7 @@
 #include "fs/default_mountpoint.h"
 #include "fs/option_table.h"
 #include "fs/suggestion.h"
-#include "parser/error.h"
+#include "parser/base/error.h"
 
 namespace ckptfs {
 namespace {

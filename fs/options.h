@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "parser/source_options.h"
+#include "parser/io/source_options.h"
 
 namespace ckptfs {
 

@@ -9,8 +9,8 @@
 #include <mutex>
 #include <thread>
 
-#include "parser/budget.h"
-#include "parser/interruption.h"
+#include "parser/base/budget.h"
+#include "parser/base/interruption.h"
 
 namespace ckptfs {
 

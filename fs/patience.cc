@@ -16,7 +16,7 @@
 #include <initializer_list>
 #include <string_view>
 
-#include "parser/fd.h"
+#include "parser/base/fd.h"
 
 namespace ckptfs {
 namespace {

@@ -9,8 +9,8 @@
 #include "fs/log.h"
 #include "fs/options.h"
 #include "fs/readers.h"
+#include "parser/io/source_options.h"
 #include "parser/layer/range_cache.h"
-#include "parser/source_options.h"
 
 namespace ckptfs {
 

@@ -14,8 +14,8 @@
 #include <utility>
 
 #include "fs/terminal.h"
-#include "parser/error.h"
-#include "parser/fd.h"
+#include "parser/base/error.h"
+#include "parser/base/fd.h"
 #include "parser/open.h"
 
 namespace ckptfs {

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "fs/options.h"
-#include "parser/secret.h"
+#include "parser/base/secret.h"
 
 namespace ckptfs {
 

@@ -28,9 +28,9 @@
 #include <thread>
 #include <utility>
 
-#include "parser/error.h"
-#include "parser/fd.h"
-#include "parser/immediate.h"
+#include "parser/base/error.h"
+#include "parser/base/fd.h"
+#include "parser/io/immediate.h"
 
 namespace ckptfs {
 namespace {

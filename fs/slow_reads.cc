@@ -6,7 +6,7 @@
 #include <system_error>
 #include <utility>
 
-#include "parser/interruption.h"
+#include "parser/base/interruption.h"
 
 namespace ckptfs {
 namespace {

@@ -9,8 +9,8 @@
 #include <variant>
 #include <vector>
 
-#include "parser/error.h"
-#include "parser/overloaded.h"
+#include "parser/base/error.h"
+#include "parser/base/overloaded.h"
 
 namespace ckptfs {
 namespace {

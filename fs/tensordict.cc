@@ -20,11 +20,11 @@
 #include "fs/tensordict_levels.h"
 #include "fs/tensordict_meta.h"
 #include "fs/tensordict_names.h"
-#include "parser/json.h"
-#include "parser/layer/memory.h"
+#include "parser/base/json.h"
+#include "parser/base/overloaded.h"
+#include "parser/base/secret_hash.h"
+#include "parser/io/memory.h"
 #include "parser/notes.h"
-#include "parser/overloaded.h"
-#include "parser/secret_hash.h"
 
 namespace ckptfs {
 namespace {

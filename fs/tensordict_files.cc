@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "fs/tensordict_meta.h"
+#include "parser/base/secret_hash.h"
 #include "parser/layer/broken.h"
-#include "parser/secret_hash.h"
 
 namespace ckptfs {
 

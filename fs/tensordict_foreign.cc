@@ -5,7 +5,7 @@
 #include <iterator>
 
 #include "fs/tensordict_names.h"
-#include "parser/utf8.h"
+#include "parser/base/utf8.h"
 
 namespace ckptfs {
 namespace {

@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "fs/tensordict_meta.h"
-#include "parser/byte_source.h"
 #include "parser/checkpoint.h"
+#include "parser/io/byte_source.h"
 
 namespace ckptfs {
 

@@ -7,7 +7,7 @@
 
 #include "fs/hash_index.h"
 #include "fs/tensordict_names.h"
-#include "parser/secret_hash.h"
+#include "parser/base/secret_hash.h"
 
 namespace ckptfs {
 namespace {

@@ -11,9 +11,9 @@
 
 #include "fs/tensordict_foreign.h"
 #include "fs/tensordict_names.h"
-#include "parser/hex.h"
-#include "parser/json.h"
-#include "parser/utf8.h"
+#include "parser/base/hex.h"
+#include "parser/base/json.h"
+#include "parser/base/utf8.h"
 
 namespace ckptfs {
 namespace {

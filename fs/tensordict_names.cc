@@ -10,9 +10,9 @@
 
 #include "fs/hash_index.h"
 #include "fs/tree.h"
-#include "parser/error.h"
-#include "parser/secret_hash.h"
-#include "parser/utf8.h"
+#include "parser/base/error.h"
+#include "parser/base/secret_hash.h"
+#include "parser/base/utf8.h"
 
 namespace ckptfs {
 namespace {

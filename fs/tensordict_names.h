@@ -21,7 +21,7 @@
 #include <string_view>
 #include <vector>
 
-#include "parser/file_key.h"  // IWYU pragma: export
+#include "parser/base/file_key.h"  // IWYU pragma: export
 
 namespace ckptfs {
 

@@ -17,8 +17,8 @@
 #include <csignal>
 #include <span>
 
-#include "parser/error.h"
-#include "parser/fd.h"
+#include "parser/base/error.h"
+#include "parser/base/fd.h"
 
 namespace ckptfs {
 namespace {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string_view>
 
-#include "parser/secret.h"
+#include "parser/base/secret.h"
 
 namespace ckptfs {
 

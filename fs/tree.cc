@@ -5,8 +5,8 @@
 #include <cerrno>
 #include <limits>
 
-#include "parser/error.h"
-#include "parser/layer/memory.h"
+#include "parser/base/error.h"
+#include "parser/io/memory.h"
 
 namespace ckptfs {
 namespace {

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "parser/byte_source.h"
+#include "parser/io/byte_source.h"
 
 namespace ckptfs {
 

@@ -20,8 +20,8 @@
 #include <system_error>
 #include <vector>
 
-#include "parser/error.h"
-#include "parser/fd.h"
+#include "parser/base/error.h"
+#include "parser/base/fd.h"
 
 namespace ckptfs {
 namespace {

@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <cstdlib>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 
 namespace ckptfs {
 namespace {

@@ -5,7 +5,7 @@
 #include <functional>
 #include <vector>
 
-#include "parser/fd.h"
+#include "parser/base/fd.h"
 
 namespace ckptfs {
 

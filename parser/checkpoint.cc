@@ -5,8 +5,8 @@
 #include <cerrno>
 #include <string_view>
 
-#include "parser/error.h"
-#include "parser/overloaded.h"
+#include "parser/base/error.h"
+#include "parser/base/overloaded.h"
 
 namespace ckptfs {
 namespace {

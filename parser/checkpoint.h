@@ -12,8 +12,8 @@
 #include <variant>
 #include <vector>
 
-#include "parser/byte_source.h"
-#include "parser/dtype.h"
+#include "parser/base/dtype.h"
+#include "parser/io/byte_source.h"
 
 namespace ckptfs {
 

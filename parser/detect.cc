@@ -15,14 +15,14 @@
 #include <string_view>
 #include <vector>
 
-#include "parser/counted_folder.h"
-#include "parser/error.h"
+#include "parser/base/error.h"
+#include "parser/base/metering.h"
 #include "parser/format.h"
-#include "parser/metering.h"
-#include "parser/recognize.h"
-#include "parser/soon.h"
-#include "parser/stored_size.h"
-#include "parser/watched_folder.h"
+#include "parser/format/common/recognize.h"
+#include "parser/io/counted_folder.h"
+#include "parser/io/soon.h"
+#include "parser/io/stored_size.h"
+#include "parser/io/watched_folder.h"
 
 namespace ckptfs {
 namespace {

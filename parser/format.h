@@ -8,9 +8,9 @@
 #include <string>
 #include <string_view>
 
-#include "parser/byte_source.h"
 #include "parser/checkpoint.h"
-#include "parser/folder.h"
+#include "parser/io/byte_source.h"
+#include "parser/io/folder.h"
 #include "parser/read_options.h"
 
 namespace ckptfs {

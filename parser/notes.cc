@@ -3,7 +3,7 @@
 #include <memory>
 #include <variant>
 
-#include "parser/overloaded.h"
+#include "parser/base/overloaded.h"
 
 namespace ckptfs {
 

@@ -13,8 +13,8 @@
 #include <system_error>
 #include <utility>
 
-#include "parser/error.h"
-#include "parser/interruption.h"
+#include "parser/base/error.h"
+#include "parser/base/interruption.h"
 #include "parser/scheme.h"
 
 namespace ckptfs {

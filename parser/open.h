@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "parser/detect.h"  // IWYU pragma: export
-#include "parser/folder.h"
-#include "parser/source_options.h"
+#include "parser/io/folder.h"
+#include "parser/io/source_options.h"
 
 namespace ckptfs {
 

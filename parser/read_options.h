@@ -4,10 +4,10 @@
 
 #include <memory>
 
-#include "parser/byte_source.h"
-#include "parser/scratch_space.h"
-#include "parser/secret.h"
-#include "parser/verification.h"
+#include "parser/base/scratch_space.h"
+#include "parser/base/secret.h"
+#include "parser/base/verification.h"
+#include "parser/io/byte_source.h"
 
 namespace ckptfs {
 

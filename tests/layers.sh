@@ -1,7 +1,10 @@
 #!/bin/sh
-# Checks who includes whom: layers.sh ROOT. Everybody may use the words in parser/*.h; beyond those,
-# fs/ uses parser/, a format uses codecs and layers, a source uses codecs, and formats and sources
-# never meet. A codec knows nobody.
+# Checks who includes whom: layers.sh ROOT.
+#
+#   fs > parser/*.h > format, source > layer > codec > io > base
+#
+# A room may include those to its right, and itself. Formats and sources never meet. A source knows the
+# interface of a scheme and no checkpoint; a format may open what it finds inside (detect.h).
 cd "$1" || exit 1
 status=0
 
@@ -14,23 +17,21 @@ forbid() {
   fi
 }
 
-plugs='parser/(format|scheme|checkpoint|detect|open)\.h'
+# The headers of parser/ itself, which are about checkpoints, formats and schemes.
+story='parser/[a-z_]+\.h'
 forbid parser 'fs/|fuse|spdlog'
-forbid parser/codec "parser/(source|layer|format)/|$plugs"
-forbid parser/source "parser/(layer|format)/|parser/(format|checkpoint|detect|open)\.h"
-forbid parser/layer "parser/(source|format|codec)/|$plugs"
+forbid parser/base "parser/(io|codec|layer|source|format)/|$story"
+forbid parser/io "parser/(codec|layer|source|format)/|$story"
+forbid parser/codec "parser/(layer|source|format)/|$story"
+forbid parser/layer "parser/(source|format)/|$story"
+forbid parser/source 'parser/(layer|format)/|parser/(format|checkpoint|detect|open|read_options)\.h'
 forbid parser/format 'parser/source/|parser/(scheme|open)\.h'
 forbid fs 'parser/(source|format|codec)/|parser/(format|scheme)\.h'
 forbid "$(echo fs/tree.* fs/operations.*)" 'fs/tensordict|parser/checkpoint\.h'
-for word in parser/*.h; do
-  case $word in
-    parser/format.h | parser/scheme.h | parser/checkpoint.h | parser/detect.h | parser/open.h) ;;
-    *) forbid "$word" 'parser/[a-z]+/' ;;
-  esac
-done
+forbid "$(echo parser/*.h)" 'parser/(codec|layer|source|format)/'
 
 # The linker takes one of two classes of one name for the other, and says nothing.
-twice=$(for header in parser/*.h parser/*/*.h parser/*/*/*.h fs/*.h; do
+twice=$(find parser fs -name '*.h' | while read -r header; do
   space=$(grep -m 1 '^namespace ' "$header")
   sed -nE "s/^(struct|class|enum class) ([A-Za-z0-9]+)( final)?( : [^{;]*)? \{.*/$space \2/p" "$header"
 done | sort | uniq -d)

@@ -5,7 +5,7 @@
 #include <optional>
 #include <utility>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 
 namespace ckptfs::ini {
 namespace {

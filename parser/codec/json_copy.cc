@@ -1,6 +1,6 @@
 #include "parser/codec/json_copy.h"
 
-#include "parser/json.h"
+#include "parser/base/json.h"
 
 namespace ckptfs::json {
 

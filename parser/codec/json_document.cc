@@ -12,8 +12,8 @@
 #include <limits>
 #include <unordered_map>
 
-#include "parser/json.h"
-#include "parser/secret_hash.h"
+#include "parser/base/json.h"
+#include "parser/base/secret_hash.h"
 
 namespace ckptfs::json {
 namespace {

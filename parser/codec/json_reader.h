@@ -15,8 +15,8 @@
 #include <string>
 #include <string_view>
 
-#include "parser/budget.h"
-#include "parser/byte_source.h"
+#include "parser/base/budget.h"
+#include "parser/io/byte_source.h"
 
 namespace ckptfs::json {
 

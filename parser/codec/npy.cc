@@ -9,9 +9,9 @@
 #include <optional>
 #include <string_view>
 
-#include "parser/byte_reader.h"
-#include "parser/error.h"
-#include "parser/utf8.h"
+#include "parser/base/byte_reader.h"
+#include "parser/base/error.h"
+#include "parser/base/utf8.h"
 
 namespace ckptfs::npy {
 namespace {

@@ -16,9 +16,9 @@
 #include <string>
 #include <vector>
 
-#include "parser/budget.h"
-#include "parser/byte_source.h"
+#include "parser/base/budget.h"
 #include "parser/codec/npy/type.h"
+#include "parser/io/byte_source.h"
 
 namespace ckptfs::npy {
 

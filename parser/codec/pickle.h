@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-#include "parser/budget.h"
+#include "parser/base/budget.h"
 #include "parser/codec/pickle/arena.h"
 
 namespace ckptfs::pickle {

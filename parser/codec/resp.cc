@@ -5,7 +5,7 @@
 #include <iterator>
 #include <system_error>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 
 namespace ckptfs::resp {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <cerrno>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 
 namespace ckptfs {
 namespace {

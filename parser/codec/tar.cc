@@ -19,8 +19,8 @@
 #include <system_error>
 #include <utility>
 
+#include "parser/base/error.h"
 #include "parser/codec/member_name.h"
-#include "parser/error.h"
 
 namespace ckptfs::tar {
 namespace {

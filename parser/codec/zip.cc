@@ -16,13 +16,13 @@
 #include <algorithm>
 #include <utility>
 
-#include "parser/byte_reader.h"
+#include "parser/base/byte_reader.h"
+#include "parser/base/error.h"
 #include "parser/codec/member_name.h"
 #include "parser/codec/zip_end.h"
 #include "parser/codec/zip_entry.h"
 #include "parser/codec/zip_local.h"
 #include "parser/codec/zip_names.h"
-#include "parser/error.h"
 
 namespace ckptfs::zip {
 

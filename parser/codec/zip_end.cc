@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "parser/byte_reader.h"
-#include "parser/error.h"
+#include "parser/base/byte_reader.h"
+#include "parser/base/error.h"
 
 namespace ckptfs::zip {
 namespace {

@@ -7,7 +7,7 @@
 #include <optional>
 #include <span>
 
-#include "parser/byte_source.h"
+#include "parser/io/byte_source.h"
 
 namespace ckptfs::zip {
 

@@ -11,9 +11,9 @@
 #include <string_view>
 #include <utility>
 
+#include "parser/base/error.h"
 #include "parser/codec/zip_end.h"
 #include "parser/codec/zip_local.h"
-#include "parser/error.h"
 
 namespace ckptfs::zip {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "parser/byte_reader.h"
+#include "parser/base/byte_reader.h"
 #include "parser/codec/zip.h"
 #include "parser/codec/zip_end.h"
 

@@ -7,9 +7,9 @@
 #include <string_view>
 #include <utility>
 
-#include "parser/byte_reader.h"
-#include "parser/error.h"
-#include "parser/soon.h"
+#include "parser/base/byte_reader.h"
+#include "parser/base/error.h"
+#include "parser/io/soon.h"
 
 namespace ckptfs::zip {
 namespace {

@@ -15,8 +15,8 @@
 #include <span>
 #include <vector>
 
-#include "parser/byte_source.h"
 #include "parser/codec/zip.h"
+#include "parser/io/byte_source.h"
 
 namespace ckptfs::zip {
 

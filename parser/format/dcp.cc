@@ -20,18 +20,18 @@
 #include <string_view>
 #include <vector>
 
-#include "parser/budget.h"
-#include "parser/error.h"
-#include "parser/folder.h"
+#include "parser/base/budget.h"
+#include "parser/base/error.h"
+#include "parser/base/json.h"
 #include "parser/format.h"
+#include "parser/format/common/open_files.h"
 #include "parser/format/dcp/assembly.h"
 #include "parser/format/dcp/files.h"
 #include "parser/format/dcp/losses.h"
 #include "parser/format/dcp/metadata.h"
 #include "parser/format/dcp/tree.h"
 #include "parser/format/torch/value.h"
-#include "parser/json.h"
-#include "parser/open_files.h"
+#include "parser/io/folder.h"
 
 namespace ckptfs {
 namespace dcp {

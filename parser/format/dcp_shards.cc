@@ -20,18 +20,18 @@
 #include <utility>
 #include <vector>
 
-#include "parser/budget.h"
-#include "parser/error.h"
-#include "parser/folder.h"
+#include "parser/base/budget.h"
+#include "parser/base/error.h"
+#include "parser/base/json.h"
 #include "parser/format.h"
+#include "parser/format/common/open_files.h"
 #include "parser/format/dcp/assembly.h"
 #include "parser/format/dcp/losses.h"
 #include "parser/format/dcp/metadata.h"
 #include "parser/format/dcp/shard_files.h"
 #include "parser/format/safetensors/header.h"
-#include "parser/json.h"
-#include "parser/open_files.h"
-#include "parser/stored_size.h"
+#include "parser/io/folder.h"
+#include "parser/io/stored_size.h"
 
 namespace ckptfs {
 namespace dcp {

@@ -13,7 +13,7 @@
 #include <algorithm>
 #include <span>
 
-#include "parser/budget.h"
+#include "parser/base/budget.h"
 #include "parser/format.h"
 #include "parser/format/gguf/file.h"
 #include "parser/format/gguf/header.h"

@@ -17,13 +17,13 @@
 #include <string_view>
 #include <vector>
 
-#include "parser/budget.h"
-#include "parser/error.h"
-#include "parser/folder.h"
+#include "parser/base/budget.h"
+#include "parser/base/error.h"
 #include "parser/format.h"
 #include "parser/format/gguf/header.h"
 #include "parser/format/gguf/joiner.h"
 #include "parser/format/gguf/parts.h"
+#include "parser/io/folder.h"
 
 namespace ckptfs {
 namespace gguf {

@@ -14,16 +14,16 @@
 #include <string_view>
 #include <vector>
 
-#include "parser/byte_reader.h"
+#include "parser/base/byte_reader.h"
+#include "parser/base/error.h"
 #include "parser/checkpoint.h"
+#include "parser/codec/decoder/deflate.h"
 #include "parser/detect.h"
-#include "parser/error.h"
 #include "parser/format.h"
 #include "parser/format/archive/allowance.h"
 #include "parser/format/archive/record.h"
 #include "parser/format/archive/relocate.h"
 #include "parser/layer/decoded.h"
-#include "parser/layer/decoder/deflate.h"
 
 namespace ckptfs {
 namespace {

@@ -11,14 +11,14 @@
 #include <string_view>
 #include <vector>
 
-#include "parser/budget.h"
+#include "parser/base/budget.h"
+#include "parser/base/error.h"
 #include "parser/detect.h"
-#include "parser/error.h"
 #include "parser/format.h"
+#include "parser/format/common/open_files.h"
 #include "parser/format/huggingface/index.h"
 #include "parser/format/huggingface/merge.h"
-#include "parser/open_files.h"
-#include "parser/soon.h"
+#include "parser/io/soon.h"
 
 namespace ckptfs {
 namespace huggingface {

@@ -18,13 +18,13 @@
 #include <utility>
 #include <vector>
 
-#include "parser/budget.h"
+#include "parser/base/budget.h"
+#include "parser/base/error.h"
 #include "parser/codec/json_document.h"
 #include "parser/codec/npy.h"
 #include "parser/codec/pickle/length.h"
-#include "parser/damaged.h"
-#include "parser/error.h"
 #include "parser/format.h"
+#include "parser/format/common/damaged.h"
 #include "parser/format/numpy/array.h"
 #include "parser/format/tensordict/value.h"
 #include "parser/format/torch/reading.h"

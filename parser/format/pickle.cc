@@ -14,9 +14,9 @@
 #include <utility>
 #include <vector>
 
-#include "parser/budget.h"
+#include "parser/base/budget.h"
+#include "parser/base/error.h"
 #include "parser/codec/pickle/length.h"
-#include "parser/error.h"
 #include "parser/format.h"
 #include "parser/format/torch/joblib.h"
 #include "parser/format/torch/pickled.h"

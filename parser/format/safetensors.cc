@@ -15,11 +15,11 @@
 #include <utility>
 #include <vector>
 
-#include "parser/budget.h"
-#include "parser/byte_reader.h"
+#include "parser/base/budget.h"
+#include "parser/base/byte_reader.h"
+#include "parser/base/json.h"
 #include "parser/format.h"
 #include "parser/format/safetensors/header.h"
-#include "parser/json.h"
 
 namespace ckptfs {
 namespace safetensors {

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 #include "parser/format.h"
 #include "parser/format/archive/files.h"
 

@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
-#include "parser/budget.h"
-#include "parser/error.h"
+#include "parser/base/budget.h"
+#include "parser/base/error.h"
 #include "parser/format.h"
 #include "parser/format/tensordict/directory.h"
 #include "parser/format/tensordict/tree.h"

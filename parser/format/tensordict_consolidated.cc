@@ -3,7 +3,7 @@
 // They begin with the bytes of a tensor, which may be anything, so that they look like other
 // formats that have short marks. Their end looks like theirs alone: it is tried first.
 
-#include "parser/budget.h"
+#include "parser/base/budget.h"
 #include "parser/format.h"
 #include "parser/format/tensordict/single_file.h"
 

@@ -20,10 +20,10 @@
 #include <utility>
 #include <vector>
 
-#include "parser/budget.h"
-#include "parser/damaged.h"
-#include "parser/error.h"
+#include "parser/base/budget.h"
+#include "parser/base/error.h"
 #include "parser/format.h"
+#include "parser/format/common/damaged.h"
 #include "parser/format/tensorizer/development.h"
 #include "parser/format/tensorizer/file_header.h"
 #include "parser/format/tensorizer/index.h"
@@ -31,7 +31,7 @@
 #include "parser/format/tensorizer/name.h"
 #include "parser/format/tensorizer/tensor.h"
 #include "parser/format/tensorizer/tree.h"
-#include "parser/soon.h"
+#include "parser/io/soon.h"
 
 namespace ckptfs {
 namespace tensorizer {

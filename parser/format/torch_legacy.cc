@@ -30,8 +30,8 @@
 #include <utility>
 #include <vector>
 
-#include "parser/budget.h"
-#include "parser/error.h"
+#include "parser/base/budget.h"
+#include "parser/base/error.h"
 #include "parser/format.h"
 #include "parser/format/torch/bytes.h"
 #include "parser/format/torch/pickled.h"
@@ -39,7 +39,7 @@
 #include "parser/format/torch/saved.h"
 #include "parser/format/torch/storage.h"
 #include "parser/format/torch/stream.h"
-#include "parser/soon.h"
+#include "parser/io/soon.h"
 
 namespace ckptfs {
 namespace torch {

@@ -25,11 +25,11 @@
 #include <system_error>
 #include <vector>
 
-#include "parser/budget.h"
+#include "parser/base/budget.h"
+#include "parser/base/error.h"
 #include "parser/codec/pickle/arena.h"
 #include "parser/codec/pickle/builder.h"
 #include "parser/codec/tar.h"
-#include "parser/error.h"
 #include "parser/format.h"
 #include "parser/format/torch/bytes.h"
 #include "parser/format/torch/pickled.h"

@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "parser/budget.h"
+#include "parser/base/budget.h"
+#include "parser/base/error.h"
 #include "parser/codec/zip.h"
-#include "parser/error.h"
 #include "parser/format.h"
 #include "parser/format/archive/files.h"
 #include "parser/format/archive/members.h"

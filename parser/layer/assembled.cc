@@ -16,9 +16,9 @@
 #include <string>
 #include <utility>
 
-#include "parser/dtype.h"
-#include "parser/error.h"
-#include "parser/interruption.h"
+#include "parser/base/dtype.h"
+#include "parser/base/error.h"
+#include "parser/base/interruption.h"
 
 namespace ckptfs {
 namespace {

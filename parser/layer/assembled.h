@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
-#include "parser/budget.h"
-#include "parser/byte_source.h"
+#include "parser/base/budget.h"
+#include "parser/io/byte_source.h"
 
 namespace ckptfs {
 

@@ -4,7 +4,7 @@
 #include <system_error>
 #include <utility>
 
-#include "parser/interruption.h"
+#include "parser/base/interruption.h"
 
 namespace ckptfs {
 namespace {

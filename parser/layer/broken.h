@@ -9,9 +9,9 @@
 #include <string>
 #include <utility>
 
-#include "parser/byte_source.h"
-#include "parser/error.h"
-#include "parser/immediate.h"
+#include "parser/base/error.h"
+#include "parser/io/byte_source.h"
+#include "parser/io/immediate.h"
 
 namespace ckptfs {
 

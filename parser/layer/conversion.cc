@@ -5,7 +5,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 
 namespace ckptfs {
 namespace {

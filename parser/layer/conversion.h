@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <span>
 
-#include "parser/dtype.h"
+#include "parser/base/dtype.h"
 
 namespace ckptfs {
 

@@ -7,8 +7,8 @@
 #include <cassert>
 #include <chrono>
 
-#include "parser/interruption.h"
-#include "parser/layer/decoder/deflate.h"
+#include "parser/base/interruption.h"
+#include "parser/codec/decoder/deflate.h"
 
 namespace ckptfs {
 namespace {

@@ -9,8 +9,8 @@
 #include <span>
 #include <string>
 
-#include "parser/byte_source.h"
-#include "parser/layer/decoder.h"
+#include "parser/codec/decoder.h"
+#include "parser/io/byte_source.h"
 
 namespace ckptfs {
 

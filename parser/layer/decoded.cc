@@ -31,10 +31,10 @@
 #include <utility>
 #include <vector>
 
-#include "parser/error.h"
-#include "parser/interruption.h"
-#include "parser/layer/decoder/deflate.h"
-#include "parser/stored_size.h"
+#include "parser/base/error.h"
+#include "parser/base/interruption.h"
+#include "parser/codec/decoder/deflate.h"
+#include "parser/io/stored_size.h"
 
 namespace ckptfs {
 namespace {

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "parser/byte_source.h"
+#include "parser/io/byte_source.h"
 #include "parser/layer/cursor.h"
 #include "parser/layer/decoders.h"
 #include "parser/layer/panel_cache.h"

@@ -3,7 +3,7 @@
 #include <iterator>
 #include <utility>
 
-#include "parser/interruption.h"
+#include "parser/base/interruption.h"
 
 namespace ckptfs {
 

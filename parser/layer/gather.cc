@@ -7,7 +7,7 @@
 #include <memory>
 #include <utility>
 
-#include "parser/interruption.h"
+#include "parser/base/interruption.h"
 
 namespace ckptfs {
 namespace {

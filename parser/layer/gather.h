@@ -15,7 +15,7 @@
 #include <span>
 #include <vector>
 
-#include "parser/byte_source.h"
+#include "parser/io/byte_source.h"
 
 namespace ckptfs {
 

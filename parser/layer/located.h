@@ -12,7 +12,7 @@
 #include <functional>
 #include <span>
 
-#include "parser/byte_source.h"
+#include "parser/io/byte_source.h"
 
 namespace ckptfs {
 

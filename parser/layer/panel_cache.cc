@@ -9,7 +9,7 @@
 #include <new>
 #include <utility>
 
-#include "parser/interruption.h"
+#include "parser/base/interruption.h"
 
 namespace ckptfs {
 namespace {

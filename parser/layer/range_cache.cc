@@ -11,8 +11,8 @@
 #include <cstring>
 #include <utility>
 
-#include "parser/error.h"
-#include "parser/interruption.h"
+#include "parser/base/error.h"
+#include "parser/base/interruption.h"
 #include "parser/layer/block.h"
 
 namespace ckptfs {

@@ -20,10 +20,10 @@
 #include <thread>
 #include <vector>
 
-#include "parser/byte_source.h"
+#include "parser/io/byte_source.h"
+#include "parser/io/remote_object.h"
 #include "parser/layer/disk_cache.h"
 #include "parser/layer/range_cache/scheduler.h"
-#include "parser/remote_object.h"
 
 namespace ckptfs {
 

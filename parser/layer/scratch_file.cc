@@ -6,8 +6,8 @@
 #include <cerrno>
 #include <utility>
 
-#include "parser/error.h"
-#include "parser/temporary_file.h"
+#include "parser/base/error.h"
+#include "parser/base/temporary_file.h"
 
 namespace ckptfs {
 namespace {

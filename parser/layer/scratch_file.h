@@ -10,8 +10,8 @@
 #include <span>
 #include <utility>
 
-#include "parser/fd.h"
-#include "parser/scratch_space.h"
+#include "parser/base/fd.h"
+#include "parser/base/scratch_space.h"
 
 namespace ckptfs {
 

@@ -21,8 +21,8 @@
 #include <utility>
 #include <vector>
 
-#include "parser/error.h"
-#include "parser/interruption.h"
+#include "parser/base/error.h"
+#include "parser/base/interruption.h"
 
 namespace ckptfs {
 namespace {

@@ -12,9 +12,9 @@
 #include <cstdint>
 #include <memory>
 
-#include "parser/byte_source.h"
+#include "parser/base/secret.h"
+#include "parser/io/byte_source.h"
 #include "parser/layer/panel_cache.h"
-#include "parser/secret.h"
 
 namespace ckptfs {
 

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "parser/byte_source.h"
-#include "parser/immediate.h"
+#include "parser/io/byte_source.h"
+#include "parser/io/immediate.h"
 
 namespace ckptfs {
 

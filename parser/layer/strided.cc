@@ -16,7 +16,7 @@
 #include <string>
 #include <utility>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 #include "parser/layer/conversion.h"
 #include "parser/layer/gather.h"
 

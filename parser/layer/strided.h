@@ -6,8 +6,8 @@
 #include <memory>
 #include <vector>
 
-#include "parser/byte_source.h"
-#include "parser/dtype.h"
+#include "parser/base/dtype.h"
+#include "parser/io/byte_source.h"
 #include "parser/layer/panel_cache.h"
 
 namespace ckptfs {

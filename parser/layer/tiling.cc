@@ -14,7 +14,7 @@
 #include <string>
 #include <tuple>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 #include "parser/layer/assembled.h"
 
 namespace ckptfs {

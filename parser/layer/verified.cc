@@ -23,9 +23,9 @@
 #include <utility>
 #include <vector>
 
-#include "parser/error.h"
-#include "parser/hex.h"
-#include "parser/interruption.h"
+#include "parser/base/error.h"
+#include "parser/base/hex.h"
+#include "parser/base/interruption.h"
 
 namespace ckptfs {
 namespace {

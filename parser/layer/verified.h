@@ -14,8 +14,8 @@
 #include <span>
 #include <string>
 
-#include "parser/byte_source.h"
-#include "parser/verification.h"
+#include "parser/base/verification.h"
+#include "parser/io/byte_source.h"
 
 namespace ckptfs {
 

@@ -5,7 +5,7 @@
 #include <cerrno>
 #include <mutex>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 
 namespace ckptfs {
 namespace {

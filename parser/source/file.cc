@@ -29,14 +29,14 @@
 #include <utility>
 #include <vector>
 
-#include "parser/error.h"
-#include "parser/fd.h"
-#include "parser/immediate.h"
-#include "parser/interruption.h"
+#include "parser/base/error.h"
+#include "parser/base/fd.h"
+#include "parser/base/interruption.h"
+#include "parser/io/immediate.h"
+#include "parser/io/stored_size.h"
 #include "parser/scheme.h"
 #include "parser/source/file/uri.h"
 #include "parser/source/file/walk.h"
-#include "parser/stored_size.h"
 
 namespace ckptfs {
 namespace {

@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "parser/error.h"
-#include "parser/file_count.h"
-#include "parser/percent.h"
+#include "parser/base/error.h"
+#include "parser/base/percent.h"
+#include "parser/io/file_count.h"
 #include "parser/scheme.h"
 #include "parser/source/http/authorization.h"
 #include "parser/source/http/client.h"

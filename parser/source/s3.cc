@@ -8,7 +8,7 @@
 #include <string_view>
 #include <utility>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 #include "parser/scheme.h"
 #include "parser/source/s3/access.h"
 #include "parser/source/s3/bucket.h"

@@ -22,7 +22,7 @@
 #include <string_view>
 #include <vector>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 
 namespace ckptfs {
 namespace {

@@ -17,9 +17,9 @@
 #include <span>
 #include <vector>
 
-#include "parser/budget.h"
+#include "parser/base/budget.h"
+#include "parser/base/error.h"
 #include "parser/codec/zip.h"
-#include "parser/error.h"
 #include "parser/open.h"
 
 namespace ckptfs {

@@ -19,8 +19,8 @@
 #include <string>
 #include <vector>
 
-#include "parser/budget.h"
-#include "parser/error.h"
+#include "parser/base/budget.h"
+#include "parser/base/error.h"
 #include "parser/format/tensorizer/file_header.h"
 #include "parser/format/tensorizer/index.h"
 #include "parser/format/tensorizer/tensor.h"

@@ -31,8 +31,8 @@
 #include <string_view>
 #include <vector>
 
-#include "parser/error.h"
-#include "parser/fd.h"
+#include "parser/base/error.h"
+#include "parser/base/fd.h"
 
 namespace ckptfs {
 namespace {

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "parser/fd.h"
+#include "parser/base/fd.h"
 #include "parser/layer/disk_cache/segment.h"
 
 using ckptfs::kBlockSize;

@@ -3,9 +3,9 @@
 #include <cstring>
 #include <string>
 
+#include "parser/base/error.h"
 #include "parser/checkpoint.h"
 #include "parser/detect.h"
-#include "parser/error.h"
 #include "tests/support/memory_folder.h"
 #include "tests/support/reading.h"
 

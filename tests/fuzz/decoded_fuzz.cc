@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
+#include "parser/io/memory.h"
 #include "parser/layer/decoded.h"
-#include "parser/layer/memory.h"
 
 namespace {
 

@@ -3,10 +3,10 @@
 #include <memory>
 #include <string>
 
+#include "parser/base/error.h"
 #include "parser/checkpoint.h"
 #include "parser/detect.h"
-#include "parser/error.h"
-#include "parser/layer/memory.h"
+#include "parser/io/memory.h"
 #include "tests/support/memory_folder.h"
 #include "tests/support/reading.h"
 

@@ -3,10 +3,10 @@
 #include <cstdlib>
 #include <string>
 
-#include "parser/error.h"
-#include "parser/folder.h"
+#include "parser/base/error.h"
 #include "parser/format/huggingface/index.h"
-#include "parser/layer/memory.h"
+#include "parser/io/folder.h"
+#include "parser/io/memory.h"
 
 // Any input either is an index that names plain files alone, in which each tensor can be found, or
 // throws Error; anything else is a bug.

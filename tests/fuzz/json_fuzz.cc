@@ -4,11 +4,11 @@
 #include <string>
 #include <string_view>
 
-#include "parser/budget.h"
+#include "parser/base/budget.h"
+#include "parser/base/error.h"
 #include "parser/codec/json_copy.h"
 #include "parser/codec/json_reader.h"
-#include "parser/error.h"
-#include "parser/layer/memory.h"
+#include "parser/io/memory.h"
 
 namespace {
 

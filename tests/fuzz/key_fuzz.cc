@@ -9,7 +9,7 @@
 
 #include "fs/tensordict_names.h"
 #include "fs/tree.h"
-#include "parser/utf8.h"
+#include "parser/base/utf8.h"
 
 namespace ckptfs {
 namespace {

@@ -4,13 +4,13 @@
 #include <string>
 #include <utility>
 
-#include "parser/budget.h"
+#include "parser/base/budget.h"
+#include "parser/base/error.h"
 #include "parser/checkpoint.h"
 #include "parser/codec/json_reader.h"
 #include "parser/codec/npy.h"
-#include "parser/error.h"
 #include "parser/format/numpy/array.h"
-#include "parser/layer/memory.h"
+#include "parser/io/memory.h"
 #include "tests/support/reading.h"
 
 namespace {

@@ -8,11 +8,11 @@
 #include <unordered_set>
 #include <vector>
 
-#include "parser/budget.h"
+#include "parser/base/budget.h"
+#include "parser/base/error.h"
 #include "parser/codec/pickle.h"
 #include "parser/codec/pickle/length.h"
-#include "parser/error.h"
-#include "parser/layer/memory.h"
+#include "parser/io/memory.h"
 
 namespace {
 

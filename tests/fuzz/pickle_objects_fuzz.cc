@@ -21,11 +21,11 @@
 #include <utility>
 
 #include "fs/tensordict.h"
-#include "parser/budget.h"
+#include "parser/base/budget.h"
+#include "parser/base/error.h"
+#include "parser/base/metering.h"
 #include "parser/checkpoint.h"
-#include "parser/error.h"
-#include "parser/layer/memory.h"
-#include "parser/metering.h"
+#include "parser/io/memory.h"
 #include "parser/open.h"
 
 // Of the sanitizers' run time, if that is linked.

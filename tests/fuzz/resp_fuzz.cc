@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "parser/base/error.h"
 #include "parser/codec/resp.h"
-#include "parser/error.h"
 #include "parser/source/redis/key_table.h"
 
 namespace {

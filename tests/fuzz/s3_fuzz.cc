@@ -7,10 +7,10 @@
 #include <string_view>
 #include <vector>
 
+#include "parser/base/error.h"
 #include "parser/codec/ini.h"
 #include "parser/codec/shell_words.h"
-#include "parser/error.h"
-#include "parser/folder.h"
+#include "parser/io/folder.h"
 #include "parser/source/s3/answer.h"
 #include "parser/source/s3/endpoint.h"
 #include "parser/source/s3/listing.h"

@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
+#include "parser/base/error.h"
 #include "parser/checkpoint.h"
-#include "parser/error.h"
 #include "parser/format/safetensors/header.h"
-#include "parser/layer/memory.h"
+#include "parser/io/memory.h"
 
 // Any input either is a file whose tensors, all of them valid, tile its data, or throws Error;
 // anything else is a bug.

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "parser/budget.h"
+#include "parser/base/budget.h"
+#include "parser/base/error.h"
 #include "parser/codec/tar.h"
-#include "parser/error.h"
-#include "parser/layer/memory.h"
+#include "parser/io/memory.h"
 
 namespace {
 

@@ -3,13 +3,13 @@
 #include <memory>
 #include <string>
 
-#include "parser/budget.h"
+#include "parser/base/budget.h"
+#include "parser/base/error.h"
 #include "parser/checkpoint.h"
-#include "parser/error.h"
 #include "parser/format/tensordict/directory.h"
 #include "parser/format/tensordict/single_file.h"
 #include "parser/format/tensordict/tree.h"
-#include "parser/layer/memory.h"
+#include "parser/io/memory.h"
 #include "tests/support/memory_folder.h"
 #include "tests/support/reading.h"
 

@@ -4,10 +4,10 @@
 #include <string>
 #include <string_view>
 
+#include "parser/base/error.h"
 #include "parser/checkpoint.h"
 #include "parser/detect.h"
-#include "parser/error.h"
-#include "parser/layer/memory.h"
+#include "parser/io/memory.h"
 #include "tests/support/reading.h"
 
 namespace {

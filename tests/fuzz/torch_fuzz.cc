@@ -2,9 +2,9 @@
 #include <memory>
 #include <string>
 
+#include "parser/base/error.h"
 #include "parser/checkpoint.h"
-#include "parser/error.h"
-#include "parser/layer/memory.h"
+#include "parser/io/memory.h"
 #include "parser/open.h"
 #include "tests/support/reading.h"
 

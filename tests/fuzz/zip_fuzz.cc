@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "parser/budget.h"
+#include "parser/base/budget.h"
+#include "parser/base/error.h"
 #include "parser/codec/zip.h"
-#include "parser/error.h"
+#include "parser/io/memory.h"
 #include "parser/layer/decoded.h"
-#include "parser/layer/memory.h"
 
 namespace {
 

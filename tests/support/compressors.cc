@@ -8,7 +8,7 @@
 #include <memory>
 #include <utility>
 
-#include "parser/layer/memory.h"
+#include "parser/io/memory.h"
 #include "tests/support/zip_writer.h"
 
 namespace ckptfs {

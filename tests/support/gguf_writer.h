@@ -12,8 +12,8 @@
 #include <string>
 #include <string_view>
 
-#include "parser/byte_source.h"
-#include "parser/layer/memory.h"
+#include "parser/io/byte_source.h"
+#include "parser/io/memory.h"
 
 namespace ckptfs {
 

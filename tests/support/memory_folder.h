@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "parser/error.h"
-#include "parser/folder.h"
-#include "parser/layer/memory.h"
+#include "parser/base/error.h"
+#include "parser/io/folder.h"
+#include "parser/io/memory.h"
 
 namespace ckptfs {
 

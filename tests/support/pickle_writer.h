@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "parser/byte_source.h"
 #include "parser/checkpoint.h"
+#include "parser/io/byte_source.h"
 
 namespace ckptfs {
 

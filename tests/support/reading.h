@@ -13,9 +13,9 @@
 #include <variant>
 #include <vector>
 
+#include "parser/base/error.h"
 #include "parser/checkpoint.h"
 #include "parser/detect.h"
-#include "parser/error.h"
 #include "tests/support/memory_folder.h"
 
 namespace ckptfs {

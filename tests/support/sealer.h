@@ -13,9 +13,9 @@
 #include <string>
 #include <string_view>
 
-#include "parser/layer/memory.h"
+#include "parser/base/secret.h"
+#include "parser/io/memory.h"
 #include "parser/layer/sealed.h"
-#include "parser/secret.h"
 
 namespace ckptfs {
 

@@ -7,7 +7,7 @@
 #include <span>
 #include <string>
 
-#include "parser/byte_source.h"
+#include "parser/io/byte_source.h"
 
 namespace ckptfs {
 

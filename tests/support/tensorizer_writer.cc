@@ -4,7 +4,7 @@
 #include <memory>
 #include <utility>
 
-#include "parser/layer/memory.h"
+#include "parser/io/memory.h"
 
 namespace ckptfs {
 namespace {

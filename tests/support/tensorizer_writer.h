@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "parser/byte_source.h"
+#include "parser/io/byte_source.h"
 
 namespace ckptfs {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "parser/byte_source.h"
+#include "parser/io/byte_source.h"
 
 namespace ckptfs {
 

@@ -9,9 +9,9 @@
 #include <variant>
 #include <vector>
 
+#include "parser/base/error.h"
 #include "parser/detect.h"
-#include "parser/error.h"
-#include "parser/layer/memory.h"
+#include "parser/io/memory.h"
 #include "tests/support/npy.h"
 #include "tests/support/pickle_writer.h"
 #include "tests/support/reading.h"

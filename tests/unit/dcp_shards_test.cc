@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "parser/base/error.h"
 #include "parser/detect.h"
-#include "parser/error.h"
 #include "tests/support/memory_folder.h"
 #include "tests/support/pickle_writer.h"
 #include "tests/support/reading.h"

@@ -12,8 +12,8 @@
 #include <variant>
 #include <vector>
 
+#include "parser/base/error.h"
 #include "parser/detect.h"
-#include "parser/error.h"
 #include "tests/support/dcp_writer.h"
 #include "tests/support/memory_folder.h"
 #include "tests/support/pickle_writer.h"

@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "parser/error.h"
-#include "parser/layer/memory.h"
+#include "parser/base/error.h"
+#include "parser/io/memory.h"
 #include "tests/support/compressors.h"
 #include "tests/support/file_limits.h"
 #include "tests/support/sources.h"

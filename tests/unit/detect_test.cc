@@ -8,8 +8,8 @@
 #include <memory>
 #include <string>
 
-#include "parser/error.h"
-#include "parser/layer/memory.h"
+#include "parser/base/error.h"
+#include "parser/io/memory.h"
 #include "tests/support/memory_folder.h"
 #include "tests/support/safetensors.h"
 

@@ -25,8 +25,8 @@
 #include <thread>
 #include <vector>
 
-#include "parser/error.h"
-#include "parser/fd.h"
+#include "parser/base/error.h"
+#include "parser/base/fd.h"
 #include "parser/layer/disk_cache/segment.h"
 #include "tests/support/file_limits.h"
 

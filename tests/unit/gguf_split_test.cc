@@ -8,9 +8,9 @@
 #include <variant>
 #include <vector>
 
+#include "parser/base/error.h"
 #include "parser/checkpoint.h"
 #include "parser/detect.h"
-#include "parser/error.h"
 #include "parser/format/gguf/parts.h"
 #include "tests/support/gguf_writer.h"
 #include "tests/support/memory_folder.h"

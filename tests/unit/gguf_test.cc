@@ -10,12 +10,12 @@
 #include <variant>
 #include <vector>
 
+#include "parser/base/error.h"
 #include "parser/checkpoint.h"
 #include "parser/detect.h"
-#include "parser/error.h"
 #include "parser/format/gguf/header.h"
 #include "parser/format/gguf/types.h"
-#include "parser/layer/memory.h"
+#include "parser/io/memory.h"
 #include "tests/support/gguf_writer.h"
 #include "tests/support/reading.h"
 #include "tests/support/sources.h"

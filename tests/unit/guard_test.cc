@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 
 namespace ckptfs {
 namespace {

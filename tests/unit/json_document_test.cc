@@ -6,8 +6,8 @@
 #include <memory>
 #include <string>
 
-#include "parser/error.h"
-#include "parser/layer/memory.h"
+#include "parser/base/error.h"
+#include "parser/io/memory.h"
 
 namespace ckptfs::json {
 namespace {

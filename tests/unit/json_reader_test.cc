@@ -5,9 +5,9 @@
 
 #include <string>
 
+#include "parser/base/error.h"
 #include "parser/codec/json_copy.h"
-#include "parser/error.h"
-#include "parser/layer/memory.h"
+#include "parser/io/memory.h"
 
 namespace ckptfs::json {
 namespace {

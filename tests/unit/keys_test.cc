@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 #include "parser/layer/broken.h"
 #include "tests/support/sealer.h"
 #include "tests/support/sources.h"

@@ -11,13 +11,13 @@
 #include <utility>
 #include <vector>
 
+#include "parser/base/error.h"
 #include "parser/codec/pickle.h"
 #include "parser/codec/pickle/length.h"
 #include "parser/detect.h"
-#include "parser/error.h"
 #include "parser/format/torch/reading.h"
 #include "parser/format/torch/saved.h"
-#include "parser/layer/memory.h"
+#include "parser/io/memory.h"
 #include "tests/support/pickle_writer.h"
 #include "tests/support/sources.h"
 

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 #include "parser/scheme.h"
 #include "tests/support/sources.h"
 

@@ -6,8 +6,8 @@
 #include <memory>
 #include <string>
 
-#include "parser/error.h"
-#include "parser/layer/memory.h"
+#include "parser/base/error.h"
+#include "parser/io/memory.h"
 #include "parser/layer/slice.h"
 #include "parser/layer/strided.h"
 #include "parser/layer/verified.h"

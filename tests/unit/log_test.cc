@@ -10,7 +10,7 @@
 #include <fstream>
 #include <string>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 
 namespace ckptfs {
 namespace {

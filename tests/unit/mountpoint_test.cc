@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 
 namespace ckptfs {
 namespace {

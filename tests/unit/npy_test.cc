@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "parser/error.h"
-#include "parser/layer/memory.h"
+#include "parser/base/error.h"
+#include "parser/io/memory.h"
 #include "tests/support/npy.h"
 #include "tests/support/reading.h"
 #include "tests/support/sources.h"

@@ -1,4 +1,4 @@
-#include "parser/open_files.h"
+#include "parser/format/common/open_files.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

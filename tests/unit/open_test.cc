@@ -9,7 +9,7 @@
 #include <fstream>
 #include <string>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 
 namespace ckptfs {
 namespace {

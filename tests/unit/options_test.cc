@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "fs/option_table.h"
-#include "parser/error.h"
+#include "parser/base/error.h"
 
 namespace ckptfs {
 namespace {

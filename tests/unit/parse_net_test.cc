@@ -12,9 +12,9 @@
 #include <chrono>
 #include <thread>
 
-#include "parser/budget.h"
-#include "parser/error.h"
-#include "parser/interruption.h"
+#include "parser/base/budget.h"
+#include "parser/base/error.h"
+#include "parser/base/interruption.h"
 
 namespace ckptfs {
 namespace {

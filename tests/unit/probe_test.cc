@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "parser/format.h"
-#include "parser/recognize.h"
+#include "parser/format/common/recognize.h"
 
 namespace ckptfs {
 namespace {

@@ -16,12 +16,12 @@
 #include <thread>
 #include <vector>
 
-#include "parser/error.h"
-#include "parser/immediate.h"
-#include "parser/interruption.h"
+#include "parser/base/error.h"
+#include "parser/base/interruption.h"
+#include "parser/io/immediate.h"
+#include "parser/io/memory.h"
 #include "parser/layer/background.h"
 #include "parser/layer/decoded.h"
-#include "parser/layer/memory.h"
 #include "parser/layer/slice.h"
 #include "parser/layer/verified.h"
 #include "tests/support/compressors.h"

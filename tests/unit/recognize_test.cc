@@ -1,4 +1,4 @@
-#include "parser/recognize.h"
+#include "parser/format/common/recognize.h"
 
 #include <gtest/gtest.h>
 

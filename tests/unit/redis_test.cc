@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 #include "parser/source/redis/key_table.h"
 #include "parser/source/redis/uri.h"
 #include "tests/support/tensorizer_writer.h"

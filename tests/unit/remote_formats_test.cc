@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "parser/base/error.h"
 #include "parser/detect.h"
-#include "parser/error.h"
-#include "parser/layer/memory.h"
+#include "parser/io/memory.h"
 #include "tests/support/counting_source.h"
 #include "tests/support/pickle_writer.h"
 #include "tests/support/safetensors.h"

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 #include "parser/format/archive/members.h"
-#include "parser/layer/memory.h"
+#include "parser/io/memory.h"
 #include "tests/support/counting_source.h"
 #include "tests/support/sources.h"
 #include "tests/support/zip_writer.h"

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 
 namespace ckptfs::resp {
 namespace {

@@ -11,7 +11,7 @@
 #include <string>
 #include <utility>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 #include "parser/source/s3/config.h"
 #include "parser/source/s3/endpoint.h"
 #include "parser/source/s3/keeper.h"

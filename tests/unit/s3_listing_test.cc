@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "parser/error.h"
-#include "parser/file_count.h"
+#include "parser/base/error.h"
+#include "parser/io/file_count.h"
 #include "parser/source/s3/listing.h"
 
 namespace ckptfs::s3 {

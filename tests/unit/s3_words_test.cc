@@ -3,9 +3,9 @@
 
 #include <string>
 
+#include "parser/base/error.h"
 #include "parser/codec/ini.h"
 #include "parser/codec/shell_words.h"
-#include "parser/error.h"
 #include "parser/source/s3/answer.h"
 #include "parser/source/s3/listing.h"
 #include "parser/source/s3/sigv4.h"

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "parser/base/error.h"
 #include "parser/detect.h"
-#include "parser/error.h"
 #include "parser/format/safetensors/header.h"
 #include "tests/support/pickle_writer.h"
 #include "tests/support/reading.h"

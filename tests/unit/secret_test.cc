@@ -1,4 +1,4 @@
-#include "parser/secret.h"
+#include "parser/base/secret.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

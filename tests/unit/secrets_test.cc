@@ -11,8 +11,8 @@
 #include <fstream>
 #include <string>
 
-#include "parser/error.h"
-#include "parser/fd.h"
+#include "parser/base/error.h"
+#include "parser/base/fd.h"
 #include "tests/support/sealer.h"
 
 namespace ckptfs {

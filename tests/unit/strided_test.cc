@@ -16,9 +16,9 @@
 #include <utility>
 #include <vector>
 
+#include "parser/base/error.h"
 #include "parser/checkpoint.h"
-#include "parser/error.h"
-#include "parser/layer/memory.h"
+#include "parser/io/memory.h"
 #include "tests/support/sources.h"
 
 namespace ckptfs {

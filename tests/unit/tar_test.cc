@@ -11,9 +11,9 @@
 #include <string_view>
 #include <vector>
 
+#include "parser/base/error.h"
 #include "parser/detect.h"
-#include "parser/error.h"
-#include "parser/layer/memory.h"
+#include "parser/io/memory.h"
 #include "tests/support/pickle_writer.h"
 #include "tests/support/sources.h"
 #include "tests/support/tar.h"

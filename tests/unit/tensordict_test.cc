@@ -8,8 +8,8 @@
 
 #include "fs/tensordict_foreign.h"
 #include "fs/tensordict_names.h"
-#include "parser/error.h"
-#include "parser/layer/memory.h"
+#include "parser/base/error.h"
+#include "parser/io/memory.h"
 #include "tests/support/sources.h"
 
 namespace ckptfs {

@@ -13,8 +13,8 @@
 #include <csignal>
 #include <string>
 
-#include "parser/error.h"
-#include "parser/fd.h"
+#include "parser/base/error.h"
+#include "parser/base/fd.h"
 #include "tests/support/sealer.h"
 
 namespace ckptfs {

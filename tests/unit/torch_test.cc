@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 #include "parser/open.h"
 #include "tests/support/pickle_writer.h"
 #include "tests/support/sources.h"

@@ -5,7 +5,7 @@
 
 #include <map>
 
-#include "parser/layer/memory.h"
+#include "parser/io/memory.h"
 #include "tests/support/sources.h"
 
 namespace ckptfs {

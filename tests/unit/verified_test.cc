@@ -17,10 +17,10 @@
 #include <utility>
 #include <vector>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
+#include "parser/io/memory.h"
 #include "parser/layer/assembled.h"
 #include "parser/layer/decoded.h"
-#include "parser/layer/memory.h"
 #include "parser/layer/slice.h"
 #include "parser/layer/strided.h"
 #include "tests/support/sources.h"

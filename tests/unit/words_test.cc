@@ -17,15 +17,15 @@
 #include <utility>
 #include <vector>
 
-#include "parser/budget.h"
-#include "parser/byte_reader.h"
+#include "parser/base/budget.h"
+#include "parser/base/byte_reader.h"
+#include "parser/base/dtype.h"
+#include "parser/base/error.h"
+#include "parser/base/json.h"
+#include "parser/base/metering.h"
+#include "parser/base/utf8.h"
 #include "parser/checkpoint.h"
-#include "parser/dtype.h"
-#include "parser/error.h"
-#include "parser/json.h"
-#include "parser/layer/memory.h"
-#include "parser/metering.h"
-#include "parser/utf8.h"
+#include "parser/io/memory.h"
 
 namespace ckptfs {
 namespace {

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "parser/error.h"
-#include "parser/layer/memory.h"
+#include "parser/base/error.h"
+#include "parser/io/memory.h"
 #include "tests/support/sources.h"
 #include "tests/support/zip_writer.h"
 

@@ -11,11 +11,11 @@
 #include <cstring>
 #include <limits>
 
+#include "parser/base/hex.h"
+#include "parser/base/json.h"
+#include "parser/base/utf8.h"
 #include "parser/codec/npy/ml_dtypes.h"
 #include "parser/codec/npy/time.h"
-#include "parser/hex.h"
-#include "parser/json.h"
-#include "parser/utf8.h"
 
 namespace ckptfs::npy {
 namespace {

@@ -7,9 +7,9 @@
 #include <system_error>
 #include <utility>
 
-#include "parser/dtype.h"
-#include "parser/error.h"
-#include "parser/utf8.h"
+#include "parser/base/dtype.h"
+#include "parser/base/error.h"
+#include "parser/base/utf8.h"
 
 namespace ckptfs::npy {
 namespace {

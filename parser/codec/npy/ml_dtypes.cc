@@ -5,7 +5,7 @@
 #include <cstring>
 #include <iterator>
 
-#include "parser/json.h"
+#include "parser/base/json.h"
 
 namespace ckptfs::npy {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "parser/dtype.h"
+#include "parser/base/dtype.h"
 
 namespace ckptfs::npy {
 

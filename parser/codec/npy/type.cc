@@ -15,8 +15,8 @@
 #include <utility>
 #include <vector>
 
-#include "parser/error.h"
-#include "parser/json.h"
+#include "parser/base/error.h"
+#include "parser/base/json.h"
 
 namespace ckptfs::npy {
 namespace {

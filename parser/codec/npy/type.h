@@ -10,8 +10,8 @@
 #include <string>
 #include <string_view>
 
+#include "parser/base/dtype.h"
 #include "parser/codec/npy/literal.h"
-#include "parser/dtype.h"
 
 namespace ckptfs::npy {
 

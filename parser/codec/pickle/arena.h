@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-#include "parser/budget.h"
+#include "parser/base/budget.h"
 
 namespace ckptfs::pickle {
 

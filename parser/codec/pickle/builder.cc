@@ -7,8 +7,8 @@
 #include <memory>
 #include <new>
 
+#include "parser/base/error.h"
 #include "parser/codec/pickle/text.h"
-#include "parser/error.h"
 
 namespace ckptfs::pickle {
 namespace {

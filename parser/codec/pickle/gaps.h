@@ -6,9 +6,9 @@
 #include <functional>
 #include <optional>
 
-#include "parser/budget.h"
-#include "parser/byte_source.h"
+#include "parser/base/budget.h"
 #include "parser/codec/pickle.h"
+#include "parser/io/byte_source.h"
 
 namespace ckptfs::pickle {
 

@@ -6,8 +6,8 @@
 #include <optional>
 #include <string_view>
 
-#include "parser/budget.h"
-#include "parser/byte_source.h"
+#include "parser/base/budget.h"
+#include "parser/io/byte_source.h"
 
 namespace ckptfs::pickle {
 

@@ -6,8 +6,8 @@
 #include <cstring>
 #include <limits>
 
+#include "parser/base/error.h"
 #include "parser/codec/pickle/machine.h"
-#include "parser/error.h"
 
 namespace ckptfs::pickle {
 namespace {

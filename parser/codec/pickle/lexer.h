@@ -12,10 +12,10 @@
 #include <string_view>
 #include <vector>
 
-#include "parser/budget.h"
-#include "parser/byte_source.h"
-#include "parser/soon.h"
-#include "parser/stored_size.h"
+#include "parser/base/budget.h"
+#include "parser/io/byte_source.h"
+#include "parser/io/soon.h"
+#include "parser/io/stored_size.h"
 
 namespace ckptfs::pickle {
 

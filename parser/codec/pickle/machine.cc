@@ -30,9 +30,9 @@
 #include <iterator>
 #include <limits>
 
+#include "parser/base/error.h"
 #include "parser/codec/pickle/names.h"
 #include "parser/codec/pickle/text.h"
-#include "parser/error.h"
 
 namespace ckptfs::pickle {
 namespace {

@@ -10,11 +10,11 @@
 #include <string_view>
 #include <vector>
 
-#include "parser/byte_source.h"
 #include "parser/codec/pickle.h"
 #include "parser/codec/pickle/builder.h"
 #include "parser/codec/pickle/names.h"
 #include "parser/codec/pickle/reader.h"
+#include "parser/io/byte_source.h"
 
 namespace ckptfs::pickle {
 

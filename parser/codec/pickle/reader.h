@@ -12,8 +12,8 @@
 #include <span>
 #include <string_view>
 
+#include "parser/base/error.h"
 #include "parser/codec/pickle/text.h"
-#include "parser/error.h"
 
 namespace ckptfs::pickle {
 

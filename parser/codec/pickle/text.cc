@@ -5,8 +5,8 @@
 #include <charconv>
 #include <system_error>
 
-#include "parser/error.h"
-#include "parser/utf8.h"
+#include "parser/base/error.h"
+#include "parser/base/utf8.h"
 
 namespace ckptfs::pickle {
 namespace {

@@ -9,17 +9,17 @@
 #include <optional>
 #include <utility>
 
+#include "parser/base/error.h"
+#include "parser/base/json.h"
 #include "parser/codec/member_name.h"
 #include "parser/detect.h"
-#include "parser/error.h"
 #include "parser/format.h"
 #include "parser/format/archive/allowance.h"
 #include "parser/format/archive/folder.h"
 #include "parser/format/archive/plain_file.h"
 #include "parser/format/archive/relocate.h"
-#include "parser/json.h"
-#include "parser/merged_notes.h"
-#include "parser/recognize.h"
+#include "parser/format/common/merged_notes.h"
+#include "parser/format/common/recognize.h"
 
 namespace ckptfs {
 namespace {

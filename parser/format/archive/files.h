@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-#include "parser/budget.h"
+#include "parser/base/budget.h"
 #include "parser/checkpoint.h"
 #include "parser/format/archive/record.h"
 #include "parser/read_options.h"

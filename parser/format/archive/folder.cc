@@ -5,7 +5,7 @@
 #include <iterator>
 #include <utility>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 #include "parser/layer/slice.h"
 
 namespace ckptfs {

@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "parser/budget.h"
-#include "parser/folder.h"
+#include "parser/base/budget.h"
 #include "parser/format/archive/files.h"
+#include "parser/io/folder.h"
 
 namespace ckptfs {
 

@@ -7,12 +7,12 @@
 #include <ctime>
 #include <utility>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
+#include "parser/io/stored_size.h"
 #include "parser/layer/decoded.h"
 #include "parser/layer/located.h"
 #include "parser/layer/slice.h"
 #include "parser/layer/verified.h"
-#include "parser/stored_size.h"
 
 namespace ckptfs {
 namespace {

@@ -10,10 +10,10 @@
 #include <unordered_map>
 #include <vector>
 
-#include "parser/budget.h"
-#include "parser/byte_source.h"
+#include "parser/base/budget.h"
 #include "parser/codec/zip.h"
 #include "parser/format/archive/record.h"
+#include "parser/io/byte_source.h"
 #include "parser/layer/decoded.h"
 #include "parser/layer/panel_cache.h"
 #include "parser/read_options.h"

@@ -7,12 +7,12 @@
 #include <span>
 #include <utility>
 
+#include "parser/base/error.h"
+#include "parser/base/json.h"
+#include "parser/base/utf8.h"
 #include "parser/codec/json_document.h"
-#include "parser/error.h"
 #include "parser/format/tensordict/value.h"
-#include "parser/json.h"
-#include "parser/layer/memory.h"
-#include "parser/utf8.h"
+#include "parser/io/memory.h"
 
 namespace ckptfs {
 namespace {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "parser/budget.h"
+#include "parser/base/budget.h"
 #include "parser/checkpoint.h"
 #include "parser/format/archive/record.h"
 

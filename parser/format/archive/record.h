@@ -5,7 +5,7 @@
 #include <cerrno>
 #include <string>
 
-#include "parser/byte_source.h"
+#include "parser/io/byte_source.h"
 
 namespace ckptfs {
 

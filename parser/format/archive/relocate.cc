@@ -7,7 +7,7 @@
 #include <utility>
 #include <variant>
 
-#include "parser/overloaded.h"
+#include "parser/base/overloaded.h"
 
 namespace ckptfs {
 namespace {

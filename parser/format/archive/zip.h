@@ -3,7 +3,7 @@
 #pragma once
 
 #include "parser/checkpoint.h"
-#include "parser/folder.h"
+#include "parser/io/folder.h"
 #include "parser/read_options.h"
 
 namespace ckptfs {

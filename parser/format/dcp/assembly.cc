@@ -12,11 +12,11 @@
 #include <variant>
 #include <vector>
 
-#include "parser/damaged.h"
-#include "parser/error.h"
-#include "parser/json.h"
-#include "parser/layer/memory.h"
-#include "parser/overloaded.h"
+#include "parser/base/error.h"
+#include "parser/base/json.h"
+#include "parser/base/overloaded.h"
+#include "parser/format/common/damaged.h"
+#include "parser/io/memory.h"
 
 namespace ckptfs::dcp {
 namespace {

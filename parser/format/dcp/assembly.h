@@ -6,7 +6,7 @@
 #include <functional>
 #include <string_view>
 
-#include "parser/budget.h"
+#include "parser/base/budget.h"
 #include "parser/format/dcp/files.h"
 #include "parser/format/dcp/losses.h"
 #include "parser/format/dcp/metadata.h"

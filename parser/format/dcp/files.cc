@@ -8,10 +8,10 @@
 #include <utility>
 #include <variant>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
+#include "parser/base/overloaded.h"
+#include "parser/format/common/open_files.h"
 #include "parser/format/torch/saved.h"
-#include "parser/open_files.h"
-#include "parser/overloaded.h"
 
 namespace ckptfs::dcp {
 namespace {

@@ -8,11 +8,11 @@
 #include <variant>
 #include <vector>
 
-#include "parser/byte_source.h"
 #include "parser/checkpoint.h"
-#include "parser/folder.h"
 #include "parser/format/dcp/metadata.h"
 #include "parser/format/torch/reading.h"
+#include "parser/io/byte_source.h"
+#include "parser/io/folder.h"
 
 namespace ckptfs::dcp {
 

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "parser/error.h"
-#include "parser/json.h"
+#include "parser/base/error.h"
+#include "parser/base/json.h"
 
 namespace ckptfs::dcp {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "parser/budget.h"
+#include "parser/base/budget.h"
 #include "parser/checkpoint.h"
 
 namespace ckptfs::dcp {

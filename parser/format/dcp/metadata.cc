@@ -25,7 +25,7 @@
 #include <tuple>
 #include <utility>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 #include "parser/format/torch/attributes.h"
 #include "parser/format/torch/bare.h"
 #include "parser/format/torch/repr.h"

@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "parser/budget.h"
+#include "parser/base/budget.h"
+#include "parser/base/dtype.h"
 #include "parser/codec/pickle.h"
-#include "parser/dtype.h"
 #include "parser/format/dcp/names.h"
 #include "parser/layer/assembled.h"
 

@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "parser/budget.h"
+#include "parser/base/budget.h"
 
 namespace ckptfs::dcp {
 

@@ -4,7 +4,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 
 namespace ckptfs::dcp {
 namespace {

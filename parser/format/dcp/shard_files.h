@@ -8,12 +8,12 @@
 #include <string_view>
 #include <vector>
 
-#include "parser/budget.h"
-#include "parser/byte_source.h"
+#include "parser/base/budget.h"
 #include "parser/format/dcp/metadata.h"
 #include "parser/format/dcp/names.h"
 #include "parser/format/dcp/sharding.h"
 #include "parser/format/safetensors/header.h"
+#include "parser/io/byte_source.h"
 
 namespace ckptfs::dcp {
 

@@ -4,10 +4,10 @@
 #include <cerrno>
 #include <utility>
 
+#include "parser/base/error.h"
 #include "parser/checkpoint.h"
 #include "parser/codec/json_reader.h"
-#include "parser/error.h"
-#include "parser/layer/memory.h"
+#include "parser/io/memory.h"
 
 namespace ckptfs::dcp {
 namespace {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "parser/budget.h"
+#include "parser/base/budget.h"
 
 namespace ckptfs::dcp {
 

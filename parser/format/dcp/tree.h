@@ -9,7 +9,7 @@
 #include <tuple>
 #include <vector>
 
-#include "parser/budget.h"
+#include "parser/base/budget.h"
 #include "parser/checkpoint.h"
 #include "parser/codec/pickle.h"
 #include "parser/format/dcp/files.h"

@@ -10,11 +10,11 @@
 #include <utility>
 #include <vector>
 
-#include "parser/damaged.h"
-#include "parser/error.h"
+#include "parser/base/error.h"
+#include "parser/base/json.h"
+#include "parser/format/common/damaged.h"
 #include "parser/format/gguf/layout.h"
 #include "parser/format/gguf/types.h"
-#include "parser/json.h"
 #include "parser/layer/strided.h"
 
 namespace ckptfs::gguf {

@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <string_view>
 
-#include "parser/budget.h"
-#include "parser/byte_source.h"
+#include "parser/base/budget.h"
 #include "parser/checkpoint.h"
 #include "parser/format/gguf/header.h"
+#include "parser/io/byte_source.h"
 
 namespace ckptfs::gguf {
 

@@ -10,9 +10,9 @@
 #include <unordered_set>
 #include <utility>
 
+#include "parser/base/error.h"
+#include "parser/base/secret_hash.h"
 #include "parser/checkpoint.h"
-#include "parser/error.h"
-#include "parser/secret_hash.h"
 
 namespace ckptfs::gguf {
 namespace {

@@ -10,11 +10,11 @@
 #include <utility>
 #include <variant>
 
+#include "parser/base/json.h"
+#include "parser/format/common/open_files.h"
 #include "parser/format/gguf/file.h"
 #include "parser/format/gguf/layout.h"
-#include "parser/json.h"
 #include "parser/notes.h"
-#include "parser/open_files.h"
 
 namespace ckptfs::gguf {
 namespace {

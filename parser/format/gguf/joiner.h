@@ -11,14 +11,14 @@
 #include <unordered_map>
 #include <vector>
 
-#include "parser/budget.h"
-#include "parser/byte_source.h"
+#include "parser/base/budget.h"
+#include "parser/base/error.h"
+#include "parser/base/secret_hash.h"
 #include "parser/checkpoint.h"
-#include "parser/error.h"
-#include "parser/folder.h"
 #include "parser/format/gguf/header.h"
 #include "parser/format/gguf/parts.h"
-#include "parser/secret_hash.h"
+#include "parser/io/byte_source.h"
+#include "parser/io/folder.h"
 
 namespace ckptfs::gguf {
 

@@ -9,7 +9,7 @@
 #include <optional>
 #include <utility>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 #include "parser/format/gguf/types.h"
 
 namespace ckptfs::gguf {

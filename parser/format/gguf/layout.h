@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "parser/budget.h"
+#include "parser/base/budget.h"
 #include "parser/format/gguf/header.h"
 
 namespace ckptfs::gguf {

@@ -14,11 +14,11 @@
 #include <unordered_set>
 #include <utility>
 
-#include "parser/error.h"
-#include "parser/hex.h"
-#include "parser/json.h"
-#include "parser/secret_hash.h"
-#include "parser/utf8.h"
+#include "parser/base/error.h"
+#include "parser/base/hex.h"
+#include "parser/base/json.h"
+#include "parser/base/secret_hash.h"
+#include "parser/base/utf8.h"
 
 namespace ckptfs::gguf {
 namespace {

@@ -13,7 +13,7 @@
 #include <optional>
 #include <string>
 
-#include "parser/budget.h"
+#include "parser/base/budget.h"
 #include "parser/format/gguf/reader.h"
 
 namespace ckptfs::gguf {

@@ -12,9 +12,9 @@
 #include <string>
 #include <string_view>
 
-#include "parser/budget.h"
-#include "parser/byte_source.h"
-#include "parser/soon.h"
+#include "parser/base/budget.h"
+#include "parser/io/byte_source.h"
+#include "parser/io/soon.h"
 
 namespace ckptfs::gguf {
 

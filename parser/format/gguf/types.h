@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "parser/dtype.h"
+#include "parser/base/dtype.h"
 
 namespace ckptfs::gguf {
 

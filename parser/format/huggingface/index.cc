@@ -5,10 +5,10 @@
 #include <map>
 #include <utility>
 
+#include "parser/base/error.h"
 #include "parser/codec/json_copy.h"
 #include "parser/codec/json_reader.h"
-#include "parser/error.h"
-#include "parser/folder.h"
+#include "parser/io/folder.h"
 
 namespace ckptfs::huggingface {
 namespace {

@@ -14,8 +14,8 @@
 #include <string_view>
 #include <vector>
 
-#include "parser/budget.h"
-#include "parser/byte_source.h"
+#include "parser/base/budget.h"
+#include "parser/io/byte_source.h"
 
 namespace ckptfs::huggingface {
 

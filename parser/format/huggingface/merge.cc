@@ -8,9 +8,9 @@
 #include <utility>
 #include <variant>
 
-#include "parser/json.h"
+#include "parser/base/json.h"
+#include "parser/base/overloaded.h"
 #include "parser/notes.h"
-#include "parser/overloaded.h"
 
 namespace ckptfs::huggingface {
 namespace {

@@ -7,12 +7,12 @@
 #include <string_view>
 #include <vector>
 
-#include "parser/budget.h"
-#include "parser/byte_source.h"
+#include "parser/base/budget.h"
+#include "parser/base/error.h"
 #include "parser/checkpoint.h"
-#include "parser/error.h"
+#include "parser/format/common/merged_notes.h"
 #include "parser/format/huggingface/index.h"
-#include "parser/merged_notes.h"
+#include "parser/io/byte_source.h"
 
 namespace ckptfs::huggingface {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 #include "parser/layer/strided.h"
 
 namespace ckptfs::numpy {

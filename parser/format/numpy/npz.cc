@@ -21,12 +21,12 @@
 #include <variant>
 #include <vector>
 
-#include "parser/damaged.h"
-#include "parser/error.h"
+#include "parser/base/error.h"
+#include "parser/base/json.h"
+#include "parser/format/common/damaged.h"
 #include "parser/format/numpy/array.h"
 #include "parser/format/torch/reading.h"
 #include "parser/format/torch/saved.h"
-#include "parser/json.h"
 
 namespace ckptfs::numpy {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <string_view>
 
-#include "parser/dtype.h"
+#include "parser/base/dtype.h"
 
 namespace ckptfs::safetensors {
 

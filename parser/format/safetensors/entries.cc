@@ -14,9 +14,9 @@
 #include <utility>
 #include <vector>
 
+#include "parser/base/error.h"
 #include "parser/checkpoint.h"
 #include "parser/codec/json_reader.h"
-#include "parser/error.h"
 
 namespace ckptfs::safetensors {
 namespace {

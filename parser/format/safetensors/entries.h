@@ -4,9 +4,9 @@
 
 #include <cstdint>
 
-#include "parser/budget.h"
-#include "parser/byte_source.h"
+#include "parser/base/budget.h"
 #include "parser/format/safetensors/header.h"
+#include "parser/io/byte_source.h"
 
 namespace ckptfs::safetensors {
 

@@ -6,8 +6,8 @@
 #include <memory_resource>
 #include <optional>
 
-#include "parser/byte_reader.h"
-#include "parser/error.h"
+#include "parser/base/byte_reader.h"
+#include "parser/base/error.h"
 #include "parser/format/safetensors/dtypes.h"
 #include "parser/format/safetensors/entries.h"
 

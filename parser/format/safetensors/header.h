@@ -17,9 +17,9 @@
 #include <utility>
 #include <vector>
 
-#include "parser/budget.h"
-#include "parser/byte_source.h"
+#include "parser/base/budget.h"
 #include "parser/checkpoint.h"
+#include "parser/io/byte_source.h"
 
 namespace ckptfs::safetensors {
 

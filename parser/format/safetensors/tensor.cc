@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "parser/base/json.h"
 #include "parser/format/safetensors/dtypes.h"
 #include "parser/format/safetensors/header.h"
-#include "parser/json.h"
 
 namespace ckptfs::safetensors {
 namespace {

@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "parser/budget.h"
+#include "parser/base/budget.h"
 #include "parser/checkpoint.h"
 
 namespace ckptfs::tensordict {

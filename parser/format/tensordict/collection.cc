@@ -8,9 +8,9 @@
 #include <iterator>
 #include <limits>
 
-#include "parser/dtype.h"
-#include "parser/error.h"
-#include "parser/json.h"
+#include "parser/base/dtype.h"
+#include "parser/base/error.h"
+#include "parser/base/json.h"
 
 namespace ckptfs::tensordict {
 namespace {

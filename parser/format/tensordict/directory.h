@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "parser/budget.h"
-#include "parser/folder.h"
+#include "parser/base/budget.h"
 #include "parser/format/archive/members.h"
 #include "parser/format/archive/record.h"
+#include "parser/io/folder.h"
 
 namespace ckptfs::tensordict {
 

@@ -4,12 +4,12 @@
 #include <utility>
 #include <vector>
 
+#include "parser/base/json.h"
+#include "parser/base/secret_hash.h"
 #include "parser/format/tensordict/collection.h"
 #include "parser/format/tensordict/losses.h"
 #include "parser/format/tensordict/pickled.h"
 #include "parser/format/tensordict/value.h"
-#include "parser/json.h"
-#include "parser/secret_hash.h"
 
 namespace ckptfs::tensordict {
 namespace {

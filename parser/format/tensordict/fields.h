@@ -7,10 +7,10 @@
 #include <string>
 #include <string_view>
 
-#include "parser/budget.h"
+#include "parser/base/budget.h"
+#include "parser/base/error.h"
 #include "parser/checkpoint.h"
 #include "parser/codec/json_document.h"
-#include "parser/error.h"
 #include "parser/format/tensordict/directory.h"
 
 namespace ckptfs::tensordict {

@@ -3,7 +3,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 #include "parser/format/tensordict/directory.h"
 
 namespace ckptfs::tensordict {

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "parser/json.h"
+#include "parser/base/json.h"
 
 namespace ckptfs::tensordict {
 namespace {

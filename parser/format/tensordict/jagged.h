@@ -18,10 +18,10 @@
 #include <utility>
 #include <vector>
 
-#include "parser/budget.h"
+#include "parser/base/budget.h"
+#include "parser/base/secret_hash.h"
 #include "parser/checkpoint.h"
 #include "parser/codec/json_document.h"
-#include "parser/secret_hash.h"
 
 namespace ckptfs::tensordict {
 

@@ -11,10 +11,10 @@
 #include <string>
 #include <utility>
 
-#include "parser/error.h"
-#include "parser/file_key.h"
-#include "parser/json.h"
-#include "parser/layer/memory.h"
+#include "parser/base/error.h"
+#include "parser/base/file_key.h"
+#include "parser/base/json.h"
+#include "parser/io/memory.h"
 
 namespace ckptfs::tensordict {
 namespace {

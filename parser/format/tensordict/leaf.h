@@ -11,7 +11,7 @@
 #include <memory>
 #include <string_view>
 
-#include "parser/budget.h"
+#include "parser/base/budget.h"
 #include "parser/checkpoint.h"
 #include "parser/codec/json_document.h"
 #include "parser/format/tensordict/directory.h"

@@ -6,8 +6,8 @@
 #include <string>
 #include <utility>
 
-#include "parser/damaged.h"
-#include "parser/json.h"
+#include "parser/base/json.h"
+#include "parser/format/common/damaged.h"
 
 namespace ckptfs::tensordict {
 

@@ -7,9 +7,9 @@
 #include <string>
 #include <string_view>
 
-#include "parser/budget.h"
+#include "parser/base/budget.h"
+#include "parser/base/error.h"
 #include "parser/checkpoint.h"
-#include "parser/error.h"
 
 namespace ckptfs::tensordict {
 

@@ -5,12 +5,12 @@
 #include <cstddef>
 #include <span>
 
+#include "parser/base/error.h"
+#include "parser/base/json.h"
 #include "parser/codec/pickle.h"
-#include "parser/error.h"
 #include "parser/format/tensordict/collection.h"
 #include "parser/format/torch/value.h"
-#include "parser/json.h"
-#include "parser/stored_size.h"
+#include "parser/io/stored_size.h"
 
 namespace ckptfs::tensordict {
 namespace {

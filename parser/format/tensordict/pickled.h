@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "parser/budget.h"
+#include "parser/base/budget.h"
 #include "parser/checkpoint.h"
 #include "parser/format/archive/record.h"
 

@@ -13,17 +13,17 @@
 #include <utility>
 #include <variant>
 
-#include "parser/byte_reader.h"
+#include "parser/base/byte_reader.h"
+#include "parser/base/error.h"
+#include "parser/base/json.h"
+#include "parser/base/secret_hash.h"
 #include "parser/codec/json_document.h"
-#include "parser/error.h"
 #include "parser/format/tensordict/batch_sizes.h"
 #include "parser/format/tensordict/collection.h"
 #include "parser/format/tensordict/jagged.h"
 #include "parser/format/tensordict/leaf.h"
 #include "parser/format/tensordict/losses.h"
 #include "parser/format/tensordict/value.h"
-#include "parser/json.h"
-#include "parser/secret_hash.h"
 
 namespace ckptfs::tensordict {
 namespace {

@@ -12,10 +12,10 @@
 
 #pragma once
 
-#include "parser/budget.h"
-#include "parser/byte_source.h"
+#include "parser/base/budget.h"
 #include "parser/checkpoint.h"
 #include "parser/format.h"
+#include "parser/io/byte_source.h"
 
 namespace ckptfs::tensordict {
 

@@ -9,16 +9,16 @@
 #include <utility>
 #include <variant>
 
+#include "parser/base/error.h"
+#include "parser/base/secret_hash.h"
 #include "parser/codec/json_document.h"
-#include "parser/error.h"
 #include "parser/format/tensordict/collection.h"
 #include "parser/format/tensordict/fields.h"
 #include "parser/format/tensordict/leaf.h"
 #include "parser/format/tensordict/losses.h"
 #include "parser/format/tensordict/pickled.h"
 #include "parser/format/tensordict/value.h"
-#include "parser/secret_hash.h"
-#include "parser/stored_size.h"
+#include "parser/io/stored_size.h"
 
 namespace ckptfs::tensordict {
 namespace {

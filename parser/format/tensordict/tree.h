@@ -13,7 +13,7 @@
 
 #pragma once
 
-#include "parser/budget.h"
+#include "parser/base/budget.h"
 #include "parser/checkpoint.h"
 #include "parser/format/tensordict/directory.h"
 

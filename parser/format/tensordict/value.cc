@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "parser/json.h"
-#include "parser/python_types.h"
+#include "parser/base/json.h"
+#include "parser/format/common/python_types.h"
 
 namespace ckptfs::tensordict {
 namespace {

@@ -1,6 +1,6 @@
 #include "parser/format/tensordict/zip.h"
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 #include "parser/format/tensordict/directory.h"
 #include "parser/format/tensordict/tree.h"
 

@@ -7,8 +7,8 @@
 #include <span>
 #include <string_view>
 
-#include "parser/byte_reader.h"
-#include "parser/error.h"
+#include "parser/base/byte_reader.h"
+#include "parser/base/error.h"
 
 namespace ckptfs::tensorizer {
 namespace {

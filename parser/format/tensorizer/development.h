@@ -17,9 +17,9 @@
 #include <cstddef>
 #include <span>
 
-#include "parser/byte_source.h"
 #include "parser/format/tensorizer/file_header.h"
 #include "parser/format/tensorizer/index.h"
+#include "parser/io/byte_source.h"
 
 namespace ckptfs::tensorizer {
 

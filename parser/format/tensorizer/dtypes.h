@@ -12,7 +12,7 @@
 #include <string>
 #include <string_view>
 
-#include "parser/dtype.h"
+#include "parser/base/dtype.h"
 
 namespace ckptfs::tensorizer {
 

@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "parser/byte_source.h"
+#include "parser/io/byte_source.h"
 
 namespace ckptfs::tensorizer {
 

@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <string_view>
 
-#include "parser/byte_reader.h"
-#include "parser/error.h"
+#include "parser/base/byte_reader.h"
+#include "parser/base/error.h"
 #include "parser/layer/sealed.h"
 
 namespace ckptfs::tensorizer {

@@ -14,8 +14,8 @@
 #include <cstdint>
 #include <optional>
 
-#include "parser/byte_source.h"
 #include "parser/format/tensorizer/encryption.h"
+#include "parser/io/byte_source.h"
 
 namespace ckptfs::tensorizer {
 

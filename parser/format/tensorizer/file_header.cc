@@ -6,8 +6,8 @@
 #include <cstddef>
 #include <span>
 
-#include "parser/byte_reader.h"
-#include "parser/error.h"
+#include "parser/base/byte_reader.h"
+#include "parser/base/error.h"
 #include "parser/format/tensorizer/development.h"
 
 namespace ckptfs::tensorizer {

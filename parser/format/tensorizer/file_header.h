@@ -18,7 +18,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "parser/byte_source.h"
+#include "parser/io/byte_source.h"
 
 namespace ckptfs::tensorizer {
 

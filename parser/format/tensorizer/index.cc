@@ -4,8 +4,8 @@
 #include <cerrno>
 #include <utility>
 
-#include "parser/dtype.h"
-#include "parser/error.h"
+#include "parser/base/dtype.h"
+#include "parser/base/error.h"
 
 namespace ckptfs::tensorizer {
 namespace {

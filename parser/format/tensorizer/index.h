@@ -21,10 +21,10 @@
 #include <string_view>
 #include <vector>
 
-#include "parser/budget.h"
-#include "parser/byte_reader.h"
-#include "parser/byte_source.h"
+#include "parser/base/budget.h"
+#include "parser/base/byte_reader.h"
 #include "parser/format/tensorizer/file_header.h"
+#include "parser/io/byte_source.h"
 
 namespace ckptfs::tensorizer {
 

@@ -10,7 +10,7 @@
 #include <tuple>
 #include <utility>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 
 namespace ckptfs::tensorizer {
 namespace {

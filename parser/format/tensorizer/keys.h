@@ -13,11 +13,11 @@
 #include <utility>
 #include <vector>
 
-#include "parser/budget.h"
-#include "parser/byte_source.h"
+#include "parser/base/budget.h"
+#include "parser/base/secret.h"
 #include "parser/format/tensorizer/encryption.h"
+#include "parser/io/byte_source.h"
 #include "parser/layer/sealed.h"
-#include "parser/secret.h"
 
 namespace ckptfs::tensorizer {
 

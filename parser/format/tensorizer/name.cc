@@ -8,11 +8,11 @@
 #include <limits>
 #include <utility>
 
-#include "parser/budget.h"
+#include "parser/base/budget.h"
+#include "parser/base/error.h"
+#include "parser/base/utf8.h"
 #include "parser/codec/json_reader.h"
-#include "parser/error.h"
-#include "parser/layer/memory.h"
-#include "parser/utf8.h"
+#include "parser/io/memory.h"
 
 namespace ckptfs::tensorizer {
 namespace {

@@ -11,15 +11,15 @@
 #include <string_view>
 #include <utility>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
+#include "parser/base/hex.h"
+#include "parser/base/json.h"
 #include "parser/format/tensorizer/dtypes.h"
 #include "parser/format/tensorizer/encryption_section.h"
 #include "parser/format/tensorizer/tensor_header.h"
-#include "parser/hex.h"
-#include "parser/json.h"
+#include "parser/io/zeros.h"
 #include "parser/layer/located.h"
 #include "parser/layer/sealed.h"
-#include "parser/layer/zeros.h"
 
 namespace ckptfs::tensorizer {
 namespace {

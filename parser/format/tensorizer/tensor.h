@@ -11,16 +11,16 @@
 #include <string>
 #include <vector>
 
-#include "parser/budget.h"
-#include "parser/byte_source.h"
+#include "parser/base/budget.h"
+#include "parser/base/verification.h"
 #include "parser/checkpoint.h"
 #include "parser/format/tensorizer/encryption.h"
 #include "parser/format/tensorizer/file_header.h"
 #include "parser/format/tensorizer/index.h"
 #include "parser/format/tensorizer/keys.h"
+#include "parser/io/byte_source.h"
 #include "parser/layer/panel_cache.h"
 #include "parser/layer/verified.h"
-#include "parser/verification.h"
 
 namespace ckptfs::tensorizer {
 

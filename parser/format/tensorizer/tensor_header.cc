@@ -10,8 +10,8 @@
 #include <string>
 #include <string_view>
 
-#include "parser/byte_reader.h"
-#include "parser/error.h"
+#include "parser/base/byte_reader.h"
+#include "parser/base/error.h"
 
 namespace ckptfs::tensorizer {
 namespace {

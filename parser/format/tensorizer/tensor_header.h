@@ -18,10 +18,10 @@
 #include <span>
 #include <vector>
 
-#include "parser/budget.h"
-#include "parser/byte_source.h"
+#include "parser/base/budget.h"
 #include "parser/format/tensorizer/file_header.h"
 #include "parser/format/tensorizer/index.h"
+#include "parser/io/byte_source.h"
 #include "parser/layer/verified.h"
 
 namespace ckptfs::tensorizer {

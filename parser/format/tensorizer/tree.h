@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "parser/budget.h"
+#include "parser/base/budget.h"
 #include "parser/checkpoint.h"
 
 namespace ckptfs::tensorizer {

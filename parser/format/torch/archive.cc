@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 #include "parser/format/torch/zip.h"
 
 namespace ckptfs::torch {

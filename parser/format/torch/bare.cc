@@ -2,8 +2,8 @@
 
 #include <cerrno>
 
+#include "parser/base/error.h"
 #include "parser/checkpoint.h"
-#include "parser/error.h"
 #include "parser/format/torch/numpy.h"
 #include "parser/format/torch/repr.h"
 

@@ -6,12 +6,12 @@
 #include <span>
 #include <utility>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
+#include "parser/base/metering.h"
+#include "parser/base/utf8.h"
 #include "parser/format/torch/context.h"
 #include "parser/format/torch/vocabulary.h"
-#include "parser/layer/memory.h"
-#include "parser/metering.h"
-#include "parser/utf8.h"
+#include "parser/io/memory.h"
 
 namespace ckptfs::torch {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "parser/budget.h"
+#include "parser/base/budget.h"
 #include "parser/codec/pickle.h"
 #include "parser/format/torch/storage.h"
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <unordered_map>
 
-#include "parser/secret_hash.h"
+#include "parser/base/secret_hash.h"
 
 namespace ckptfs::torch {
 namespace {

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "parser/budget.h"
+#include "parser/base/budget.h"
 #include "parser/codec/pickle.h"
 #include "parser/format/torch/python.h"
 

@@ -15,15 +15,15 @@
 #include <string_view>
 #include <vector>
 
-#include "parser/dtype.h"
-#include "parser/error.h"
+#include "parser/base/dtype.h"
+#include "parser/base/error.h"
+#include "parser/base/json.h"
 #include "parser/format/tensordict/collection.h"
 #include "parser/format/torch/attributes.h"
 #include "parser/format/torch/bare.h"
 #include "parser/format/torch/children.h"
 #include "parser/format/torch/repr.h"
 #include "parser/format/torch/vocabulary.h"
-#include "parser/json.h"
 
 namespace ckptfs::torch {
 namespace {

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "parser/budget.h"
+#include "parser/base/budget.h"
 #include "parser/codec/pickle.h"
 #include "parser/format/torch/python.h"
 

@@ -20,9 +20,9 @@
 #include <variant>
 #include <vector>
 
+#include "parser/base/error.h"
 #include "parser/codec/json_document.h"
-#include "parser/damaged.h"
-#include "parser/error.h"
+#include "parser/format/common/damaged.h"
 #include "parser/format/torch/archives.h"
 #include "parser/format/torch/context.h"
 #include "parser/format/torch/saved.h"

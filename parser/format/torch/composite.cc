@@ -22,7 +22,8 @@
 #include <string_view>
 #include <utility>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
+#include "parser/base/json.h"
 #include "parser/format/torch/attributes.h"
 #include "parser/format/torch/bare.h"
 #include "parser/format/torch/children.h"
@@ -34,7 +35,6 @@
 #include "parser/format/torch/tensor.h"
 #include "parser/format/torch/value.h"
 #include "parser/format/torch/vocabulary.h"
-#include "parser/json.h"
 
 namespace ckptfs::torch {
 namespace {

@@ -8,12 +8,12 @@
 #include <string>
 #include <unordered_map>
 
-#include "parser/budget.h"
-#include "parser/byte_source.h"
+#include "parser/base/budget.h"
 #include "parser/codec/pickle.h"
 #include "parser/format/torch/nested.h"
 #include "parser/format/torch/reading.h"
 #include "parser/format/torch/storage.h"
+#include "parser/io/byte_source.h"
 
 namespace ckptfs::torch {
 

@@ -13,13 +13,13 @@
 #include <span>
 #include <string_view>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
+#include "parser/base/json.h"
 #include "parser/format/torch/attributes.h"
 #include "parser/format/torch/bare.h"
 #include "parser/format/torch/literal.h"
 #include "parser/format/torch/repr.h"
 #include "parser/format/torch/tensor.h"
-#include "parser/json.h"
 
 namespace ckptfs::torch {
 namespace {

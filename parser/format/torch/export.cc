@@ -19,15 +19,15 @@
 #include <utility>
 #include <vector>
 
-#include "parser/damaged.h"
-#include "parser/error.h"
+#include "parser/base/error.h"
+#include "parser/base/json.h"
+#include "parser/format/common/damaged.h"
 #include "parser/format/torch/archives.h"
 #include "parser/format/torch/context.h"
 #include "parser/format/torch/export_config.h"
 #include "parser/format/torch/saved.h"
 #include "parser/format/torch/view.h"
-#include "parser/json.h"
-#include "parser/stored_size.h"
+#include "parser/io/stored_size.h"
 
 namespace ckptfs::torch {
 namespace {

@@ -4,9 +4,9 @@
 #include <string_view>
 #include <utility>
 
+#include "parser/base/error.h"
 #include "parser/checkpoint.h"
 #include "parser/codec/json_reader.h"
-#include "parser/error.h"
 
 namespace ckptfs::torch {
 namespace {

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <utility>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 #include "parser/format/archive/plain_file.h"
 #include "parser/format/torch/archives.h"
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <utility>
 
-#include "parser/json.h"
+#include "parser/base/json.h"
 
 namespace ckptfs::torch {
 namespace {

@@ -5,7 +5,7 @@
 #include <set>
 #include <string>
 
-#include "parser/budget.h"
+#include "parser/base/budget.h"
 #include "parser/checkpoint.h"
 #include "parser/codec/pickle.h"
 

@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
+#include "parser/base/error.h"
 #include "parser/codec/pickle/gaps.h"
 #include "parser/codec/pickle/length.h"
-#include "parser/error.h"
 #include "parser/format/numpy/array.h"
 #include "parser/format/torch/attributes.h"
 #include "parser/format/torch/bare.h"

@@ -9,7 +9,9 @@
 #include <span>
 #include <string_view>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
+#include "parser/base/hex.h"
+#include "parser/base/json.h"
 #include "parser/format/torch/attributes.h"
 #include "parser/format/torch/bytes.h"
 #include "parser/format/torch/numpy.h"
@@ -17,8 +19,6 @@
 #include "parser/format/torch/repr.h"
 #include "parser/format/torch/standard.h"
 #include "parser/format/torch/vocabulary.h"
-#include "parser/hex.h"
-#include "parser/json.h"
 
 namespace ckptfs::torch {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "parser/budget.h"
+#include "parser/base/budget.h"
 #include "parser/codec/pickle.h"
 
 namespace ckptfs::torch {

@@ -6,12 +6,12 @@
 #include <cmath>
 #include <span>
 
+#include "parser/base/utf8.h"
 #include "parser/format/torch/bytes.h"
 #include "parser/format/torch/python.h"
 #include "parser/format/torch/repr.h"
 #include "parser/format/torch/tensor.h"
 #include "parser/format/torch/vocabulary.h"
-#include "parser/utf8.h"
 
 namespace ckptfs::torch {
 namespace {

@@ -6,8 +6,8 @@
 #include <utility>
 #include <variant>
 
+#include "parser/base/error.h"
 #include "parser/checkpoint.h"
-#include "parser/error.h"
 #include "parser/format/torch/bytes.h"
 #include "parser/format/torch/context.h"
 #include "parser/format/torch/saved.h"

@@ -13,7 +13,8 @@
 #include <span>
 #include <utility>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
+#include "parser/base/json.h"
 #include "parser/format/numpy/array.h"
 #include "parser/format/torch/attributes.h"
 #include "parser/format/torch/bytes.h"
@@ -21,7 +22,6 @@
 #include "parser/format/torch/numpy_dtype.h"
 #include "parser/format/torch/repr.h"
 #include "parser/format/torch/value.h"
-#include "parser/json.h"
 
 namespace ckptfs::torch {
 namespace {

@@ -16,13 +16,13 @@
 #include <utility>
 #include <vector>
 
+#include "parser/base/error.h"
+#include "parser/base/json.h"
 #include "parser/codec/npy/element.h"
 #include "parser/codec/npy/ml_dtypes.h"
 #include "parser/codec/npy/time.h"
-#include "parser/error.h"
 #include "parser/format/torch/bytes.h"
 #include "parser/format/torch/vocabulary.h"
-#include "parser/json.h"
 
 namespace ckptfs::torch {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "parser/budget.h"
+#include "parser/base/budget.h"
 #include "parser/codec/npy/type.h"
 #include "parser/codec/pickle.h"
 

@@ -11,8 +11,9 @@
 #include <unordered_set>
 #include <utility>
 
-#include "parser/damaged.h"
-#include "parser/error.h"
+#include "parser/base/error.h"
+#include "parser/base/json.h"
+#include "parser/format/common/damaged.h"
 #include "parser/format/tensordict/batch_sizes.h"
 #include "parser/format/torch/bare.h"
 #include "parser/format/torch/children.h"
@@ -21,7 +22,6 @@
 #include "parser/format/torch/python.h"
 #include "parser/format/torch/tensor.h"
 #include "parser/format/torch/value.h"
-#include "parser/json.h"
 
 namespace ckptfs::torch {
 namespace {

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <utility>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 #include "parser/format/torch/archives.h"
 
 namespace ckptfs::torch {

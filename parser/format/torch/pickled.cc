@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 #include "parser/format/torch/objects.h"
 
 namespace ckptfs::torch {

@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "parser/base/secret_hash.h"
 #include "parser/format/torch/children.h"
 #include "parser/format/torch/collections.h"
 #include "parser/format/torch/module.h"
@@ -17,7 +18,6 @@
 #include "parser/format/torch/repr.h"
 #include "parser/format/torch/standard.h"
 #include "parser/format/torch/vocabulary.h"
-#include "parser/secret_hash.h"
 
 namespace ckptfs::torch {
 namespace {

@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "parser/budget.h"
+#include "parser/base/budget.h"
 #include "parser/checkpoint.h"
 #include "parser/codec/pickle.h"
 

@@ -5,10 +5,10 @@
 #include <memory>
 #include <utility>
 
-#include "parser/budget.h"
-#include "parser/folder.h"
+#include "parser/base/budget.h"
 #include "parser/format/torch/globals.h"
 #include "parser/format/torch/sidecar.h"
+#include "parser/io/folder.h"
 #include "parser/layer/panel_cache.h"
 #include "parser/read_options.h"
 

@@ -6,10 +6,10 @@
 #include <utility>
 #include <vector>
 
+#include "parser/base/hex.h"
+#include "parser/base/metering.h"
 #include "parser/format/torch/bytes.h"
 #include "parser/format/torch/vocabulary.h"
-#include "parser/hex.h"
-#include "parser/metering.h"
 
 namespace ckptfs::torch {
 namespace {

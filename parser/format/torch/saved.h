@@ -7,10 +7,10 @@
 #include <cstddef>
 #include <string_view>
 
-#include "parser/byte_source.h"
 #include "parser/checkpoint.h"
 #include "parser/format/archive/record.h"
 #include "parser/format/torch/reading.h"
+#include "parser/io/byte_source.h"
 
 namespace ckptfs::torch {
 

@@ -6,11 +6,11 @@
 #include <utility>
 #include <variant>
 
-#include "parser/budget.h"
+#include "parser/base/budget.h"
+#include "parser/base/error.h"
+#include "parser/base/json.h"
 #include "parser/detect.h"
-#include "parser/error.h"
-#include "parser/json.h"
-#include "parser/stored_size.h"
+#include "parser/io/stored_size.h"
 
 namespace ckptfs::torch {
 namespace {

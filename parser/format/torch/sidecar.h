@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "parser/checkpoint.h"
-#include "parser/folder.h"
 #include "parser/format/archive/record.h"
+#include "parser/io/folder.h"
 #include "parser/read_options.h"
 
 namespace ckptfs::torch {

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "parser/budget.h"
+#include "parser/base/budget.h"
 #include "parser/codec/pickle.h"
 #include "parser/format/torch/vocabulary.h"
 

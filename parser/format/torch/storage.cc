@@ -7,7 +7,7 @@
 #include <system_error>
 #include <utility>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 #include "parser/format/torch/bytes.h"
 
 namespace ckptfs::torch {

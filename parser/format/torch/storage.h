@@ -11,12 +11,12 @@
 #include <tuple>
 #include <utility>
 
-#include "parser/budget.h"
-#include "parser/byte_source.h"
+#include "parser/base/budget.h"
 #include "parser/codec/pickle.h"
 #include "parser/format/archive/record.h"
 #include "parser/format/torch/sidecar.h"
 #include "parser/format/torch/vocabulary.h"
+#include "parser/io/byte_source.h"
 
 namespace ckptfs::torch {
 

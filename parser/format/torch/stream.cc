@@ -5,8 +5,8 @@
 #include <cerrno>
 #include <string>
 
+#include "parser/base/error.h"
 #include "parser/codec/pickle/length.h"
-#include "parser/error.h"
 
 namespace ckptfs::torch {
 

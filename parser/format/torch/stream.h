@@ -9,11 +9,11 @@
 #include <string_view>
 #include <vector>
 
-#include "parser/budget.h"
-#include "parser/byte_source.h"
+#include "parser/base/budget.h"
 #include "parser/checkpoint.h"
 #include "parser/codec/pickle.h"
 #include "parser/format/torch/reading.h"
+#include "parser/io/byte_source.h"
 
 namespace ckptfs::torch {
 

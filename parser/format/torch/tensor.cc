@@ -25,7 +25,8 @@
 #include <span>
 #include <utility>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
+#include "parser/base/json.h"
 #include "parser/format/torch/bare.h"
 #include "parser/format/torch/composite.h"
 #include "parser/format/torch/literal.h"
@@ -34,7 +35,6 @@
 #include "parser/format/torch/value.h"
 #include "parser/format/torch/view.h"
 #include "parser/format/torch/vocabulary.h"
-#include "parser/json.h"
 #include "parser/layer/strided.h"
 
 namespace ckptfs::torch {

@@ -10,7 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
+#include "parser/base/json.h"
+#include "parser/format/common/python_types.h"
 #include "parser/format/tensordict/collection.h"
 #include "parser/format/torch/bare.h"
 #include "parser/format/torch/children.h"
@@ -22,8 +24,6 @@
 #include "parser/format/torch/storage.h"
 #include "parser/format/torch/tensor.h"
 #include "parser/format/torch/vocabulary.h"
-#include "parser/json.h"
-#include "parser/python_types.h"
 
 namespace ckptfs::torch {
 namespace {

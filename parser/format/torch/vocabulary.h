@@ -7,8 +7,8 @@
 #include <optional>
 #include <string_view>
 
+#include "parser/base/dtype.h"
 #include "parser/codec/pickle.h"
-#include "parser/dtype.h"
 
 namespace ckptfs::torch {
 

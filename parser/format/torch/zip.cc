@@ -13,12 +13,12 @@
 #include <string_view>
 #include <utility>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
+#include "parser/base/json.h"
 #include "parser/format/torch/archive.h"
 #include "parser/format/torch/archives.h"
 #include "parser/format/torch/saved.h"
 #include "parser/format/torch/zip.h"
-#include "parser/json.h"
 
 namespace ckptfs::torch {
 namespace {

@@ -16,14 +16,14 @@
 #include <utility>
 #include <vector>
 
+#include "parser/base/error.h"
+#include "parser/base/json.h"
 #include "parser/codec/npy.h"
-#include "parser/error.h"
 #include "parser/format/numpy/array.h"
 #include "parser/format/zanj/element.h"
 #include "parser/format/zanj/elements.h"
 #include "parser/format/zanj/text.h"
-#include "parser/json.h"
-#include "parser/layer/memory.h"
+#include "parser/io/memory.h"
 
 namespace ckptfs::zanj {
 namespace {

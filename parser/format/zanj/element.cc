@@ -14,7 +14,7 @@
 #include <limits>
 #include <optional>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 
 namespace ckptfs::zanj {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <string>
 
+#include "parser/base/dtype.h"
 #include "parser/codec/json_document.h"
-#include "parser/dtype.h"
 
 namespace ckptfs::zanj {
 

@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include "parser/budget.h"
+#include "parser/base/budget.h"
+#include "parser/base/dtype.h"
 #include "parser/codec/json_document.h"
-#include "parser/dtype.h"
 #include "parser/format/zanj/externals.h"
 
 namespace ckptfs::zanj {

@@ -9,8 +9,8 @@
 #include <span>
 #include <string>
 
-#include "parser/error.h"
-#include "parser/stored_size.h"
+#include "parser/base/error.h"
+#include "parser/io/stored_size.h"
 
 namespace ckptfs::zanj {
 namespace {

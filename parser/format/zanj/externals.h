@@ -6,7 +6,7 @@
 #include <string_view>
 #include <unordered_set>
 
-#include "parser/budget.h"
+#include "parser/base/budget.h"
 #include "parser/codec/json_document.h"
 #include "parser/format/archive/members.h"
 #include "parser/format/archive/record.h"

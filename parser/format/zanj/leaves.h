@@ -6,7 +6,7 @@
 #include <memory_resource>
 #include <vector>
 
-#include "parser/budget.h"
+#include "parser/base/budget.h"
 #include "parser/codec/json_document.h"
 
 namespace ckptfs::zanj {

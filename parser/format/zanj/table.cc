@@ -9,11 +9,11 @@
 #include <string_view>
 #include <utility>
 
-#include "parser/damaged.h"
-#include "parser/error.h"
+#include "parser/base/error.h"
+#include "parser/base/json.h"
+#include "parser/format/common/damaged.h"
 #include "parser/format/zanj/text.h"
-#include "parser/json.h"
-#include "parser/layer/memory.h"
+#include "parser/io/memory.h"
 
 namespace ckptfs::zanj {
 namespace {

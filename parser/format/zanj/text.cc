@@ -5,10 +5,10 @@
 #include <string_view>
 #include <utility>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
+#include "parser/base/json.h"
+#include "parser/format/common/python_types.h"
 #include "parser/format/zanj/tag.h"
-#include "parser/json.h"
-#include "parser/python_types.h"
 
 namespace ckptfs::zanj {
 namespace {

@@ -9,14 +9,14 @@
 #include <variant>
 #include <vector>
 
-#include "parser/damaged.h"
-#include "parser/error.h"
+#include "parser/base/error.h"
+#include "parser/base/json.h"
+#include "parser/format/common/damaged.h"
 #include "parser/format/zanj/array.h"
 #include "parser/format/zanj/leaves.h"
 #include "parser/format/zanj/table.h"
 #include "parser/format/zanj/tag.h"
 #include "parser/format/zanj/text.h"
-#include "parser/json.h"
 
 namespace ckptfs::zanj {
 namespace {

@@ -19,12 +19,12 @@
 #include <string_view>
 #include <utility>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
+#include "parser/base/json.h"
 #include "parser/format/zanj/externals.h"
 #include "parser/format/zanj/text.h"
 #include "parser/format/zanj/tree.h"
-#include "parser/json.h"
-#include "parser/layer/memory.h"
+#include "parser/io/memory.h"
 
 namespace ckptfs::zanj {
 namespace {

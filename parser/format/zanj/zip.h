@@ -3,8 +3,8 @@
 #pragma once
 
 #include "parser/checkpoint.h"
-#include "parser/folder.h"
 #include "parser/format/archive/members.h"
+#include "parser/io/folder.h"
 #include "parser/read_options.h"
 
 namespace ckptfs::zanj {

@@ -18,8 +18,8 @@
 #include <thread>
 #include <utility>
 
-#include "parser/error.h"
-#include "parser/hex.h"
+#include "parser/base/error.h"
+#include "parser/base/hex.h"
 
 namespace ckptfs {
 namespace {

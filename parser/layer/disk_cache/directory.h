@@ -36,7 +36,7 @@
 #include <string>
 #include <vector>
 
-#include "parser/fd.h"
+#include "parser/base/fd.h"
 #include "parser/layer/disk_cache/segment.h"
 
 namespace ckptfs {

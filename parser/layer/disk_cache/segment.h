@@ -23,7 +23,7 @@
 #include <tuple>
 #include <utility>
 
-#include "parser/fd.h"
+#include "parser/base/fd.h"
 #include "parser/layer/block.h"
 
 namespace ckptfs {

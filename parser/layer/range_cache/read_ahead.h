@@ -18,7 +18,7 @@
 #include <optional>
 #include <vector>
 
-#include "parser/byte_source.h"
+#include "parser/io/byte_source.h"
 
 namespace ckptfs {
 

@@ -23,7 +23,7 @@
 #include <stop_token>
 #include <vector>
 
-#include "parser/byte_source.h"
+#include "parser/io/byte_source.h"
 #include "parser/layer/range_cache/frames.h"
 #include "parser/layer/range_cache/read_ahead.h"
 

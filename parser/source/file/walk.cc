@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 
 namespace ckptfs::file {
 namespace {

@@ -9,8 +9,8 @@
 
 #include <string>
 
-#include "parser/fd.h"
-#include "parser/source_options.h"
+#include "parser/base/fd.h"
+#include "parser/io/source_options.h"
 
 namespace ckptfs::file {
 

@@ -12,7 +12,7 @@
 #include <random>
 #include <utility>
 
-#include "parser/interruption.h"
+#include "parser/base/interruption.h"
 #include "parser/source/http/fields.h"
 
 namespace ckptfs::http {

@@ -9,10 +9,10 @@
 #include <string>
 #include <string_view>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
+#include "parser/io/source_options.h"
 #include "parser/source/http/client.h"
 #include "parser/source/http/patience.h"
-#include "parser/source_options.h"
 
 namespace ckptfs::http {
 

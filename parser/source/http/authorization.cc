@@ -13,8 +13,8 @@
 #include <string_view>
 #include <utility>
 
-#include "parser/error.h"
-#include "parser/fd.h"
+#include "parser/base/error.h"
+#include "parser/base/fd.h"
 #include "parser/source/http/netrc.h"
 
 namespace ckptfs::http {

@@ -15,8 +15,8 @@
 #include <string>
 #include <string_view>
 
+#include "parser/io/source_options.h"
 #include "parser/source/http/url.h"
-#include "parser/source_options.h"
 
 namespace ckptfs::http {
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 
 namespace ckptfs::http {
 

@@ -9,8 +9,8 @@
 #include <cstring>
 #include <utility>
 
-#include "parser/error.h"
-#include "parser/interruption.h"
+#include "parser/base/error.h"
+#include "parser/base/interruption.h"
 #include "parser/source/http/attempts.h"
 #include "parser/source/http/fields.h"
 #include "parser/source/http/opening.h"

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "parser/remote_object.h"
+#include "parser/io/remote_object.h"
+#include "parser/io/source_options.h"
 #include "parser/source/http/client.h"
-#include "parser/source_options.h"
 
 namespace ckptfs::http {
 

@@ -7,8 +7,8 @@
 #include <optional>
 #include <span>
 
-#include "parser/fd.h"
-#include "parser/remote_object.h"
+#include "parser/base/fd.h"
+#include "parser/io/remote_object.h"
 
 namespace ckptfs::http {
 

@@ -10,8 +10,8 @@
 #include <new>
 #include <string>
 
-#include "parser/error.h"
-#include "parser/interruption.h"
+#include "parser/base/error.h"
+#include "parser/base/interruption.h"
 #include "parser/source/http/url.h"
 
 namespace ckptfs::http {

@@ -11,7 +11,7 @@
 #include <new>
 #include <span>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 #include "parser/source/curl.h"
 
 namespace ckptfs::http {

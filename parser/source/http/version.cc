@@ -5,7 +5,7 @@
 #include <cerrno>
 #include <string_view>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 #include "parser/source/http/attempts.h"
 #include "parser/source/http/fields.h"
 

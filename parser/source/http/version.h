@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "parser/byte_source.h"
+#include "parser/io/byte_source.h"
 #include "parser/source/http/client.h"
 
 namespace ckptfs::http {

@@ -3,7 +3,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 
 namespace ckptfs::http {
 namespace {

@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <initializer_list>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 #include "parser/source/http/attempts.h"
 
 namespace ckptfs::redis {

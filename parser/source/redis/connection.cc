@@ -8,8 +8,8 @@
 #include <cerrno>
 #include <cstring>
 
-#include "parser/error.h"
-#include "parser/interruption.h"
+#include "parser/base/error.h"
+#include "parser/base/interruption.h"
 #include "parser/source/redis/answers.h"
 
 namespace ckptfs::redis {

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 #include "parser/source/redis/servers.h"
 
 namespace ckptfs::redis {

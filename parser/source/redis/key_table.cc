@@ -7,8 +7,8 @@
 #include <limits>
 #include <utility>
 
-#include "parser/byte_reader.h"
-#include "parser/error.h"
+#include "parser/base/byte_reader.h"
+#include "parser/base/error.h"
 
 namespace ckptfs::redis {
 namespace {

@@ -15,11 +15,11 @@
 #include <string>
 #include <vector>
 
-#include "parser/remote_object.h"
+#include "parser/io/remote_object.h"
+#include "parser/io/source_options.h"
 #include "parser/source/redis/key_table.h"
 #include "parser/source/redis/servers.h"
 #include "parser/source/redis/transfer.h"
-#include "parser/source_options.h"
 
 namespace ckptfs::redis {
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 #include "parser/source/http/attempts.h"
 #include "parser/source/redis/answers.h"
 #include "parser/source/redis/first_look.h"

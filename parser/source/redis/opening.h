@@ -4,9 +4,9 @@
 
 #include <memory>
 
+#include "parser/io/source_options.h"
 #include "parser/source/redis/object.h"
 #include "parser/source/redis/uri.h"
-#include "parser/source_options.h"
 
 namespace ckptfs::redis {
 

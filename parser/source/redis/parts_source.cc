@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 
 namespace ckptfs::redis {
 namespace {

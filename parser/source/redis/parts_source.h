@@ -5,8 +5,8 @@
 #include <functional>
 #include <memory>
 
-#include "parser/byte_source.h"
-#include "parser/remote_object.h"
+#include "parser/io/byte_source.h"
+#include "parser/io/remote_object.h"
 #include "parser/source/redis/object.h"
 
 namespace ckptfs::redis {

@@ -7,7 +7,7 @@
 #include <limits>
 #include <utility>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 #include "parser/source/http/url.h"
 #include "parser/source/redis/answers.h"
 

@@ -4,7 +4,7 @@
 #include <cerrno>
 #include <span>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 #include "parser/source/redis/answers.h"
 
 namespace ckptfs::redis {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "parser/remote_object.h"
+#include "parser/io/remote_object.h"
 #include "parser/source/http/attempts.h"
 #include "parser/source/redis/key_table.h"
 #include "parser/source/redis/servers.h"

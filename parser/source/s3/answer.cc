@@ -9,10 +9,10 @@
 #include <span>
 #include <utility>
 
-#include "parser/budget.h"
-#include "parser/byte_source.h"
+#include "parser/base/budget.h"
+#include "parser/base/error.h"
 #include "parser/codec/json_reader.h"
-#include "parser/error.h"
+#include "parser/io/byte_source.h"
 
 namespace ckptfs::s3 {
 namespace {

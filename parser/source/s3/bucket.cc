@@ -10,8 +10,8 @@
 #include <optional>
 #include <utility>
 
-#include "parser/error.h"
-#include "parser/folder.h"
+#include "parser/base/error.h"
+#include "parser/io/folder.h"
 #include "parser/source/http/fields.h"
 #include "parser/source/s3/answer.h"
 #include "parser/source/s3/providers.h"

@@ -13,14 +13,14 @@
 #include <string_view>
 #include <vector>
 
-#include "parser/file_count.h"
+#include "parser/io/file_count.h"
+#include "parser/io/source_options.h"
 #include "parser/source/http/client.h"
 #include "parser/source/s3/config.h"
 #include "parser/source/s3/credentials.h"
 #include "parser/source/s3/endpoint.h"
 #include "parser/source/s3/keeper.h"
 #include "parser/source/s3/sigv4.h"
-#include "parser/source_options.h"
 
 namespace ckptfs::s3 {
 

@@ -7,7 +7,7 @@
 #include <optional>
 #include <utility>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 #include "parser/source/s3/small_file.h"
 
 namespace ckptfs::s3 {

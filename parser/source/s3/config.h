@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "parser/codec/ini.h"
-#include "parser/source_options.h"
+#include "parser/io/source_options.h"
 
 namespace ckptfs::s3 {
 

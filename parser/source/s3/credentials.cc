@@ -5,7 +5,7 @@
 #include <span>
 #include <utility>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 
 namespace ckptfs::s3 {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "parser/secret.h"
+#include "parser/base/secret.h"
 
 namespace ckptfs::s3 {
 

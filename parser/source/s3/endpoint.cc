@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 #include "parser/source/s3/uri.h"
 
 namespace ckptfs::s3 {

@@ -9,8 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "parser/io/source_options.h"
 #include "parser/source/s3/config.h"
-#include "parser/source_options.h"
 
 namespace ckptfs::s3 {
 

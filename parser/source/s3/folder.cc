@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 #include "parser/source/http/object.h"
 #include "parser/source/s3/access.h"
 #include "parser/source/s3/listing.h"

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "parser/folder.h"
+#include "parser/io/folder.h"
 #include "parser/source/s3/bucket.h"
 
 namespace ckptfs::s3 {

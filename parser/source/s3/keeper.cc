@@ -3,7 +3,7 @@
 #include <cerrno>
 #include <exception>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 
 namespace ckptfs::s3 {
 namespace {

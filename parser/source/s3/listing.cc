@@ -7,9 +7,9 @@
 #include <unordered_set>
 #include <utility>
 
-#include "parser/budget.h"
-#include "parser/error.h"
-#include "parser/folder.h"
+#include "parser/base/budget.h"
+#include "parser/base/error.h"
+#include "parser/io/folder.h"
 #include "parser/source/s3/uri.h"
 
 namespace ckptfs::s3 {

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 #include "parser/source/http/object.h"
 #include "parser/source/http/url.h"
 #include "parser/source/s3/answer.h"

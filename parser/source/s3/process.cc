@@ -17,10 +17,10 @@
 #include <thread>
 #include <vector>
 
+#include "parser/base/error.h"
+#include "parser/base/fd.h"
+#include "parser/base/interruption.h"
 #include "parser/codec/shell_words.h"
-#include "parser/error.h"
-#include "parser/fd.h"
-#include "parser/interruption.h"
 #include "parser/source/s3/answer.h"
 #include "parser/source/s3/providers.h"
 

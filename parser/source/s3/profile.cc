@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 #include "parser/source/s3/providers.h"
 
 namespace ckptfs::s3 {

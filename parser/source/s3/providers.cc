@@ -5,7 +5,7 @@
 #include <cerrno>
 #include <memory>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 
 namespace ckptfs::s3 {
 namespace {

@@ -5,10 +5,10 @@
 #include <chrono>
 #include <string>
 
+#include "parser/io/source_options.h"
 #include "parser/source/http/client.h"
 #include "parser/source/s3/config.h"
 #include "parser/source/s3/credentials.h"
-#include "parser/source_options.h"
 
 namespace ckptfs::s3 {
 

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <string>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 
 namespace ckptfs::s3 {
 namespace {

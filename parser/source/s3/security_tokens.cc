@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 #include "parser/source/http/object.h"
 #include "parser/source/s3/answer.h"
 #include "parser/source/s3/endpoint.h"

@@ -5,8 +5,8 @@
 
 #include <cerrno>
 
-#include "parser/error.h"
-#include "parser/fd.h"
+#include "parser/base/error.h"
+#include "parser/base/fd.h"
 
 namespace ckptfs::s3 {
 

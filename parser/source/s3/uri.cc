@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "parser/error.h"
+#include "parser/base/error.h"
 
 namespace ckptfs::s3 {
 namespace {

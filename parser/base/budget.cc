@@ -1,0 +1,151 @@
+#include "parser/base/budget.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <new>
+
+#include "parser/base/error.h"
+
+namespace ckptfs {
+
+namespace {
+
+constexpr uint64_t kMost = uint64_t{16} << 30;
+constexpr uint64_t kMostOfRemote = uint64_t{1} << 30;
+
+// A one-byte opcode of a pickle can make a value of 16 bytes, on the stack and once more in a
+// container.
+constexpr uint64_t kPerByte = 16;
+
+// Small files may have a tenth of a second.
+constexpr uint64_t kBaseSteps = uint64_t{4} << 20;
+constexpr uint64_t kStepsPerByte = 16;
+
+constexpr uint64_t kBytesPerSecond = uint64_t{16} << 20;
+constexpr uint64_t kStepsPerPoll = 10'000;
+
+}  // namespace
+
+void Budget::AddFile(uint64_t stored_size, bool is_remote) {
+  uint64_t before = stored_;
+  uint64_t after = 0;
+  do {
+    if (__builtin_add_overflow(before, stored_size, &after)) after = ~uint64_t{0};
+  } while (!stored_.compare_exchange_weak(before, after));
+  if (is_remote) is_remote_ = true;
+}
+
+void Budget::Grow(uint64_t bytes) {
+  bytes = std::min(bytes, stored_ - std::min<uint64_t>(stored_, parsed_));
+  parsed_ += bytes;
+  const uint64_t most = is_remote_ ? kMostOfRemote : kMost;
+  const uint64_t room = most - std::min(limit_, most);
+  limit_ += bytes > room / kPerByte ? room : bytes * kPerByte;
+  if (grown_ && limit_ - told_limit_ > kBase / 2) grown_((told_limit_ = limit_) + lent_);
+}
+
+void Budget::Lend(uint64_t bytes) {
+  lent_ = std::max(lent_, bytes);
+  if (grown_) grown_(limit_ + lent_);
+}
+
+void Budget::Charge(uint64_t bytes) {
+  if (bytes > limit_ - used_) FailForMemory();
+  used_ += bytes;
+  if (++unpolled_ >= kStepsPerPoll) Poll();
+}
+
+void Budget::Work(uint64_t steps) {
+  const uint64_t most = most_steps();
+  if (steps_ > most || steps > most - steps_) FailForWork();
+  steps_ += steps;
+  unpolled_ += steps;
+  if (unpolled_ >= kStepsPerPoll) Poll();
+}
+
+bool Budget::Meter(uint64_t bytes) noexcept {
+  metered_ += bytes;
+  steps_ += 1 + bytes / (2 * kBytesPerStep);  // They will be written.
+  // What was allocated before is not in it, but may have been freed: then it is below zero.
+  const auto live = static_cast<int64_t>(metered_);
+  if (live > static_cast<int64_t>(most_metered_)) most_metered_ = metered_;
+  // There must be room left to say what has happened.
+  constexpr uint64_t kSlack = 65'536;
+  const uint64_t slack = is_spent_ ? kSlack : 0;
+  const bool is_within =
+      live <= static_cast<int64_t>(limit_ + slack) && steps_ <= most_steps() + slack;
+  if (!is_within) is_spent_ = true;
+  return is_within;
+}
+
+void Budget::FailForAllocation() {
+  if (!is_spent_) Fail(EFBIG, "reading the headers needs more memory than there is");
+  if (steps_ > most_steps()) FailForWork();
+  FailForMemory();
+}
+
+uint64_t Budget::most_steps() const {
+  return kBaseSteps + kStepsPerByte * std::min(parsed_.load(), kMost);
+}
+
+void Budget::SetTime(Clock::duration allowance) {
+  allowance_ = allowance;
+  end_ = (Clock::now() + allowance).time_since_epoch().count();
+}
+
+std::chrono::seconds Budget::time_for_parsed() const {
+  return std::chrono::seconds(std::min(parsed_.load(), kMost) / kBytesPerSecond);
+}
+
+Budget::Clock::time_point Budget::deadline() const {
+  const Clock::time_point end(Clock::duration(end_.load()));
+  return end == Clock::time_point::max() ? end : end + time_for_parsed();
+}
+
+void Budget::CheckTime() const {
+  if (end_ == kNever || Clock::now() < deadline()) return;
+  const auto allowed = std::chrono::duration_cast<std::chrono::seconds>(allowance_);
+  Fail(EFBIG,
+       "reading the headers takes longer than {} s, which is all that a checkpoint of this size "
+       "may take",
+       (allowed + time_for_parsed()).count());
+}
+
+void Budget::Poll() {
+  unpolled_ = 0;
+  CheckTime();
+}
+
+void Budget::FailForMemory() {
+  is_spent_ = true;
+  Fail(EFBIG,
+       "the objects in it need more than {} MiB of memory, which is all that a file of this size "
+       "may take",
+       limit_ >> 20U);
+}
+
+void Budget::FailForWork() {
+  is_spent_ = true;
+  Fail(EFBIG,
+       "reading the objects in it takes more than {} steps, which is all that a file of this size "
+       "may take",
+       most_steps());
+}
+
+void* Budget::do_allocate(size_t bytes, size_t alignment) {
+  Charge(bytes);
+  return alignment > __STDCPP_DEFAULT_NEW_ALIGNMENT__
+             ? ::operator new(bytes, std::align_val_t(alignment))
+             : ::operator new(bytes);
+}
+
+void Budget::do_deallocate(void* pointer, size_t bytes, size_t alignment) {
+  if (alignment > __STDCPP_DEFAULT_NEW_ALIGNMENT__) {
+    ::operator delete(pointer, std::align_val_t(alignment));
+  } else {
+    ::operator delete(pointer);
+  }
+  Refund(bytes);
+}
+
+}  // namespace ckptfs

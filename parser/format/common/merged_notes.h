@@ -1,0 +1,35 @@
+// What several checkpoints tell of themselves, where they become one.
+
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "parser/base/budget.h"
+#include "parser/checkpoint.h"
+
+namespace ckptfs {
+
+// Collects notes. Belongs to one thread.
+class MergedNotes {
+ public:
+  // What is kept is charged to `budget`, which must outlive this.
+  explicit MergedNotes(Budget& budget) : budget_(budget) {}
+
+  // Returns the format and the notes of `checkpoint` as members of a JSON object, without braces.
+  // The globals that its pickles name are kept for Finish.
+  std::string Add(const Checkpoint& checkpoint);
+
+  // Adds the globals of all to the notes of `merged`, if there are any.
+  void Finish(Checkpoint& merged) const;
+
+ private:
+  void Add(const std::vector<Note>& notes, std::string& json);
+
+  Budget& budget_;
+  std::set<std::string> globals_;
+  std::set<std::string> refused_globals_;
+};
+
+}  // namespace ckptfs

@@ -1,0 +1,59 @@
+#include "parser/format/common/open_files.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <exception>
+#include <new>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+namespace ckptfs {
+namespace {
+
+constexpr size_t kAtOnce = 8;
+
+OpenedFile Open(const Folder& folder, const std::string& name) noexcept try {
+  return {.file = folder.Open(name), .error = {}};
+} catch (const Error& e) {
+  return {.file = nullptr, .error = e};
+} catch (const std::exception& e) {
+  return {.file = nullptr, .error = Error(ENOMEM, e.what())};
+}
+
+}  // namespace
+
+std::vector<OpenedFile> OpenFiles(const Folder& folder, std::span<const std::string> names) {
+  std::vector<OpenedFile> files(names.size());
+  std::atomic<size_t> next = 0;
+  const auto work = [&] {
+    for (size_t i = next++; i < names.size(); i = next++) files[i] = Open(folder, names[i]);
+  };
+  {
+    std::vector<std::jthread> threads;
+    const size_t wanted = folder.is_remote() ? std::min(kAtOnce, names.size()) : 0;
+    try {
+      while (threads.size() + 1 < wanted) threads.emplace_back(work);
+    } catch (const std::system_error&) {
+      // Those that there are do it, too.
+    }
+    work();
+  }
+  for (size_t i = 0; i < files.size(); ++i) {
+    const auto& error = files[i].error;
+    if (error && IsLack(error->code())) throw WithContext(names[i], *error);
+  }
+  return files;
+}
+
+std::vector<ByteSourcePtr> OpenAllFiles(const Folder& folder, std::span<const std::string> names) {
+  std::vector<ByteSourcePtr> all;
+  for (OpenedFile& opened : OpenFiles(folder, names)) {
+    if (opened.error) throw Error(*opened.error);
+    all.push_back(std::move(opened.file));
+  }
+  return all;
+}
+
+}  // namespace ckptfs
