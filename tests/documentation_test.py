@@ -183,6 +183,15 @@ class Documents(unittest.TestCase):
                     self.assertIn(anchor, self.anchors(file.read_text()), f"{path}: {target}")
         self.assertGreater(count, 30)
 
+    def test_paths_exist(self):
+        count = 0
+        for path, text in DOCUMENTS.items():
+            for name in re.findall(r"`((?:fs|parser|tests|tools|packaging|docs)/[\w./-]+)", text):
+                if "NAME" not in name and name != "tests/test-gguf.cpp":  # That of llama.cpp.
+                    count += 1
+                    self.assertTrue((ROOT / name).exists(), f"{path}: {name}")
+        self.assertGreater(count, 30)
+
     def test_tests_in_compatibility_tables_exist(self):
         tests = "".join(path.read_text() for path in
                         [*ROOT.glob("tests/unit/*.cc"), *ROOT.glob("tests/mount/*.py")])
