@@ -208,14 +208,14 @@ constexpr std::pair<std::string_view, std::string_view> kRefused[] = {
 
 constexpr ExitStatus kExitStatuses[] = {
     {ExitCode::kMounted, "mounted"},
-    {ExitCode::kUnexpected, "something unexpected, such as lack of memory"},
+    {ExitCode::kUnexpected, "an unexpected error, such as lack of memory"},
     {ExitCode::kUsage, "the command line is wrong"},
     {ExitCode::kSource, "the checkpoint cannot be opened or read"},
     {ExitCode::kNoCheckpoint, "it is no checkpoint in a format that ckptfs knows"},
-    {ExitCode::kDamaged, "the checkpoint is damaged"},
+    {ExitCode::kDamaged, "the checkpoint is corrupt"},
     {ExitCode::kTooLarge, "the checkpoint exceeds a limit"},
     {ExitCode::kMountpoint, "the mount point cannot be used"},
-    {ExitCode::kFuse, "FUSE is not there, or the mount is not permitted"},
+    {ExitCode::kFuse, "FUSE is not available, or the mount is not permitted"},
 };
 
 }  // namespace
