@@ -291,15 +291,15 @@ Source Open(const std::string& uri, const SourceOptions& options) {
   Fd fd(
       ::openat(directory.number(), parts.has_filename() ? name.c_str() : ".", O_PATH | O_CLOEXEC));
   if (fd.number() < 0) FailErrno("cannot open");
-  const bool is_folder = S_ISDIR(StatOf(fd).st_mode);
-  if (!is_folder) fd = file::OpenForReading(fd);
-  const auto root =
-      std::make_shared<const Root>(is_folder ? std::move(fd) : std::move(directory), options);
-  root->Report(is_folder ? *root->fd : fd);
-  if (is_folder) {
+  if (S_ISDIR(StatOf(fd).st_mode)) {
+    const auto root = std::make_shared<const Root>(std::move(fd), options);
+    root->Report(*root->fd);
     return {.file = nullptr, .folder = std::make_shared<LocalFolder>(path, root), .file_name = ""};
   }
-  return {.file = std::make_shared<FileSource>(path, std::move(fd)),
+  Fd opened = file::OpenForReading(fd);
+  const auto root = std::make_shared<const Root>(std::move(directory), options);
+  root->Report(opened);
+  return {.file = std::make_shared<FileSource>(path, std::move(opened)),
           .folder = std::make_shared<LocalFolder>(parent, root),
           .file_name = name};
 }
