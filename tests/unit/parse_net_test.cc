@@ -90,7 +90,7 @@ TEST(ParseNet, LimitsTheMemoryOfTheProcessForAsLongAsItLives) {
     Budget budget;
     const ParseNet net(budget, std::chrono::hours(1), [] {});
     const uint64_t small = DataLimit();
-    EXPECT_LT(small, uint64_t{4} << 30U);
+    EXPECT_LT(small, RLIM_INFINITY);  // By how much depends on what the process has: see ASan.
     budget.AddFile(uint64_t{1} << 26U, false);
     budget.Grow(uint64_t{1} << 26U);
     EXPECT_EQ(DataLimit() - small, 3 * 16 * (uint64_t{1} << 26U));
