@@ -23,7 +23,7 @@
 #include <utility>
 #include <vector>
 
-#include "fs/background.h"
+#include "fs/daemonize.h"
 #include "fs/guard.h"
 #include "fs/log.h"
 #include "fs/mountpoint.h"
@@ -173,7 +173,7 @@ Tree ReadBounded(const Source& source, const ByteSourcePtr& sidecar, const Optio
 void ExpectFiles(const Tree& tree) {
   for (uint64_t number = Tree::kRoot; number < Tree::kRoot + tree.inode_count(); ++number) {
     const Inode& inode = *tree.Find(number);
-    if (!inode.is_directory()) inode.source->ExpectFile({inode.offset, inode.length});
+    if (!inode.is_directory()) inode.source->AdviseFile({inode.offset, inode.length});
   }
 }
 
@@ -267,7 +267,7 @@ int Main(const std::string& program, std::span<const char* const> arguments) {
     if (options.foreground || options.debug || options.is_fake) {
       return Serve(options, std::move(mountpoint), log, [] {});
     }
-    return RunInBackground(options.mountpoint, [&](const std::function<void()>& mounted) {
+    return Daemonize(options.mountpoint, [&](const std::function<void()>& mounted) {
       return Serve(options, std::move(mountpoint), log, [&] {
         log.LeaveTerminal();
         mounted();

@@ -17,9 +17,9 @@
 #include <string>
 #include <string_view>
 
-#include "fs/patience.h"
+#include "fs/pending_signals.h"
+#include "parser/base/cancellation.h"
 #include "parser/base/error.h"
-#include "parser/base/interruption.h"
 #include "parser/io/immediate.h"
 
 namespace ckptfs {
@@ -203,19 +203,19 @@ class SlowRead final : public SlowReads::Request {
 
   bool Run() noexcept override {
     const Mount& mount = MountOf(req_);  // After the reply there is no request any more.
-    bool is_turn_over = false;
+    bool is_preempted = false;
     const bool is_read = Answer(req_, "read", number_, [&] {
       try {
         Read(req_, number_, size_, offset_);
-      } catch (const TurnOver&) {
-        is_turn_over = true;
+      } catch (const Preempted&) {
+        is_preempted = true;
       }
     });
     if (!is_read && mount.invalidator != nullptr) TellOfWrong(mount, number_);
-    return !is_turn_over;
+    return !is_preempted;
   }
 
-  bool IsGivenUp() const noexcept override {
+  bool IsCancelled() const noexcept override {
     const pid_t thread = fuse_req_ctx(req_)->pid;
     return fuse_req_interrupted(req_) != 0 ? HasGivenUp(thread) : IsGone(thread);
   }

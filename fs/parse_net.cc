@@ -46,8 +46,8 @@ ParseNet::ParseNet(Budget& budget, Milliseconds allowance, std::function<void()>
       data_limit_(DataLimit()),
       late_(std::move(late)),
       pace_(pace),
-      is_given_up_([&budget] { return Budget::Clock::now() >= budget.deadline(); }),
-      interruption_(is_given_up_) {
+      is_cancelled_([&budget] { return Budget::Clock::now() >= budget.deadline(); }),
+      interruption_(is_cancelled_) {
   budget_.SetTime(allowance);
   if (const uint64_t size = DataSize(); size > 0) {
     const auto follow = [this, size](uint64_t limit) {

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "parser/base/budget.h"
-#include "parser/base/interruption.h"
+#include "parser/base/cancellation.h"
 
 namespace ckptfs {
 
@@ -47,8 +47,8 @@ class ParseNet {
   const uint64_t data_limit_;  // As it was before, in bytes.
   const std::function<void()> late_;
   const Pace pace_;
-  const Interruption::IsGivenUp is_given_up_;
-  const Interruption interruption_;
+  const Cancellation::IsCancelled is_cancelled_;
+  const Cancellation interruption_;
   std::mutex mutex_;
   std::condition_variable_any stopped_;
   std::jthread watch_;  // Last: it uses the others.

@@ -73,12 +73,12 @@ void Remote::Stop() const {
 std::string Remote::Status() const {
   const auto cache = CacheIfAny();
   if (cache == nullptr) return "nothing is remote";
-  const RangeCache::Gauge gauge = cache->gauge();
+  const RangeCache::Stats stats = cache->stats();
   return fmt::format(
       "cache: {:.1f} of {:.1f} MiB in use, {:.1f} MiB being fetched by {} requests, {} readers "
       "waiting; so far {} bytes fetched, {} from the disk, {} read",
-      MiB(gauge.used), MiB(gauge.memory), MiB(gauge.busy), gauge.fetches, gauge.waiting,
-      gauge.fetched, gauge.from_disk, gauge.read);
+      MiB(stats.used), MiB(stats.memory), MiB(stats.busy), stats.fetches, stats.waiting,
+      stats.fetched, stats.from_disk, stats.read);
 }
 
 }  // namespace ckptfs

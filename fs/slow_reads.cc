@@ -6,7 +6,7 @@
 #include <system_error>
 #include <utility>
 
-#include "parser/base/interruption.h"
+#include "parser/base/cancellation.h"
 
 namespace ckptfs {
 namespace {
@@ -88,25 +88,25 @@ bool SlowReads::Run(Job& job) const {
     job.request->Refuse(EIO);
     return true;
   }
-  bool is_given_up = false;
+  bool is_cancelled = false;
   bool is_turn_used = false;
   const auto begin = Clock::now();
   auto next_look = begin + kLook;
-  const Interruption::IsGivenUp look = [&] {
-    if (is_given_up || is_stopped_) return true;
+  const Cancellation::IsCancelled look = [&] {
+    if (is_cancelled || is_stopped_) return true;
     if (const auto now = Clock::now(); now >= next_look) {
       next_look = now + kLook;
-      is_given_up = job.request->IsGivenUp();
+      is_cancelled = job.request->IsCancelled();
     }
-    return is_given_up;
+    return is_cancelled;
   };
-  const Interruption::IsTurnOver is_turn_over = [&](bool is_idle) {
+  const Cancellation::IsPreempted is_preempted = [&](bool is_idle) {
     const unsigned least = least_level_;
     if (least == kNoLevel) return false;
     is_turn_used = is_idle || Clock::now() - begin > kFirstTurn * (1U << job.level);
     return is_turn_used || least < job.level;
   };
-  const Interruption interruption(look, &is_turn_over);
+  const Cancellation interruption(look, &is_preempted);
   if (job.request->Run()) return true;
   if (is_turn_used) job.level = std::min(job.level + 1, kMostLevel);
   return false;
@@ -115,7 +115,7 @@ bool SlowReads::Run(Job& job) const {
 // Refuses those that wait in vain. They are taken out for that, and put back.
 void SlowReads::LookAtWaiting(const std::stop_token& stop) {
   const auto is_in_vain = [](Job& job) {
-    if (!job.request->IsGivenUp()) return false;
+    if (!job.request->IsCancelled()) return false;
     job.request->Refuse(EINTR);
     return true;
   };
@@ -125,7 +125,7 @@ void SlowReads::LookAtWaiting(const std::stop_token& stop) {
     for (unsigned level = 0; level <= kMostLevel; ++level) {
       auto found = waiting_.extract(level);
       if (found.empty()) continue;
-      NoteLevel();
+      RecordLevel();
       Queue& queue = found.mapped();
       is_looking_ = true;
       lock.unlock();
@@ -137,7 +137,7 @@ void SlowReads::LookAtWaiting(const std::stop_token& stop) {
         Queue& newer = waiting_[level];
         newer.insert(newer.begin(), std::make_move_iterator(queue.begin()),
                      std::make_move_iterator(queue.end()));
-        NoteLevel();
+        RecordLevel();
       }
       wanted_.notify_all();
     }
@@ -147,7 +147,7 @@ void SlowReads::LookAtWaiting(const std::stop_token& stop) {
 void SlowReads::Push(Job job) {
   job.number = ++pushes_;
   waiting_[job.level].push_back(std::move(job));
-  NoteLevel();
+  RecordLevel();
 }
 
 SlowReads::Job SlowReads::Pop() {
@@ -159,11 +159,11 @@ SlowReads::Job SlowReads::Pop() {
   Job job = std::move(queue->second.front());
   queue->second.pop_front();
   if (queue->second.empty()) waiting_.erase(queue);
-  NoteLevel();
+  RecordLevel();
   return job;
 }
 
-void SlowReads::NoteLevel() {
+void SlowReads::RecordLevel() {
   least_level_ = waiting_.empty() ? kNoLevel : waiting_.begin()->first;
 }
 

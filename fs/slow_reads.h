@@ -5,7 +5,7 @@
 // of libfuse hand such reads over, and go on.
 //
 // Here reads take turns, since any number of them may wait and some may take hours: a read whose
-// turn is over stops where the next one can go on (Interruption::CheckTurn), and is repeated later.
+// turn is over stops where the next one can go on (Cancellation::CheckPreempted), and is repeated later.
 // A new read goes first; one that was stopped waits behind those that have had less, and its next
 // turn is twice as long, so that what is lost between turns is never more than what was done.
 
@@ -42,7 +42,7 @@ class SlowReads {
     virtual bool Run() noexcept = 0;
 
     // Whether nobody waits for it any more. Asked some times a second.
-    virtual bool IsGivenUp() const noexcept = 0;
+    virtual bool IsCancelled() const noexcept = 0;
 
     // Replies that it is not read.
     virtual void Refuse(int code) noexcept = 0;
@@ -85,7 +85,7 @@ class SlowReads {
   void StartThread();
   void Push(Job job);
   Job Pop();
-  void NoteLevel();
+  void RecordLevel();
 
   const size_t most_threads_;
 

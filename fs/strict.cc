@@ -26,18 +26,19 @@ struct Count {
 // Why a member is not all that was saved; empty if it is. A tensor of unknown size, and an object
 // that is lost, are values with an error; a tensor in pieces may have lost some of them.
 std::string ErrorOf(const Member& member) {
-  const auto note_of = [](const std::vector<Note>& notes, std::string_view name) {
-    const auto found = std::ranges::find(notes, name, &Note::first);
-    return found == notes.end() ? std::string() : found->second;
+  const auto annotation_of = [](const std::vector<Annotation>& annotations, std::string_view name) {
+    const auto found = std::ranges::find(annotations, name, &Annotation::first);
+    return found == annotations.end() ? std::string() : found->second;
   };
   return std::visit(
       Overloaded{[](const std::unique_ptr<Group>& /*group*/) { return std::string(); },
                  [&](const Tensor& tensor) {
                    if (!tensor.error.empty()) return tensor.error;
-                   const bool is_complete = note_of(tensor.notes, "complete") != "false";
+                   const bool is_complete =
+                       annotation_of(tensor.annotations, "complete") != "false";
                    return std::string(is_complete ? "" : "some of its pieces are lost");
                  },
-                 [&](const Value& value) { return note_of(value.notes, "error"); },
+                 [&](const Value& value) { return annotation_of(value.annotations, "error"); },
                  [](const Table& table) { return table.error; }},
       member.content);
 }

@@ -20,11 +20,11 @@
 #include "fs/tensordict_levels.h"
 #include "fs/tensordict_meta.h"
 #include "fs/tensordict_names.h"
+#include "parser/annotations.h"
 #include "parser/base/json.h"
 #include "parser/base/overloaded.h"
 #include "parser/base/secret_hash.h"
 #include "parser/io/memory.h"
-#include "parser/notes.h"
 
 namespace ckptfs {
 namespace {
@@ -296,7 +296,7 @@ class Layout {
   void AddMember(const EntryName& name, Member& member, const Target& target) {
     const std::string path =
         options_.has_attributes ? PathOf(target.group, member.key.text) : std::string();
-    MoveLongNotes(name.key, NotesOf(member.content));
+    MoveLongAnnotations(name.key, AnnotationsOf(member.content));
     std::visit(
         Overloaded{
             [&](std::unique_ptr<Group>& group) { AddGroup(name, std::move(*group), target, path); },
@@ -306,10 +306,10 @@ class Layout {
         member.content);
   }
 
-  // Makes files of the notes of `key` that are too long for a meta.json, and notes that name them.
-  void MoveLongNotes(std::string_view key, std::vector<Note>& notes) {
-    note_names_.clear();
-    for (auto& [name, json] : notes) {
+  // Makes files of the annotations of `key` that are too long for a meta.json, and annotations that name them.
+  void MoveLongAnnotations(std::string_view key, std::vector<Annotation>& annotations) {
+    annotation_names_.clear();
+    for (auto& [name, json] : annotations) {
       if (json.size() <= kMaxInlineJson || IsAboutBytes(name)) continue;
       const std::string file = fmt::format("{}.{}{}", ListedName(key), name, kLongValueSuffix);
       if (file.size() > Tree::kMaxName) continue;
@@ -317,7 +317,7 @@ class Layout {
       const auto source = std::make_shared<MemorySource>(std::move(json));
       names_.AddBeside(file, builder_.AddFile({source, 0, size}));
       json = json::String(file);
-      name = note_names_.emplace_back(std::string(name).append(kNoteFileSuffix));
+      name = annotation_names_.emplace_back(std::string(name).append(kAnnotationFileSuffix));
     }
   }
 
@@ -352,15 +352,15 @@ class Layout {
       const size_t size = value.json.size();
       Table text{.data = {std::make_shared<MemorySource>(std::move(value.json)), 0, size},
                  .python_type = std::move(value.python_type),
-                 .notes = std::move(value.notes)};
-      text.notes.emplace_back("data_file",
-                              json::String(ListedName(name.key).append(kLongValueSuffix)));
+                 .annotations = std::move(value.annotations)};
+      text.annotations.emplace_back("data_file",
+                                    json::String(ListedName(name.key).append(kLongValueSuffix)));
       AddTable(name, text, kLongValueSuffix, target, path);
       return;
     }
     meta_.AddValue(name, value);
     const uint32_t inode = AddDirectory(name, target.directory).inode;
-    if (options_.has_attributes) files_.DescribeDirectory(inode, value.notes, path);
+    if (options_.has_attributes) files_.DescribeDirectory(inode, value.annotations, path);
     std::vector<Entry> entries = {{kMetaName, builder_.AddText(ValueMeta(value))}};
     if (!value.collection.inner.empty()) {
       const uint32_t inner = builder_.AddDirectory(inode);
@@ -379,7 +379,7 @@ class Layout {
                {.directory = target.directory, .place = places, .group = ""}, path);
     }
     const Directory directory = AddDirectory(name, target.directory);
-    if (options_.has_attributes) files_.DescribeDirectory(directory.inode, group.notes, path);
+    if (options_.has_attributes) files_.DescribeDirectory(directory.inode, group.annotations, path);
     pending_.push_back({std::move(group), directory, places, std::move(path)});
   }
 
@@ -394,7 +394,7 @@ class Layout {
   // Of the directory at hand; here to keep their memory.
   DirectoryMeta meta_;
   std::string closed_;
-  std::deque<std::string> note_names_;  // Of the member at hand.
+  std::deque<std::string> annotation_names_;  // Of the member at hand.
   Names names_;
   Names root_names_;
   std::vector<Wanted> wanted_;

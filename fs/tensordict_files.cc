@@ -32,13 +32,13 @@ class AttributeList {
     attributes_.emplace_back("user.ckptfs." + std::string(name), value);
   }
 
-  void Add(const std::vector<Note>& notes) {
-    for (const auto& [name, json] : notes) Add(name, json);
+  void Add(const std::vector<Annotation>& annotations) {
+    for (const auto& [name, json] : annotations) Add(name, json);
   }
 
   template <typename Predicate>
-  void AddIf(const Predicate& is_wanted, const std::vector<Note>& notes) {
-    for (const auto& [name, json] : notes) {
+  void AddIf(const Predicate& is_wanted, const std::vector<Annotation>& annotations) {
+    for (const auto& [name, json] : annotations) {
       if (is_wanted(name)) Add(name, json);
     }
   }
@@ -59,26 +59,26 @@ uint32_t TensorFiles::Add(Table& table, std::string_view key) {
     list.Add("key", key);
     list.Add("member", table.member);
     list.Add("error", table.error);
-    list.Add(table.notes);
+    list.Add(table.annotations);
     builder_.SetAttributes(inode, std::move(list).Take());
   }
   return inode;
 }
 
-void TensorFiles::DescribeDirectory(uint32_t inode, const std::vector<Note>& notes,
+void TensorFiles::DescribeDirectory(uint32_t inode, const std::vector<Annotation>& annotations,
                                     std::string_view key) {
-  if (std::ranges::none_of(notes, IsAboutBytes, &Note::first)) return;
+  if (std::ranges::none_of(annotations, IsAboutBytes, &Annotation::first)) return;
   AttributeList list;
   list.Add("key", key);
-  list.AddIf(IsAboutBytes, notes);
+  list.AddIf(IsAboutBytes, annotations);
   builder_.SetAttributes(inode, std::move(list).Take());
 }
 
 void TensorFiles::DescribeRoot(const Checkpoint& checkpoint, std::string_view source) {
   AttributeList list;
   list.Add("source", source);
-  list.AddIf(IsAboutBytes, checkpoint.root.notes);
-  list.AddIf(IsAboutBytes, checkpoint.notes);
+  list.AddIf(IsAboutBytes, checkpoint.root.annotations);
+  list.AddIf(IsAboutBytes, checkpoint.annotations);
   builder_.SetAttributes(Tree::kRoot, std::move(list).Take());
 }
 
@@ -121,7 +121,7 @@ void TensorFiles::Describe(uint32_t inode, const Tensor& tensor, std::string_vie
   list.Add("member", tensor.member);
   if (tensor.is_in_file) list.Add("offset", std::to_string(tensor.file_offset));
   list.Add("error", tensor.error);
-  list.Add(tensor.notes);
+  list.Add(tensor.annotations);
   builder_.SetAttributes(inode, std::move(list).Take());
 }
 

@@ -32,7 +32,8 @@ class TensorFiles {
   uint32_t Add(Table& table, std::string_view key);
 
   // Give attributes to a directory and to the root, if there are any: what is known about bytes.
-  void DescribeDirectory(uint32_t inode, const std::vector<Note>& notes, std::string_view key);
+  void DescribeDirectory(uint32_t inode, const std::vector<Annotation>& annotations,
+                         std::string_view key);
   void DescribeRoot(const Checkpoint& checkpoint, std::string_view source);
 
  private:

@@ -35,8 +35,8 @@ bool Has(const Names& names, std::string_view name) {
   return std::ranges::count(names, name) != 0;
 }
 
-// Notes in whose JSON objects at this depth are ours, while names and values in them may be of the
-// checkpoint. All other notes have no objects, or none of ours.
+// Annotations in whose JSON objects at this depth are ours, while names and values in them may be of the
+// checkpoint. All other annotations have no objects, or none of ours.
 struct OwnDepth {
   std::string_view note;
   size_t depth;
@@ -141,15 +141,15 @@ void AppendRenamed(std::string& out, std::string_view json, size_t own_depth, bo
 
 bool IsOurs(std::string_view name) {
   const auto is_ours = [](std::string_view n) { return Has(kEverywhere, n) || Has(kInEntries, n); };
-  return is_ours(name) || (name.ends_with(kNoteFileSuffix) &&
-                           is_ours(name.substr(0, name.size() - kNoteFileSuffix.size())));
+  return is_ours(name) || (name.ends_with(kAnnotationFileSuffix) &&
+                           is_ours(name.substr(0, name.size() - kAnnotationFileSuffix.size())));
 }
 
 void AppendForeignMembers(std::string& out, std::string_view members) {
   AppendRenamed(out, members, 0, true);
 }
 
-void AppendNote(std::string& out, std::string_view name, std::string_view json) {
+void AppendAnnotation(std::string& out, std::string_view name, std::string_view json) {
   out.append(",\"").append(name).append("\":");
   const auto* own = std::ranges::find(kOwnDepths, name, &OwnDepth::note);
   AppendRenamed(out, json, own == std::end(kOwnDepths) ? 0 : own->depth, false);

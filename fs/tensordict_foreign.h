@@ -22,7 +22,7 @@
 namespace ckptfs {
 
 // What an entry has instead of a note `x` that is a file of its own: "x_file", the name of the file.
-constexpr std::string_view kNoteFileSuffix = "_file";
+constexpr std::string_view kAnnotationFileSuffix = "_file";
 
 // Whether `name` is one that an entry of ours may have beside those of tensordict.
 bool IsOurs(std::string_view name);
@@ -32,6 +32,6 @@ bool IsOurs(std::string_view name);
 void AppendForeignMembers(std::string& out, std::string_view members);
 
 // Appends ,"name":json. Of ours is the name, and in `json` no member but what is known of that note.
-void AppendNote(std::string& out, std::string_view name, std::string_view json);
+void AppendAnnotation(std::string& out, std::string_view name, std::string_view json);
 
 }  // namespace ckptfs

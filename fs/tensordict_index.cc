@@ -31,7 +31,7 @@ constexpr Flag kIsTable = 1U << 0U;
 constexpr Flag kHasName = 1U << 1U;  // Else that of the file is the key and the suffix.
 constexpr Flag kHasMember = 1U << 2U;
 constexpr Flag kHasOffset = 1U << 3U;
-constexpr Flag kHasNotes = 1U << 4U;
+constexpr Flag kHasAnnotations = 1U << 4U;
 constexpr Flag kHasError = 1U << 5U;
 
 Flag FlagIf(bool condition, Flag flag) { return condition ? flag : 0; }
@@ -97,9 +97,9 @@ class Size {
 };
 
 // The value of the note `name`, or null.
-std::string_view ValueOf(const std::vector<Note>& notes, std::string_view name) {
-  const auto found = std::ranges::find(notes, name, &Note::first);
-  return found == notes.end() ? "null" : std::string_view(found->second);
+std::string_view ValueOf(const std::vector<Annotation>& annotations, std::string_view name) {
+  const auto found = std::ranges::find(annotations, name, &Annotation::first);
+  return found == annotations.end() ? "null" : std::string_view(found->second);
 }
 
 }  // namespace
@@ -165,39 +165,40 @@ void TensorIndex::Add(uint32_t directory, size_t place, std::string_view key,
                       std::string_view file_name, const Tensor& tensor) {
   places_[place] = PlaceOfRecord(records_.size());
   std::string others;
-  bool has_notes = false;
-  for (const auto& [name, json] : tensor.notes) {
+  bool has_annotations = false;
+  for (const auto& [name, json] : tensor.annotations) {
     if (!IsAboutBytes(name) && name != "stride") continue;
-    has_notes = true;
+    has_annotations = true;
     if (name == "stride" || name == "storage_offset" || name == "file") continue;
     others.append(",\"").append(name).append("\":").append(json);
   }
-  Append({.directory = directory,
-          .flags = FlagIf(!tensor.member.empty(), kHasMember) |
-                   FlagIf(tensor.is_in_file, kHasOffset) | FlagIf(has_notes, kHasNotes) |
-                   FlagIf(!tensor.error.empty(), kHasError),
-          .key = key,
-          .file_name = file_name,
-          .dtype = tensor.dtype,
-          .foreign_dtype = tensor.foreign_dtype,
-          .shape = tensor.shape,
-          .bytes = tensor.data.length,
-          .member = tensor.member,
-          .file_offset = tensor.file_offset,
-          .error = tensor.error,
-          .stride = ValueOf(tensor.notes, "stride"),
-          .storage_offset = ValueOf(tensor.notes, "storage_offset"),
-          .file = ValueOf(tensor.notes, "file"),
-          .others = others});
+  Append(
+      {.directory = directory,
+       .flags = FlagIf(!tensor.member.empty(), kHasMember) | FlagIf(tensor.is_in_file, kHasOffset) |
+                FlagIf(has_annotations, kHasAnnotations) | FlagIf(!tensor.error.empty(), kHasError),
+       .key = key,
+       .file_name = file_name,
+       .dtype = tensor.dtype,
+       .foreign_dtype = tensor.foreign_dtype,
+       .shape = tensor.shape,
+       .bytes = tensor.data.length,
+       .member = tensor.member,
+       .file_offset = tensor.file_offset,
+       .error = tensor.error,
+       .stride = ValueOf(tensor.annotations, "stride"),
+       .storage_offset = ValueOf(tensor.annotations, "storage_offset"),
+       .file = ValueOf(tensor.annotations, "file"),
+       .others = others});
 }
 
 void TensorIndex::Add(uint32_t directory, size_t place, std::string_view key,
                       std::string_view file_name, const Table& table) {
   places_[place] = PlaceOfRecord(records_.size());
-  const std::string_view file = ValueOf(table.notes, "file");
+  const std::string_view file = ValueOf(table.annotations, "file");
   Append({.directory = directory,
           .flags = kIsTable | FlagIf(!table.member.empty(), kHasMember) |
-                   FlagIf(!table.error.empty(), kHasError) | FlagIf(file != "null", kHasNotes),
+                   FlagIf(!table.error.empty(), kHasError) |
+                   FlagIf(file != "null", kHasAnnotations),
           .key = key,
           .file_name = file_name,
           .shape = {},
@@ -261,7 +262,7 @@ void TensorIndex::Append(const Line& line) {
   if (line.Has(kHasMember)) AppendText(line.member);
   if (line.Has(kHasOffset)) AppendNumber(line.file_offset);
   if (line.Has(kHasError)) AppendText(line.error);
-  if (!line.Has(kHasNotes)) return;
+  if (!line.Has(kHasAnnotations)) return;
   for (const auto json : {line.stride, line.storage_offset, line.file, line.others}) {
     AppendText(json);
   }
@@ -284,7 +285,7 @@ TensorIndex::Line TensorIndex::Parse(uint64_t begin) const {
   if (line.Has(kHasMember)) line.member = ReadText(at);
   if (line.Has(kHasOffset)) line.file_offset = ReadNumber(at);
   if (line.Has(kHasError)) line.error = ReadText(at);
-  if (!line.Has(kHasNotes)) return line;
+  if (!line.Has(kHasAnnotations)) return line;
   for (auto* json : {&line.stride, &line.storage_offset, &line.file, &line.others}) {
     *json = ReadText(at);
   }

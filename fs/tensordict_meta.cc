@@ -31,17 +31,17 @@ void AppendOptional(std::string& out, std::string_view name, std::string_view te
 }
 
 // Whether a note may have this name: tensordict must not take it for something else.
-[[maybe_unused]] bool IsNoteName(std::string_view name) {
+[[maybe_unused]] bool IsAnnotationName(std::string_view name) {
   constexpr std::array<std::string_view, 5> kOurs = {"type", "dtype", "shape", "device",
                                                      "is_nested"};
   return std::ranges::count(kOurs, name) == 0;
 }
 
-void AppendNotes(std::string& out, const std::vector<Note>& notes) {
-  for (const auto& [name, json] : notes) {
-    assert(IsNoteName(name));
+void AppendAnnotations(std::string& out, const std::vector<Annotation>& annotations) {
+  for (const auto& [name, json] : annotations) {
+    assert(IsAnnotationName(name));
     if (IsAboutBytes(name)) continue;
-    AppendNote(out, name, json);
+    AppendAnnotation(out, name, json);
   }
 }
 
@@ -172,9 +172,9 @@ void DirectoryMeta::Begin(std::string_view key, std::string_view what) {
   text_.append(":{").append(what);
 }
 
-void DirectoryMeta::End(const EntryName& name, const std::vector<Note>& notes) {
+void DirectoryMeta::End(const EntryName& name, const std::vector<Annotation>& annotations) {
   if (name.is_told()) AppendOriginal(text_, name);
-  AppendNotes(text_, notes);
+  AppendAnnotations(text_, annotations);
   text_ += "},";
 }
 
@@ -182,13 +182,13 @@ void DirectoryMeta::AddTensor(const EntryName& name, const Tensor& tensor, std::
   Begin(name.key, "\"device\":\"cpu\",");
   text_ += view;
   AppendOptional(text_, "error", tensor.error);
-  End(name, tensor.notes);
+  End(name, tensor.annotations);
 }
 
 void DirectoryMeta::AddValue(const EntryName& name, const Value& value) {
   Begin(name.key, "\"type\":\"NonTensorData\"");
   AppendOptional(text_, "python_type", value.python_type);
-  End(name, value.notes);
+  End(name, value.annotations);
 }
 
 void DirectoryMeta::AddGroup(const EntryName& name, const Group& group) {
@@ -199,7 +199,7 @@ void DirectoryMeta::AddGroup(const EntryName& name, const Group& group) {
     AppendLines(*group.table);
     text_ += '}';
   }
-  End(name, group.notes);
+  End(name, group.annotations);
 }
 
 // An entry without a shape and a type is nothing to tensordict.
@@ -215,7 +215,7 @@ void DirectoryMeta::AppendLines(const Table& table) {
   AppendNumber(text_, table.data.length);
   AppendOptional(text_, "python_type", table.python_type);
   AppendOptional(text_, "error", table.error);
-  AppendNotes(text_, table.notes);
+  AppendAnnotations(text_, table.annotations);
 }
 
 void DirectoryMeta::AddLevel(const EntryName& name) {
@@ -249,9 +249,9 @@ std::string CollectionMeta(std::string_view collection) {
   return text += '}';
 }
 
-std::string AboutText(const std::vector<Note>& about) {
+std::string AboutText(const std::vector<Annotation>& about) {
   std::string text;
-  for (const auto& [name, json] : about) AppendNote(text, name, json);
+  for (const auto& [name, json] : about) AppendAnnotation(text, name, json);
   text.front() = '{';  // Instead of a comma.
   return text += '}';
 }
@@ -261,8 +261,8 @@ std::string SummaryText(const Checkpoint& checkpoint, std::string_view version) 
   AppendText(text, version);
   AppendOptional(text, "format", checkpoint.format);
   AppendOptional(text, "python_type", checkpoint.root.python_type);
-  AppendNotes(text, checkpoint.root.notes);
-  AppendNotes(text, checkpoint.notes);
+  AppendAnnotations(text, checkpoint.root.annotations);
+  AppendAnnotations(text, checkpoint.annotations);
   if (!checkpoint.warnings.empty()) {
     text += ",\"warnings\":[";
     for (const std::string& warning : checkpoint.warnings) {

@@ -57,7 +57,7 @@ class DirectoryMeta {
  private:
   void Begin(std::string_view key, std::string_view what);
   void AppendLines(const Table& table);
-  void End(const EntryName& name, const std::vector<Note>& notes);
+  void End(const EntryName& name, const std::vector<Annotation>& annotations);
 
   std::string text_;
 };
@@ -74,7 +74,7 @@ std::string ValueMeta(const Value& value);
 std::string CollectionMeta(std::string_view collection);
 
 // The object that tells about a group that is a tensor. Precondition: `about` is not empty.
-std::string AboutText(const std::vector<Note>& about);
+std::string AboutText(const std::vector<Annotation>& about);
 
 // The object that tells about the checkpoint as a whole. Does not look at the members of its root.
 std::string SummaryText(const Checkpoint& checkpoint, std::string_view version);

@@ -32,7 +32,7 @@ struct Key {
 
 // Something that we know about a tensor or a value and that its reader may want to know: a name and
 // a text in JSON. Names are as in meta.json: "requires_grad", "quantizer".
-using Note = std::pair<std::string_view, std::string>;  // The names are literals.
+using Annotation = std::pair<std::string_view, std::string>;  // The names are literals.
 
 // One tensor: how to interpret it and where its bytes are.
 struct Tensor {
@@ -46,7 +46,7 @@ struct Tensor {
   std::string member;        // The part of the file that the bytes are in: "data/0". May be empty.
   uint64_t file_offset = 0;  // Of the first element in the file, in bytes, ...
   bool is_in_file = false;   // ... if the file has it as it is, byte by byte.
-  std::vector<Note> notes;
+  std::vector<Annotation> annotations;
 
   // Not null: this is a nested tensor, several tensors of which `data` has the elements one after
   // another, and `shape` their number. What this points to is the matrix of int64 whose rows are
@@ -78,7 +78,7 @@ constexpr size_t kMaxInlineJson = size_t{1} << 20U;
 struct Value {
   std::string json;         // Strict JSON.
   std::string python_type;  // Where JSON does not tell it: "tuple", "set", "numpy.float32".
-  std::vector<Note> notes;
+  std::vector<Annotation> annotations;
   Collection collection;
 };
 
@@ -91,7 +91,7 @@ struct Table {
   int error_code = EIO;     // What reading it is then.
 
   std::string member;  // The part of the file that the bytes are in. May be empty.
-  std::vector<Note> notes;
+  std::vector<Annotation> annotations;
 };
 
 struct Member;
@@ -100,11 +100,11 @@ struct Member;
 struct Group {
   std::vector<Member> members;  // In the order of the checkpoint. Keys may occur twice.
   std::string python_type;      // Where it is no dict: "list", "torch.nn.modules.linear.Linear".
-  std::vector<Note> notes;
+  std::vector<Annotation> annotations;
 
   // Not empty: a tensor that is made of its members. What it is, and how it is put together:
   // "class", "shape", "recipe", ..., which its own meta.json tells.
-  std::vector<Note> about;
+  std::vector<Annotation> about;
 
   // Not null: this is the part of the table that has tensors in it; its rows are shown beside it.
   std::unique_ptr<Table> table;
@@ -124,8 +124,8 @@ struct Member {
 struct Checkpoint {
   std::string_view format;  // Name of the Format that read it.
   Group root;
-  std::vector<std::string> warnings;  // Sentences for the terminal: what is damaged or left out.
-  std::vector<Note> notes;            // About the file as a whole: {"byteorder", "\"little\""}.
+  std::vector<std::string> warnings;    // Sentences for the terminal: what is damaged or left out.
+  std::vector<Annotation> annotations;  // About the file as a whole: {"byteorder", "\"little\""}.
 };
 
 // Checks what no consumer should have to check again: shapes have at most kMaxDimensions, and each

@@ -20,7 +20,7 @@
 #include "parser/format.h"
 #include "parser/format/common/recognize.h"
 #include "parser/io/counted_folder.h"
-#include "parser/io/soon.h"
+#include "parser/io/prefetch.h"
 #include "parser/io/stored_size.h"
 #include "parser/io/watched_folder.h"
 
@@ -33,7 +33,7 @@ class Sample {
   explicit Sample(const ByteSource& source)
       : size_(source.size()), head_(std::min<uint64_t>(kProbeHead, size_)) {
     if (size_ > head_.size()) tail_.resize(std::min<uint64_t>(kProbeTail, size_));
-    ReadEndsSoon(source);
+    PrefetchEnds(source);
     source.ReadAt(0, head_);
     if (!tail_.empty()) source.ReadAt(size_ - tail_.size(), tail_);
   }

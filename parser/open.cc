@@ -13,8 +13,8 @@
 #include <system_error>
 #include <utility>
 
+#include "parser/base/cancellation.h"
 #include "parser/base/error.h"
-#include "parser/base/interruption.h"
 #include "parser/scheme.h"
 
 namespace ckptfs {
@@ -103,10 +103,10 @@ Source OpenInTime(const std::string& uri, SourceOptions options) {
     *downloaded = done;
     if (progress) progress(done, total);
   };
-  const Interruption::IsGivenUp is_late = [&] {
+  const Cancellation::IsCancelled is_late = [&] {
     return Clock::now() - start > allowed + std::chrono::seconds(*downloaded / kSlowestDownload);
   };
-  const Interruption interruption(is_late);
+  const Cancellation interruption(is_late);
   try {
     return SchemeOf(uri).open(uri, options);
   } catch (const Error& e) {

@@ -17,7 +17,7 @@ namespace ckptfs {
 
 static_assert(std::endian::native == std::endian::little, "port ByteReader::Read");
 
-// A cursor over a buffer. Every read is bounds-checked and throws Error(EBADMSG) that says what
+// A decompressor over a buffer. Every read is bounds-checked and throws Error(EBADMSG) that says what
 // was being read and where, so code that uses it never checks a length itself.
 class ByteReader {
  public:
@@ -29,7 +29,7 @@ class ByteReader {
   size_t offset() const { return offset_; }
   size_t remaining() const { return bytes_.size() - offset_; }
 
-  // Where the cursor is, as messages count.
+  // Where the decompressor is, as messages count.
   uint64_t position() const { return base_ + offset_; }
 
   // Reads an integer, least significant byte first.

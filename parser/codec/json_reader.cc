@@ -30,8 +30,8 @@ class Characters {
         capacity_(static_cast<size_t>(std::min(length, kMostOfBlock))),
         buffer_(std::make_unique_for_overwrite<char[]>(capacity_)) {
     constexpr uint64_t kMostAtOnce = uint64_t{16} << 20U;  // Bytes.
-    const ByteRange soon{.offset = offset, .length = std::min(length, kMostAtOnce)};
-    if (length > 0) source.ReadSoon({&soon, 1});
+    const ByteRange ahead{.offset = offset, .length = std::min(length, kMostAtOnce)};
+    if (length > 0) source.Prefetch({&ahead, 1});
     Fetch();
   }
 

@@ -19,18 +19,18 @@ namespace ckptfs::zip {
 enum class Method : uint16_t { kStored = 0, kDeflated = 8, kBzip2 = 12, kLzma = 14 };
 
 // What is known of a member whose local header has not been read.
-struct Unlocated {
+struct DeferredOffset {
   uint64_t header = 0;  // Where it is in the source.
   uint64_t next = 0;    // Where what follows the member is: a header or the central directory.
 };
 
 struct Member {
-  std::string_view name;                   // Points into the directory it belongs to.
-  uint64_t data_offset = 0;                // Where its bytes start in the source.
-  std::optional<Unlocated> until_located;  // If set, they start there as far as is known.
-  uint64_t compressed_size = 0;            // How many there are; at most the source has.
-  uint64_t size = 0;                       // What they decode to; equal if stored.
-  uint32_t crc = 0;                        // Of the decoded bytes; 0 if the writer recorded none.
+  std::string_view name;                          // Points into the directory it belongs to.
+  uint64_t data_offset = 0;                       // Where its bytes start in the source.
+  std::optional<DeferredOffset> deferred_offset;  // If set, they start there as far as is known.
+  uint64_t compressed_size = 0;                   // How many there are; at most the source has.
+  uint64_t size = 0;                              // What they decode to; equal if stored.
+  uint32_t crc = 0;  // Of the decoded bytes; 0 if the writer recorded none.
   Method method = Method::kStored;
 
   // Damage that concerns this member alone (encrypted, unknown method, impossible size, broken

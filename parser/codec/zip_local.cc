@@ -9,7 +9,7 @@
 
 #include "parser/base/byte_reader.h"
 #include "parser/base/error.h"
-#include "parser/io/soon.h"
+#include "parser/io/prefetch.h"
 
 namespace ckptfs::zip {
 namespace {
@@ -77,10 +77,10 @@ void CheckEnd(std::string_view name, uint64_t header, uint64_t begin, uint64_t s
 void ReadHeaders(const ByteSource& source, std::span<const Header> headers,
                  std::span<Member> members, uint64_t directory,
                  const std::function<void(const Header& header)>& on_damage) {
-  Soon soon(source);
+  Prefetcher prefetcher(source);
   if (source.is_remote()) {
     for (auto rest = headers; !rest.empty(); rest = rest.subspan(CountClose(rest))) {
-      soon.Add(RangeOf(rest.first(CountClose(rest))));
+      prefetcher.Add(RangeOf(rest.first(CountClose(rest))));
     }
   }
   std::vector<std::byte> window;
@@ -92,7 +92,7 @@ void ReadHeaders(const ByteSource& source, std::span<const Header> headers,
     const ByteRange range = RangeOf(close);
     window.resize(std::max<size_t>(window.size(), range.length));
     const auto bytes = std::span(window).first(range.length);
-    soon.Reach(range.offset);
+    prefetcher.Reach(range.offset);
     source.ReadAt(range.offset, bytes);
     for (const Header& header : close) {
       Member& member = members[header.member];
@@ -138,7 +138,7 @@ bool ExpectAll(std::span<const Header> headers, std::vector<uint64_t> begins,
     const auto begin = Expect(member, header, is_last ? directory : *next);
     if (!begin) return false;
     member.data_offset = *begin;
-    member.until_located = {.header = header.begin, .next = is_last ? directory : *next};
+    member.deferred_offset = {.header = header.begin, .next = is_last ? directory : *next};
   }
   return true;
 }
@@ -159,7 +159,7 @@ bool ReadFree(const ByteSource& source, std::span<const Header> headers, std::sp
   bool is_as_expected = true;
   for (size_t i = 0; i < free.size(); ++i) {
     Member& member = members[free[i].member];
-    member.until_located.reset();
+    member.deferred_offset.reset();
     is_as_expected &= member.data_offset == expected[i] || member.compressed_size == 0;
   }
   return is_as_expected;
@@ -170,7 +170,7 @@ bool ReadFree(const ByteSource& source, std::span<const Header> headers, std::sp
 uint64_t LocalSize(const Member& member) { return kLocalSize + member.name.size(); }
 
 uint64_t LocateMember(const Member& member, std::span<const std::byte> header) {
-  const Unlocated& place = *member.until_located;
+  const DeferredOffset& place = *member.deferred_offset;
   const auto begin = FindData(member.name, header, place.header);
   if (!begin) {
     Fail(EBADMSG, "member {} has no local header at byte {}", Quoted(member.name), place.header);
@@ -190,7 +190,7 @@ void LocateAll(const ByteSource& source, std::span<Header> headers, std::vector<
     return;
   }
   ReadHeaders(source, headers, members, directory, on_damage);
-  for (Member& member : members) member.until_located.reset();
+  for (Member& member : members) member.deferred_offset.reset();
 }
 
 }  // namespace ckptfs::zip

@@ -28,7 +28,7 @@ struct Header {
   uint64_t descriptor = 0;  // Bytes that probably follow the data.
 };
 
-// Finds out where the data of members begin, and sets their data_offset, or until_located.
+// Finds out where the data of members begin, and sets their data_offset, or deferred_offset.
 // `headers` are of different members, in any order, and end up sorted. `begins` are the places of
 // all local headers that there are, those of members that cannot be read included; empty if
 // `source` is not remote. Calls `on_damage` for each header that is none. Throws Error: EBADMSG,

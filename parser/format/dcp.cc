@@ -161,13 +161,13 @@ Content ReadValue(const Item& item, std::string_view index, const Names& files,
   return LostValue(why);
 }
 
-void AddNotes(const Metadata& metadata, Budget& budget, Checkpoint& checkpoint) {
+void AddAnnotations(const Metadata& metadata, Budget& budget, Checkpoint& checkpoint) {
   if (!metadata.version.empty()) {
-    checkpoint.notes.emplace_back("dcp_version", json::String(metadata.version));
+    checkpoint.annotations.emplace_back("dcp_version", json::String(metadata.version));
   }
   if (metadata.storage_meta.kind != pickle::Kind::kNone) {
-    checkpoint.notes.emplace_back("storage_meta",
-                                  torch::ValueOf(metadata.storage_meta, budget).json);
+    checkpoint.annotations.emplace_back("storage_meta",
+                                        torch::ValueOf(metadata.storage_meta, budget).json);
   }
 }
 
@@ -180,7 +180,7 @@ Checkpoint Parse(const Folder& folder, const std::string& index, const ReadOptio
   metadatas.AddGlobals(reading.globals);
 
   Checkpoint checkpoint;
-  AddNotes(metadata, budget, checkpoint);
+  AddAnnotations(metadata, budget, checkpoint);
   Items items(files, reading);
   std::vector<std::string> warnings;
   Losses losses(budget);
@@ -191,7 +191,7 @@ Checkpoint Parse(const Folder& folder, const std::string& index, const ReadOptio
     const Item& item = metadata.items[i];
     if (i % kAtOnce == 0) {
       const std::span<const Item> rest = std::span(metadata.items).subspan(i);
-      files.ReadSoon(rest.first(std::min(kAtOnce, rest.size())));
+      files.Prefetch(rest.first(std::min(kAtOnce, rest.size())));
     }
     const ReadChunk read = [&](size_t chunk) { return items.Read(*item.places[chunk], warnings); };
     Content content = item.is_tensor

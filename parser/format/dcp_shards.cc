@@ -148,7 +148,7 @@ Checkpoint Parse(const Folder& folder, const std::string& index, const ReadOptio
   }
   losses.Tell(checkpoint);
   if (const std::string* version = MetadataOf(files.front().header, "DCP_VERSION")) {
-    checkpoint.notes.emplace_back("dcp_version", json::String(*version));
+    checkpoint.annotations.emplace_back("dcp_version", json::String(*version));
   }
   return checkpoint;
 }

@@ -3,7 +3,7 @@
 //
 // Most tensors are quantised in blocks, for which neither NumPy nor PyTorch has a type. They are
 // shown as the bytes that they are: rows of uint8, as the gguf package for Python shows them, with
-// notes that tell type and shape.
+// annotations that tell type and shape.
 //
 // We read what ggml does not: version 1, files of the other byte order, gaps and other orders of
 // the data, more than four dimensions, long names, and types that ggml has given up or that are

@@ -1,5 +1,5 @@
 // Files that gzip has compressed: whatever is in them, tar archives (.nemo, .tar.gz) above all.
-// They are decoded as they are read, and read anywhere by access points (layer/decoded.h).
+// They are decoded as they are read, and read anywhere by access points (layer/decompressed.h).
 //
 // A file does not tell what it decodes to: the size at its end is modulo 2^32, and files may follow
 // one another. So it is decoded once to be measured, and once more to be read.
@@ -23,7 +23,7 @@
 #include "parser/format/archive/allowance.h"
 #include "parser/format/archive/record.h"
 #include "parser/format/archive/relocate.h"
-#include "parser/layer/decoded.h"
+#include "parser/layer/decompressed.h"
 
 namespace ckptfs {
 namespace {
@@ -123,9 +123,9 @@ Checkpoint Parse(const Source& source, const ReadOptions& options) {
   if (reader.Read<uint32_t>("size") != static_cast<uint32_t>(size)) {
     Fail(EBADMSG, "gzip: the size at its end is not that of the {} decoded bytes", size);
   }
-  const auto decoding = std::make_shared<Decoding>(std::make_shared<PanelCache>(), options.scratch);
+  const auto decoding = std::make_shared<Decoding>(std::make_shared<BlockCache>(), options.scratch);
   const ByteSourcePtr decoded =
-      MakeDecoded({.coding = Coding::kDeflate, .data = stream, .size = size}, crc, decoding);
+      MakeDecompressed({.coding = Coding::kDeflate, .data = stream, .size = size}, crc, decoding);
   ReadOptions inner = options;
   inner.archives = &allowance;
   ++allowance.depth;

@@ -18,7 +18,7 @@
 #include "parser/format/common/open_files.h"
 #include "parser/format/huggingface/index.h"
 #include "parser/format/huggingface/merge.h"
-#include "parser/io/soon.h"
+#include "parser/io/prefetch.h"
 
 namespace ckptfs {
 namespace huggingface {
@@ -83,7 +83,7 @@ void TellNext(std::span<const OpenedFile> shards, size_t i) {
   constexpr size_t kAtOnce = 16;
   if (i % kAtOnce != 0) return;
   for (const OpenedFile& shard : shards.subspan(i, std::min(kAtOnce, shards.size() - i))) {
-    if (shard.file) ReadEndsSoon(*shard.file);
+    if (shard.file) PrefetchEnds(*shard.file);
   }
 }
 

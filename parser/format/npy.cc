@@ -148,16 +148,16 @@ class Reader {
       std::ranges::move(objects.warnings, std::back_inserter(checkpoint_.warnings));
       return std::move(objects.root.members.at(0).content);
     }
-    numpy::FillSaved(std::move(header), rest, panels_, tensor);
+    numpy::FillSaved(std::move(header), rest, blocks_, tensor);
     position_ = begin + data_offset + tensor.data.length;
-    if (IsArrayNext()) std::erase_if(tensor.notes, IsTrailing);
+    if (IsArrayNext()) std::erase_if(tensor.annotations, IsTrailing);
     return std::move(tensor);
   }
 
-  static bool IsTrailing(const Note& note) { return note.first == "trailing_bytes"; }
+  static bool IsTrailing(const Annotation& note) { return note.first == "trailing_bytes"; }
 
   void Add(Content content) {
-    constexpr uint64_t kCost = 1024;  // Bytes: a tensor, its notes, and its file in the tree.
+    constexpr uint64_t kCost = 1024;  // Bytes: a tensor, its annotations, and its file in the tree.
     budget_.Charge(kCost);
     checkpoint_.root.members.push_back(
         {{std::to_string(count_++), Key::Kind::kNumber}, std::move(content)});
@@ -166,7 +166,7 @@ class Reader {
   const ByteSourcePtr& file_;
   Budget& budget_;
   torch::Reading pickles_;  // Of the arrays of objects.
-  const std::shared_ptr<PanelCache> panels_ = std::make_shared<PanelCache>();
+  const std::shared_ptr<BlockCache> blocks_ = std::make_shared<BlockCache>();
   Checkpoint checkpoint_;
   bool has_line_ = false;
   size_t count_ = 0;                      // Arrays so far.

@@ -99,7 +99,7 @@ Record RecordOf(const Extent& data) {
 
 void TellTrailing(uint64_t length, Checkpoint& checkpoint) {
   if (length == 0) return;
-  checkpoint.notes.emplace_back("trailing_bytes", std::to_string(length));
+  checkpoint.annotations.emplace_back("trailing_bytes", std::to_string(length));
   checkpoint.warnings.push_back(
       fmt::format("{} bytes follow the pickle and are left out: they are no pickle", length));
 }

@@ -48,7 +48,7 @@ void AddMetadata(const Header& header, Budget& budget, Checkpoint& checkpoint) {
   }
   json.back() = '}';
   budget.Charge(json.size());
-  checkpoint.notes.emplace_back("metadata", std::move(json));
+  checkpoint.annotations.emplace_back("metadata", std::move(json));
 }
 
 // Adds the names that save_model has dropped.
@@ -68,7 +68,7 @@ void AddTied(const Header& header, const ByteSourcePtr& file, Budget& budget,
     if (entry == nullptr || find(dropped) != nullptr) continue;
     budget.Charge(2 * sizeof(Member) + dropped.size() + kept.size());
     Tensor tensor = TensorOf(*entry, header, file);
-    tensor.notes.emplace_back("tied_to", json::String(kept));
+    tensor.annotations.emplace_back("tied_to", json::String(kept));
     checkpoint.root.members.push_back({{dropped}, std::move(tensor)});
   }
 }

@@ -31,7 +31,7 @@
 #include "parser/format/tensorizer/name.h"
 #include "parser/format/tensorizer/tensor.h"
 #include "parser/format/tensorizer/tree.h"
-#include "parser/io/soon.h"
+#include "parser/io/prefetch.h"
 
 namespace ckptfs {
 namespace tensorizer {
@@ -45,14 +45,14 @@ bool Matches(const Probe& probe) {
 }
 
 // Adds the places of all headers to `soon`, as far as they lie in the file and behind one another.
-void TellHeaders(const ByteSource& file, const Index& index, Soon& soon) {
+void PrefetchHeaders(const ByteSource& file, const Index& index, Prefetcher& prefetcher) {
   uint64_t end = 0;
   for (const Entry& entry : index.entries) {
     const bool is_sound = entry.header_offset >= end && entry.data_offset > entry.header_offset &&
                           entry.data_offset <= file.size();
     if (!is_sound) continue;
     end = entry.data_offset;
-    soon.Add({.offset = entry.header_offset, .length = end - entry.header_offset});
+    prefetcher.Add({.offset = entry.header_offset, .length = end - entry.header_offset});
   }
 }
 
@@ -75,7 +75,7 @@ class Reader {
     CheckRanges();
     OpenAll();
     tree.Finish();
-    AddNotes();
+    AddAnnotations();
     return std::move(checkpoint_);
   }
 
@@ -94,8 +94,8 @@ class Reader {
 
   void DescribeAll() {
     const bool does_index_do = DoesIndexDo();
-    Soon headers(*file_);
-    if (!does_index_do) TellHeaders(*file_, *index_, headers);
+    Prefetcher headers(*file_);
+    if (!does_index_do) PrefetchHeaders(*file_, *index_, headers);
     for (size_t i = 0; i < index_->entries.size(); ++i) {
       const Entry& entry = index_->entries[i];
       budget_.Charge(2 * sizeof(Good));
@@ -137,18 +137,18 @@ class Reader {
 
   void OpenAll() {
     Keys keys(options_.ask_secret, budget_);
-    std::vector<SealedTensor> sealed;
+    std::vector<EncryptedTensor> encrypted;
     uint64_t largest = 0;  // Chunk, in bytes.
     for (const Good& good : good_) {
       if (!good.described.encryption) continue;
-      budget_.Charge(2 * sizeof(SealedTensor));
-      sealed.push_back({good.described.tensor.data, *good.described.encryption});
+      budget_.Charge(2 * sizeof(EncryptedTensor));
+      encrypted.push_back({good.described.tensor.data, *good.described.encryption});
       largest = std::max(largest, good.described.encryption->chunk_size);
     }
-    keys.Open(sealed);
+    keys.Open(encrypted);
     const Opening opening{
         .keys = keys,
-        .opened = std::make_shared<PanelCache>(std::max(kMemoryForChunks, 2 * largest)),
+        .opened = std::make_shared<BlockCache>(std::max(kMemoryForChunks, 2 * largest)),
         .verification = options_.verification};
     std::map<std::string, std::vector<const Entry*>> without_key;  // By the reason.
     for (Good& good : good_) {
@@ -171,14 +171,14 @@ class Reader {
                     is_one ? "it" : "them"));
   }
 
-  void AddNotes() {
-    std::vector<Note>& notes = checkpoint_.notes;
-    notes.emplace_back("data_version", std::to_string(header_.version));
-    notes.emplace_back("feature_flags", std::to_string(header_.flags));
-    notes.emplace_back("tensor_count", std::to_string(header_.count));
-    notes.emplace_back("total_data_bytes", std::to_string(header_.data_bytes));
-    notes.emplace_back("encrypted", header_.is_encrypted ? "true" : "false");
-    notes.emplace_back("index_bytes", std::to_string(header_.index_size));
+  void AddAnnotations() {
+    std::vector<Annotation>& annotations = checkpoint_.annotations;
+    annotations.emplace_back("data_version", std::to_string(header_.version));
+    annotations.emplace_back("feature_flags", std::to_string(header_.flags));
+    annotations.emplace_back("tensor_count", std::to_string(header_.count));
+    annotations.emplace_back("total_data_bytes", std::to_string(header_.data_bytes));
+    annotations.emplace_back("encrypted", header_.is_encrypted ? "true" : "false");
+    annotations.emplace_back("index_bytes", std::to_string(header_.index_size));
   }
 
   const ByteSourcePtr file_;

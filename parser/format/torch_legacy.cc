@@ -39,7 +39,7 @@
 #include "parser/format/torch/saved.h"
 #include "parser/format/torch/storage.h"
 #include "parser/format/torch/stream.h"
-#include "parser/io/soon.h"
+#include "parser/io/prefetch.h"
 
 namespace ckptfs {
 namespace torch {
@@ -65,7 +65,7 @@ class Payload {
 
   // Takes note of what a persistent id says of its storage. To be called for all of pickle 4 before
   // Find and Trailing are.
-  void Note(const Value& persistent);
+  void Annotation(const Value& persistent);
 
   // The bytes of a storage. Does not throw.
   Record Find(std::string_view key);
@@ -86,7 +86,7 @@ class Payload {
   };
 
   void Locate();
-  void TellCounts(const std::vector<Place*>& in_order, Soon& counts) const;
+  void TellCounts(const std::vector<Place*>& in_order, Prefetcher& counts) const;
   std::string Step(Place& place, uint64_t& position);
 
   const Extent data_;
@@ -97,7 +97,7 @@ class Payload {
   size_t known_ = 0;    // So many of the list have a place; the next one is damaged.
   std::string damage_;  // How.
   uint64_t end_ = 0;    // Of the last one in `data_`.
-  bool is_located_ = false;
+  bool is_resolved_ = false;
 };
 
 Payload::Payload(const Extent& data, uint64_t begin, const Value& keys, Budget& budget)
@@ -119,7 +119,7 @@ Payload::Payload(const Extent& data, uint64_t begin, const Value& keys, Budget& 
   if (twice != places_.end()) Fail(EBADMSG, "pickle 5 has the key {} twice", Quoted(twice->key));
 }
 
-void Payload::Note(const Value& persistent) {
+void Payload::Annotation(const Value& persistent) {
   try {
     const StorageId id = StorageIdOf(persistent);
     if (named_.contains(id.key)) return;
@@ -165,7 +165,7 @@ std::string Payload::Step(Place& place, uint64_t& position) try {
 }
 
 // Adds to `counts` where the numbers of elements are if all is as the ids say.
-void Payload::TellCounts(const std::vector<Place*>& in_order, Soon& counts) const {
+void Payload::TellCounts(const std::vector<Place*>& in_order, Prefetcher& counts) const {
   uint64_t position = 0;
   for (const Place* place : in_order) {
     const auto found = named_.find(place->key);
@@ -178,11 +178,11 @@ void Payload::TellCounts(const std::vector<Place*>& in_order, Soon& counts) cons
 }
 
 void Payload::Locate() {
-  if (is_located_) return;
-  is_located_ = true;
+  if (is_resolved_) return;
+  is_resolved_ = true;
   std::vector<Place*> in_order(places_.size());
   for (Place& place : places_) in_order[place.index] = &place;
-  Soon counts(*data_.source);
+  Prefetcher counts(*data_.source);
   TellCounts(in_order, counts);
   for (; known_ < in_order.size(); ++known_) {
     counts.Reach(data_.offset + end_);
@@ -216,7 +216,7 @@ std::optional<uint64_t> Payload::Trailing() {
 
 void TellTrailing(const Extent& data, uint64_t trailing, Checkpoint& checkpoint) {
   if (trailing == 0) return;
-  checkpoint.notes.emplace_back("trailing_bytes", std::to_string(trailing));
+  checkpoint.annotations.emplace_back("trailing_bytes", std::to_string(trailing));
   const uint64_t place = data.length - trailing;
   std::vector<std::byte> head(std::min<uint64_t>(trailing, kLegacyHead));
   data.source->ReadAt(data.offset + place, head);
@@ -283,7 +283,7 @@ Checkpoint ReadFirst(const Extent& data, Reading& reading, std::optional<uint64_
   AddPickle("pickle 4", context, checkpoint, [&](const Value& persistent) {
     const Value module = ClassOfModule(persistent);
     if (module.kind != Kind::kNone) return module;
-    payload.Note(persistent);
+    payload.Annotation(persistent);
     return persistent;
   });
   trailing = payload.Trailing();
@@ -314,7 +314,7 @@ Checkpoint ReadStreams(Extent data, Reading& reading) {
       break;
     }
     reading.budget.Charge(2 * sizeof(Member) + sizeof(Group));
-    if (all.root.members.empty()) all.notes = std::move(one.notes);
+    if (all.root.members.empty()) all.annotations = std::move(one.annotations);
     std::ranges::move(one.warnings, std::back_inserter(all.warnings));
     all.root.members.push_back(
         {{number, Key::Kind::kNumber}, std::move(one.root.members.front().content)});

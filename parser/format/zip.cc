@@ -75,7 +75,7 @@ Checkpoint ReadFiles(const Members& members, uint64_t size, const ReadOptions& o
 Checkpoint ReadZipArchive(const Source& source, const ReadOptions& options) {
   const uint64_t size = source.file->size();
   Budget& budget = *options.budget;
-  Members members({source.file, 0, size}, budget, options, std::make_shared<PanelCache>());
+  Members members({source.file, 0, size}, budget, options, std::make_shared<BlockCache>());
   const auto* kind = std::ranges::find_if(kKinds, [&](const Kind& k) { return k.is_one(members); });
   if (kind == std::end(kKinds)) return ReadFiles(members, size, options);
   Checkpoint checkpoint = kind->read(source, std::move(members), options);

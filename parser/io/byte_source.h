@@ -64,11 +64,11 @@ class ByteSource {
   // Says that `range`, which lies within the source, is one file of the mount: who reads its
   // beginning in order is likely to read it to its end. To be called once for each, before the
   // mount. Costs nothing where reading ahead is not ours to do.
-  virtual void ExpectFile(ByteRange /*range*/) const {}
+  virtual void AdviseFile(ByteRange /*range*/) const {}
 
   // Says that all of `ranges`, which lie within the source, will be read soon, so that they can be
   // fetched side by side. Returns at once; failures show when they are read.
-  virtual void ReadSoon(std::span<const ByteRange> /*ranges*/) const {}
+  virtual void Prefetch(std::span<const ByteRange> /*ranges*/) const {}
 };
 
 // Sources are immutable, so they are shared freely.

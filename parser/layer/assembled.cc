@@ -16,9 +16,9 @@
 #include <string>
 #include <utility>
 
+#include "parser/base/cancellation.h"
 #include "parser/base/dtype.h"
 #include "parser/base/error.h"
-#include "parser/base/interruption.h"
 
 namespace ckptfs {
 namespace {
@@ -60,10 +60,10 @@ uint64_t CountBefore(const Part& part, uint64_t position) {
 }
 
 // Goes through the runs of a part.
-class Cursor {
+class Decompressor {
  public:
   // Begins at the byte `at` of the part.
-  Cursor(const Part& part, uint64_t at) : part_(part), position_(part.begin) {
+  Decompressor(const Part& part, uint64_t at) : part_(part), position_(part.begin) {
     for (size_t i = 0; i < part.axes.size(); ++i) {
       const Axis& axis = part.axes[i];
       index_[i] = at / axis.inner;
@@ -181,20 +181,20 @@ class AssembledSource final : public ByteSource {
     return std::ranges::any_of(parts_, [](const Part& p) { return p.data.source->is_remote(); });
   }
 
-  void ExpectFile(ByteRange range) const override {
+  void AdviseFile(ByteRange range) const override {
     ForEachPart(
         range.offset, range.offset + range.length,
         [](const Part& part, uint64_t from, uint64_t to) {
-          part.data.source->ExpectFile({.offset = part.data.offset + from, .length = to - from});
+          part.data.source->AdviseFile({.offset = part.data.offset + from, .length = to - from});
         });
   }
 
-  void ReadSoon(std::span<const ByteRange> ranges) const override {
+  void Prefetch(std::span<const ByteRange> ranges) const override {
     for (const ByteRange& range : ranges) {
       ForEachPart(range.offset, range.offset + range.length,
                   [](const Part& part, uint64_t from, uint64_t to) {
-                    const ByteRange soon{.offset = part.data.offset + from, .length = to - from};
-                    part.data.source->ReadSoon({&soon, 1});
+                    const ByteRange ahead{.offset = part.data.offset + from, .length = to - from};
+                    part.data.source->Prefetch({&ahead, 1});
                   });
     }
   }
@@ -219,7 +219,7 @@ class AssembledSource final : public ByteSource {
   template <typename F>
   void ForEachPart(uint64_t begin, uint64_t end, const F& f) const {
     const auto first = std::ranges::upper_bound(reach_, begin) - reach_.begin();
-    ManySteps steps;
+    PeriodicCheck steps;
     for (auto part = parts_.begin() + first; part != parts_.end() && part->begin < end; ++part) {
       steps.Next();
       const uint64_t from = CountBefore(*part, begin);
@@ -274,12 +274,12 @@ class AssembledSource final : public ByteSource {
       const uint64_t at = part.begin + from - offset;
       return source.ReadAt(part.data.offset + from, buffer.subspan(at, to - from));
     }
-    Cursor cursor(part, from);
-    if (part.run >= kLongRun || to - from <= cursor.left()) {
+    Decompressor decompressor(part, from);
+    if (part.run >= kLongRun || to - from <= decompressor.left()) {
       for (uint64_t n = 0; from < to; from += n) {
-        n = std::min(cursor.left(), to - from);
-        source.ReadAt(part.data.offset + from, buffer.subspan(cursor.position() - offset, n));
-        cursor.SkipBytes(n);
+        n = std::min(decompressor.left(), to - from);
+        source.ReadAt(part.data.offset + from, buffer.subspan(decompressor.position() - offset, n));
+        decompressor.SkipBytes(n);
       }
       return;
     }
@@ -288,23 +288,23 @@ class AssembledSource final : public ByteSource {
       n = std::min(kBlock, to - from);
       const std::span bytes(block.get(), n);
       source.ReadAt(part.data.offset + from, bytes);
-      Spread(bytes, part.run, part.axes.back().step, cursor, offset, buffer);
+      Spread(bytes, part.run, part.axes.back().step, decompressor, offset, buffer);
     }
   }
 
-  // Copies `bytes`, which are those at `cursor`, to where they belong in `buffer`, as Read does.
-  static void Spread(std::span<const std::byte> bytes, uint64_t run, uint64_t step, Cursor& cursor,
-                     uint64_t offset, std::span<std::byte> buffer) {
+  // Copies `bytes`, which are those at `decompressor`, to where they belong in `buffer`, as Read does.
+  static void Spread(std::span<const std::byte> bytes, uint64_t run, uint64_t step,
+                     Decompressor& decompressor, uint64_t offset, std::span<std::byte> buffer) {
     while (!bytes.empty()) {
-      std::byte* to = buffer.data() + (cursor.position() - offset);
-      if (const uint64_t runs = std::min(cursor.runs(), bytes.size() / run); runs > 0) {
+      std::byte* to = buffer.data() + (decompressor.position() - offset);
+      if (const uint64_t runs = std::min(decompressor.runs(), bytes.size() / run); runs > 0) {
         CopyRuns(bytes.data(), to, run, step, runs);
-        cursor.SkipRuns(runs);
+        decompressor.SkipRuns(runs);
         bytes = bytes.subspan(runs * run);
       } else {
-        const uint64_t n = std::min<uint64_t>(cursor.left(), bytes.size());
+        const uint64_t n = std::min<uint64_t>(decompressor.left(), bytes.size());
         std::memcpy(to, bytes.data(), n);
-        cursor.SkipBytes(n);
+        decompressor.SkipBytes(n);
         bytes = bytes.subspan(n);
       }
     }

@@ -7,7 +7,7 @@
 #include <memory>
 #include <utility>
 
-#include "parser/base/interruption.h"
+#include "parser/base/cancellation.h"
 
 namespace ckptfs {
 namespace {
@@ -224,7 +224,7 @@ void Gather(const ByteSource& source, const Box& box, std::byte* memory) {
   const Plan plan = MakePlan(box);
   const Axis& axis = plan.axes[plan.run_axes];
   const std::span loops = std::span(plan.axes).subspan(plan.run_axes + 1);
-  ManySteps steps;
+  PeriodicCheck steps;
   if (plan.is_direct) {
     return ForEachStep(loops, box.offset, 0, [&](uint64_t offset, uint64_t to) {
       steps.Next();

@@ -11,8 +11,8 @@
 #include <cstring>
 #include <utility>
 
+#include "parser/base/cancellation.h"
 #include "parser/base/error.h"
-#include "parser/base/interruption.h"
 #include "parser/layer/block.h"
 
 namespace ckptfs {
@@ -44,14 +44,14 @@ class RangeCache::Cached final : public ByteSource {
     cache_->Read(number_, size(), offset, buffer);
   }
 
-  void ExpectFile(ByteRange range) const override {
+  void AdviseFile(ByteRange range) const override {
     const std::lock_guard lock(cache_->mutex_);
-    cache_->scheduler_.ExpectFile(number_, range);
+    cache_->scheduler_.AdviseFile(number_, range);
   }
 
-  void ReadSoon(std::span<const ByteRange> ranges) const override {
+  void Prefetch(std::span<const ByteRange> ranges) const override {
     const std::lock_guard lock(cache_->mutex_);
-    cache_->scheduler_.ReadSoon(number_, ranges);
+    cache_->scheduler_.Prefetch(number_, ranges);
     cache_->Dispatch();
   }
 
@@ -79,7 +79,7 @@ class RangeCache::FrameDelivery final : public Delivery {
     bool is_awaited = false;
     {
       const std::lock_guard lock(cache_.mutex_);
-      cache_.gauge_.fetched += count;
+      cache_.stats_.fetched += count;
       is_awaited = cache_.scheduler_.Arrived(fetch_, frame, filled_, Clock::now());
     }
     if (is_awaited) cache_.arrived_.notify_all();
@@ -138,15 +138,15 @@ void RangeCache::Stop() {
   taken_.notify_all();
 }
 
-RangeCache::Gauge RangeCache::gauge() const {
+RangeCache::Stats RangeCache::stats() const {
   const std::lock_guard lock(mutex_);
-  Gauge gauge = gauge_;
-  gauge.memory = scheduler_.capacity();
-  gauge.used = scheduler_.memory_used();
-  gauge.busy = scheduler_.memory_busy();
-  gauge.fetches = scheduler_.fetch_count();
-  gauge.waiting = scheduler_.waiter_count();
-  return gauge;
+  Stats stats = stats_;
+  stats.memory = scheduler_.capacity();
+  stats.used = scheduler_.memory_used();
+  stats.busy = scheduler_.memory_busy();
+  stats.fetches = scheduler_.fetch_count();
+  stats.waiting = scheduler_.waiter_count();
+  return stats;
 }
 
 // Hands what is to be fetched to the threads. The caller holds the lock, and has changed what there
@@ -189,30 +189,30 @@ size_t RangeCache::CopyReady(std::unique_lock<std::mutex>& lock, uint32_t object
   }
   lock.lock();
   for (size_t i = 0; i < count; ++i) scheduler_.Unpin(*parts[i].frame, parts[i].length);
-  gauge_.read += length;
+  stats_.read += length;
   return length;
 }
 
 void RangeCache::WaitFor(std::unique_lock<std::mutex>& lock, Waiter& waiter) {
   scheduler_.Wait(waiter);
-  bool is_given_up = false;
-  while (!is_stopped_ && !is_given_up && waiter.error == nullptr &&
+  bool is_cancelled = false;
+  while (!is_stopped_ && !is_cancelled && waiter.error == nullptr &&
          scheduler_.Find(waiter.key, waiter.needed) == nullptr) {
     Dispatch();
     arrived_.wait_for(lock, kLook);
-    is_given_up = Interruption::IsGivenUpHere();
+    is_cancelled = Cancellation::IsRequested();
   }
   scheduler_.Leave(waiter);
   if (is_stopped_) Fail(ECANCELED, "the mount is ending");
   if (waiter.error != nullptr) std::rethrow_exception(waiter.error);
-  if (is_given_up) Fail(EINTR, "interrupted");
+  if (is_cancelled) Fail(EINTR, "interrupted");
 }
 
 void RangeCache::Read(uint32_t object, uint64_t size, uint64_t offset,
                       std::span<std::byte> buffer) {
   if (buffer.empty()) return;
   std::unique_lock lock(mutex_);
-  const auto stream = scheduler_.Note(object, {offset, buffer.size()}, Clock::now());
+  const auto stream = scheduler_.Annotation(object, {offset, buffer.size()}, Clock::now());
   while (true) {
     const size_t copied = CopyReady(lock, object, size, offset, buffer);
     offset += copied;
@@ -271,7 +271,7 @@ void RangeCache::RunFetch(RangeFetch& fetch) {
     for (size_t i = 0; i < count; ++i) {
       if (!is_here[i]) continue;
       scheduler_.Arrived(fetch, *fetch.frames[i], blocks[i].size(), Clock::now());
-      gauge_.from_disk += blocks[i].size();
+      stats_.from_disk += blocks[i].size();
     }
   }
   arrived_.notify_all();

@@ -34,7 +34,7 @@ class RangeCache : public std::enable_shared_from_this<RangeCache> {
   static constexpr size_t kMostFetches = 8;
 
   // What the cache is doing, in bytes where it is not said otherwise.
-  struct Gauge {
+  struct Stats {
     size_t memory = 0;       // What it may use at most, ...
     size_t used = 0;         // ... and of these, those that hold blocks, ...
     size_t busy = 0;         // ... or that are being fetched.
@@ -57,14 +57,14 @@ class RangeCache : public std::enable_shared_from_this<RangeCache> {
   ~RangeCache();  // Stops what is being fetched, and waits for that.
 
   // Returns the object as a source whose bytes are kept here, and which keeps the cache. Reading it
-  // throws what RemoteObject::Fetch throws, EINTR if the reader has given up (interruption.h), or
+  // throws what RemoteObject::Fetch throws, EINTR if the reader has given up (cancellation.h), or
   // ECANCELED after Stop.
   ByteSourcePtr Add(RemoteObjectPtr object);
 
   // Makes all readers fail, those that wait and those to come, and stops what is being fetched.
   void Stop();
 
-  Gauge gauge() const;
+  Stats stats() const;
 
  private:
   class Cached;
@@ -93,7 +93,7 @@ class RangeCache : public std::enable_shared_from_this<RangeCache> {
   Scheduler scheduler_;
   std::vector<Object> objects_;
   std::deque<std::unique_ptr<RangeFetch>> fetches_;  // That no thread has begun yet.
-  Gauge gauge_;                                      // The last three of it.
+  Stats stats_;                                      // The last three of it.
   bool is_stopped_ = false;
 
   std::vector<std::jthread> threads_;  // Started by the first Add, joined by the destructor.

@@ -25,13 +25,13 @@ class Slice final : public ByteSource, public Immediate {
   bool is_hole() const override { return extent_.source->is_hole(); }
   bool is_remote() const override { return extent_.source->is_remote(); }
   bool is_immediate() const override { return IsImmediate(*extent_.source); }
-  void ExpectFile(ByteRange range) const override {
-    extent_.source->ExpectFile({.offset = extent_.offset + range.offset, .length = range.length});
+  void AdviseFile(ByteRange range) const override {
+    extent_.source->AdviseFile({.offset = extent_.offset + range.offset, .length = range.length});
   }
-  void ReadSoon(std::span<const ByteRange> ranges) const override {
+  void Prefetch(std::span<const ByteRange> ranges) const override {
     std::vector<ByteRange> moved(ranges.begin(), ranges.end());
     for (ByteRange& range : moved) range.offset += extent_.offset;
-    extent_.source->ReadSoon(moved);
+    extent_.source->Prefetch(moved);
   }
 
   void ReadAt(uint64_t offset, std::span<std::byte> buffer) const override {

@@ -1,7 +1,7 @@
 // A tensor is a box in its storage: so many steps along each axis, each step so far. Any run of the
 // tensor's bytes is a few boxes, which gather.h copies. What remains is to choose how much to
 // gather: a request of the kernel is a thin slice of a transposed matrix, and takes as many reads
-// as a slice that is a hundred times thicker. So where that pays, a whole *panel* is gathered and
+// as a slice that is a hundred times thicker. So where that pays, a whole *block* is gathered and
 // kept for the requests that follow. All choices compare costs as gather.h counts them.
 
 #include "parser/layer/strided.h"
@@ -29,12 +29,12 @@ constexpr uint64_t kRequest = uint64_t{128} << 10;
 // Requests of one reader come in order, but for the few that are under way at once.
 constexpr uint64_t kNear = 4 * kRequest;
 
-// Bounds of the size of a panel. The smaller, the sooner the first byte is there; the larger, the
+// Bounds of the size of a block. The smaller, the sooner the first byte is there; the larger, the
 // longer the runs of a transposed matrix.
-constexpr uint64_t kLeastPanel = uint64_t{2} << 20;
-constexpr uint64_t kMostPanel = uint64_t{8} << 20;
+constexpr uint64_t kMinBlock = uint64_t{2} << 20;
+constexpr uint64_t kMaxBlock = uint64_t{8} << 20;
 
-// What a byte of a panel may cost before a larger panel is tried: that of runs of 1.5 KiB.
+// What a byte of a block may cost before a larger block is tried: that of runs of 1.5 KiB.
 constexpr double kGoodCost = 3;
 
 // Returns the dimensions of `view` without those of one element, those that follow one another
@@ -100,7 +100,7 @@ void ForEachBox(std::span<const Axis> axes, size_t item_size, uint64_t offset, u
 }
 
 // A range of the tensor that is gathered as a whole.
-struct Panel {
+struct Block {
   uint64_t index = 0;
   uint64_t begin = 0;  // In bytes.
   uint64_t size = 0;   // In bytes.
@@ -109,14 +109,14 @@ struct Panel {
 class StridedSource final : public ByteSource {
  public:
   StridedSource(Extent storage, const View& view, std::vector<Axis> axes,
-                std::shared_ptr<PanelCache> panels)
+                std::shared_ptr<BlockCache> blocks)
       : storage_(std::move(storage)),
         conversion_(view.dtype, {.is_big_endian = view.is_big_endian,
                                  .is_conjugated = view.is_conjugated,
                                  .is_negated = view.is_negated}),
         item_size_(ItemSize(view.dtype)),
         axes_(std::move(axes)),
-        panels_(std::move(panels)) {
+        blocks_(std::move(blocks)) {
     size_ = reach_ = item_size_;
     for (size_t i = axes_.size(); i-- > 0;) {
       axes_[i].from *= item_size_;
@@ -124,7 +124,7 @@ class StridedSource final : public ByteSource {
       axes_[i].to = size_;
       size_ *= axes_[i].extent;
     }
-    ChoosePanels();
+    ChooseBlocks();
   }
 
   std::string name() const override { return storage_.source->name(); }
@@ -135,24 +135,24 @@ class StridedSource final : public ByteSource {
   bool is_remote() const override { return storage_.source->is_remote(); }
 
   // Elements that follow one another here may lie at both ends of what the view touches there.
-  void ExpectFile(ByteRange /*range*/) const override {
-    storage_.source->ExpectFile({.offset = storage_.offset, .length = reach_});
+  void AdviseFile(ByteRange /*range*/) const override {
+    storage_.source->AdviseFile({.offset = storage_.offset, .length = reach_});
   }
 
-  void ReadSoon(std::span<const ByteRange> ranges) const override {
+  void Prefetch(std::span<const ByteRange> ranges) const override {
     std::vector<ByteRange> boxes;
     for (const ByteRange& range : ranges) {
       if (range.length > 0) AddBoxes(range, boxes);
     }
-    storage_.source->ReadSoon(boxes);
+    storage_.source->Prefetch(boxes);
   }
 
   void ReadAt(uint64_t offset, std::span<std::byte> buffer) const override {
     assert(offset <= size_ && buffer.size() <= size_ - offset);
     while (!buffer.empty()) {
-      const Panel panel = PanelAt(offset);
-      const size_t n = std::min<uint64_t>(buffer.size(), panel.begin + panel.size - offset);
-      if (panels_ == nullptr || !ReadPanel(panel, offset, buffer.first(n))) {
+      const Block block = BlockAt(offset);
+      const size_t n = std::min<uint64_t>(buffer.size(), block.begin + block.size - offset);
+      if (blocks_ == nullptr || !ReadBlock(block, offset, buffer.first(n))) {
         GatherBytes(offset, buffer.first(n));
       }
       buffer = buffer.subspan(n);
@@ -173,66 +173,66 @@ class StridedSource final : public ByteSource {
     });
   }
 
-  // A panel is a number of steps of one axis with all that is within them; the axis is the
-  // outermost one of which a step is not too large. For a transposed matrix, a panel is some of its
-  // rows, and so a band of columns of what is stored: each stored row has a run of the panel.
+  // A block is a number of steps of one axis with all that is within them; the axis is the
+  // outermost one of which a step is not too large. For a transposed matrix, a block is some of its
+  // rows, and so a band of columns of what is stored: each stored row has a run of the block.
   //
-  // Where even a step of the second axis is larger than any panel (a transposed matrix whose rows
-  // have millions of elements), panels are parts of a row. Then a panel takes no more from the
+  // Where even a step of the second axis is larger than any block (a transposed matrix whose rows
+  // have millions of elements), blocks are parts of a row. Then a block takes no more from the
   // source than its reads would, and is not kept: what would help is all the rows that a run
   // passes through, which is more memory than there is, or a copy of the tensor on disk.
-  void ChoosePanels() {
-    DividePanels(kLeastPanel);
-    const double least_cost = CostPerByte(panel_);
+  void ChooseBlocks() {
+    DivideBlocks(kMinBlock);
+    const double least_cost = CostPerByte(block_);
     double cost = least_cost;
-    for (uint64_t most = 2 * kLeastPanel; most <= kMostPanel && cost > kGoodCost; most *= 2) {
-      DividePanels(most);
-      cost = CostPerByte(panel_);
+    for (uint64_t most = 2 * kMinBlock; most <= kMaxBlock && cost > kGoodCost; most *= 2) {
+      DivideBlocks(most);
+      cost = CostPerByte(block_);
     }
-    if (cost > 0.75 * least_cost) DividePanels(kLeastPanel);  // More of it does not help.
-    if (panels_ == nullptr) return;
-    const uint64_t request = std::min(panel_, kRequest - kRequest % item_size_);
-    if (CostPerByte(panel_) * 2 <= CostPerByte(request)) {
-      owner_ = panels_->NewOwner();
+    if (cost > 0.75 * least_cost) DivideBlocks(kMinBlock);  // More of it does not help.
+    if (blocks_ == nullptr) return;
+    const uint64_t request = std::min(block_, kRequest - kRequest % item_size_);
+    if (CostPerByte(block_) * 2 <= CostPerByte(request)) {
+      owner_ = blocks_->NewOwner();
     } else {
-      panels_ = nullptr;
+      blocks_ = nullptr;
     }
   }
 
-  // Makes panels of no more than `most` bytes.
-  void DividePanels(uint64_t most) {
-    group_ = panel_ = size_;
+  // Makes blocks of no more than `most` bytes.
+  void DivideBlocks(uint64_t most) {
+    group_ = block_ = size_;
     const auto axis = std::ranges::find_if(axes_, [&](const Axis& a) { return a.to <= most; });
     if (axis == axes_.end()) return;
     const uint64_t most_steps = most / axis->to;
     const uint64_t count = (axis->extent - 1) / most_steps + 1;
     group_ = axis->extent * axis->to;
-    panel_ = ((axis->extent - 1) / count + 1) * axis->to;
+    block_ = ((axis->extent - 1) / count + 1) * axis->to;
   }
 
-  Panel PanelAt(uint64_t offset) const {
-    const uint64_t per_group = (group_ - 1) / panel_ + 1;
+  Block BlockAt(uint64_t offset) const {
+    const uint64_t per_group = (group_ - 1) / block_ + 1;
     const uint64_t in_group = offset % group_;
-    const uint64_t begin = in_group - in_group % panel_;
-    return {.index = offset / group_ * per_group + begin / panel_,
+    const uint64_t begin = in_group - in_group % block_;
+    return {.index = offset / group_ * per_group + begin / block_,
             .begin = offset - in_group + begin,
-            .size = std::min(panel_, group_ - begin)};
+            .size = std::min(block_, group_ - begin)};
   }
 
-  // Reads a part of a panel from the cache; returns whether it could or should. Random reads of a
-  // large tensor would each pay for a panel that nobody reads on in: so a read only makes one if it
+  // Reads a part of a block from the cache; returns whether it could or should. Random reads of a
+  // large tensor would each pay for a block that nobody reads on in: so a read only makes one if it
   // is near the end of the last read, or if that is not much more work.
-  bool ReadPanel(const Panel& panel, uint64_t offset, std::span<std::byte> buffer) const {
-    const PanelCache::Key key{.owner = owner_, .index = panel.index};
-    const size_t begin = offset - panel.begin;
+  bool ReadBlock(const Block& block, uint64_t offset, std::span<std::byte> buffer) const {
+    const BlockCache::Key key{.owner = owner_, .index = block.index};
+    const size_t begin = offset - block.begin;
     const uint64_t last_end = last_end_.exchange(offset + buffer.size(), std::memory_order_relaxed);
-    if (panels_->Read(key, panel.size, begin, buffer, nullptr)) return true;
+    if (blocks_->Read(key, block.size, begin, buffer, nullptr)) return true;
     const uint64_t jump = offset > last_end ? offset - last_end : last_end - offset;
-    if (jump > kNear && CostOfBytes(offset, buffer.size()) * 4 < CostOf(panel.begin, panel.size)) {
+    if (jump > kNear && CostOfBytes(offset, buffer.size()) * 4 < CostOf(block.begin, block.size)) {
       return false;
     }
-    return panels_->Read(key, panel.size, begin, buffer,
-                         [&](std::span<std::byte> bytes) { GatherElements(panel.begin, bytes); });
+    return blocks_->Read(key, block.size, begin, buffer,
+                         [&](std::span<std::byte> bytes) { GatherElements(block.begin, bytes); });
   }
 
   // Gathers bytes that may begin and end within an element.
@@ -290,9 +290,9 @@ class StridedSource final : public ByteSource {
   uint64_t size_ = 0;
   uint64_t reach_ = 0;  // From the first byte of the storage that is used to behind the last one.
 
-  uint64_t group_ = 0;  // Bytes that are divided into panels of the same size, but for the last.
-  uint64_t panel_ = 0;  // Bytes of a panel.
-  std::shared_ptr<PanelCache> panels_;  // Null if panels do not pay.
+  uint64_t group_ = 0;  // Bytes that are divided into blocks of the same size, but for the last.
+  uint64_t block_ = 0;  // Bytes of a block.
+  std::shared_ptr<BlockCache> blocks_;  // Null if blocks do not pay.
   uint64_t owner_ = 0;
   mutable std::atomic<uint64_t> last_end_ = 0;  // Where the last read ended.
 };
@@ -341,7 +341,7 @@ uint64_t ReachOf(const View& view) {
   return static_cast<uint64_t>(bytes);
 }
 
-ByteSourcePtr MakeStrided(Extent storage, const View& view, std::shared_ptr<PanelCache> panels) {
+ByteSourcePtr MakeStrided(Extent storage, const View& view, std::shared_ptr<BlockCache> blocks) {
   const uint64_t size = ByteSize(view.dtype, view.shape);
   if (const uint64_t reach = ReachOf(view); reach > storage.length) {
     Fail(EBADMSG, "its elements reach {} bytes, but its storage has {}", reach, storage.length);
@@ -350,7 +350,7 @@ ByteSourcePtr MakeStrided(Extent storage, const View& view, std::shared_ptr<Pane
   if (!axes) return std::make_shared<EmptySource>(std::move(storage.source));
   if (ElementsPerItem(view.dtype) > 1) axes = {{.extent = size, .from = 1}};  // They are dense.
   return std::make_shared<StridedSource>(std::move(storage), view, *std::move(axes),
-                                         std::move(panels));
+                                         std::move(blocks));
 }
 
 }  // namespace ckptfs

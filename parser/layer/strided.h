@@ -8,7 +8,7 @@
 
 #include "parser/base/dtype.h"
 #include "parser/io/byte_source.h"
-#include "parser/layer/panel_cache.h"
+#include "parser/layer/block_cache.h"
 
 namespace ckptfs {
 
@@ -34,14 +34,14 @@ uint64_t ReachOf(const View& view);
 
 // Returns the elements of `view` in `storage`, which starts with its first element, as a dense
 // little-endian tensor in C order. Nothing is materialised: a read gathers what it needs, row by
-// row where rows are contiguous, else in panels of a few MiB that `panels` keeps until they are
+// row where rows are contiguous, else in blocks of a few MiB that `blocks` keeps until they are
 // read. All strided sources of a checkpoint share one cache; without one, each read gathers for
-// itself, which is right but slow where a panel would have served many reads.
+// itself, which is right but slow where a block would have served many reads.
 //
 // Throws Error: EBADMSG if storage.length < ReachOf(view), EOVERFLOW if the tensor is larger than
 // 2^63 bytes, ENOTSUP as ReachOf does and if negatives are asked for of a type that has none
 // (bool).
 ByteSourcePtr MakeStrided(Extent storage, const View& view,
-                          std::shared_ptr<PanelCache> panels = nullptr);
+                          std::shared_ptr<BlockCache> blocks = nullptr);
 
 }  // namespace ckptfs

@@ -23,9 +23,9 @@
 #include <utility>
 #include <vector>
 
+#include "parser/base/cancellation.h"
 #include "parser/base/error.h"
 #include "parser/base/hex.h"
-#include "parser/base/interruption.h"
 
 namespace ckptfs {
 namespace {
@@ -126,9 +126,9 @@ class VerifiedSource final : public ByteSource {
   timespec modified() const override { return data_.source->modified(); }
   bool is_hole() const override { return data_.source->is_hole(); }
   bool is_remote() const override { return data_.source->is_remote(); }
-  void ExpectFile(ByteRange range) const override { data_.source->ExpectFile(range); }
-  void ReadSoon(std::span<const ByteRange> ranges) const override {
-    data_.source->ReadSoon(ranges);
+  void AdviseFile(ByteRange range) const override { data_.source->AdviseFile(range); }
+  void Prefetch(std::span<const ByteRange> ranges) const override {
+    data_.source->Prefetch(ranges);
   }
   Verdict verdict() const override { return verdict_; }
 
@@ -219,13 +219,13 @@ class VerifiedSource final : public ByteSource {
       lock.unlock();
       try {
         while (position < end) {
-          Interruption::CheckTurn();
+          Cancellation::CheckPreempted();
           const std::span piece(buffer.get(), std::min<uint64_t>(kPiece, end - position));
           data_.source->ReadAt(data_.offset + position, piece);
           check_->hasher.Add(piece);
           position += piece.size();
         }
-      } catch (const TurnOver&) {
+      } catch (const Preempted&) {
         is_stopped = true;
       } catch (const Error& e) {
         is_stopped = e.code() == EINTR;

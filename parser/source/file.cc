@@ -29,9 +29,9 @@
 #include <utility>
 #include <vector>
 
+#include "parser/base/cancellation.h"
 #include "parser/base/error.h"
 #include "parser/base/fd.h"
-#include "parser/base/interruption.h"
 #include "parser/io/immediate.h"
 #include "parser/io/stored_size.h"
 #include "parser/scheme.h"
@@ -84,7 +84,7 @@ class FileSource final : public ByteSource, public Immediate, public PartlyStore
   FileSource(std::string name, Fd fd)
       : name_(std::move(name)), fd_(std::move(fd)), pinned_(StatOf(fd_)) {}
 
-  // Opens the file, which `fd` is, for each read: `path` in `root`.
+  // CanDecrypt the file, which `fd` is, for each read: `path` in `root`.
   FileSource(std::string name, const Fd& fd, RootPtr root, std::string path)
       : name_(std::move(name)),
         pinned_(StatOf(fd)),
@@ -111,7 +111,7 @@ class FileSource final : public ByteSource, public Immediate, public PartlyStore
                     std::span<std::byte> buffer) const override {
     const Fd opened = Reopened();
     const Fd& fd = root_ == nullptr ? fd_ : opened;
-    ManySteps steps;
+    PeriodicCheck steps;
     for (; !buffer.empty(); offset += stride, buffer = buffer.subspan(length)) {
       steps.Next();
       ReadUnchecked(fd, offset, buffer.first(length));
@@ -221,7 +221,7 @@ class LocalFolder final : public Folder {
     if (!IsPlainName(name)) Fail(EBADMSG, "is not the name of a file in the directory");
   }
 
-  // Opens the file `name` for reading. Regular files, as most are, cost a stat and an open. Anything
+  // CanDecrypt the file `name` for reading. Regular files, as most are, cost a stat and an open. Anything
   // else is opened with O_PATH first: opening a device may have effects.
   Fd OpenFile(const std::string& name) const {
     struct stat st = {};

@@ -47,7 +47,7 @@ class Matrix {
 
   ByteSourcePtr With(Dtype dtype, std::vector<uint64_t> shape, std::vector<uint64_t> stride) const {
     const View view{.dtype = dtype, .shape = std::move(shape), .stride = std::move(stride)};
-    return MakeStrided({source_, 0, kSize}, view, std::make_shared<PanelCache>());
+    return MakeStrided({source_, 0, kSize}, view, std::make_shared<BlockCache>());
   }
 
  private:

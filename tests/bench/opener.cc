@@ -40,7 +40,7 @@ unsigned char* Raw(std::span<std::byte> bytes) {
 Clock::duration Open(const tensorizer::Described& tensor, const Key& key) {
   constexpr size_t kTag = crypto_secretbox_MACBYTES;
   const Extent& data = tensor.tensor.data;
-  const tensorizer::Encryption& encryption = *tensor.encryption;
+  const tensorizer::TensorEncryption& encryption = *tensor.encryption;
   std::vector<std::byte> tags(encryption.macs.length);
   encryption.macs.source->ReadAt(encryption.macs.offset, tags);
   std::vector<std::byte> chunk(encryption.chunk_size);

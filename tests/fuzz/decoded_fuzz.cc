@@ -7,7 +7,7 @@
 
 #include "parser/base/error.h"
 #include "parser/io/memory.h"
-#include "parser/layer/decoded.h"
+#include "parser/layer/decompressed.h"
 
 namespace {
 
@@ -38,16 +38,16 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto source = std::make_shared<const ckptfs::MemorySource>(
       std::string(reinterpret_cast<const char*>(data) + kHead, size - kHead));
   const auto decoding = std::make_shared<ckptfs::Decoding>(
-      std::make_shared<ckptfs::PanelCache>(),
+      std::make_shared<ckptfs::BlockCache>(),
       std::make_shared<ckptfs::ScratchSpace>(uint64_t{1} << 30U));
-  const ckptfs::Coded coded = {
+  const ckptfs::Compressed compressed = {
       .coding = kCodings[data[0] % 3], .data = {source, 0, source->size()}, .size = claimed};
-  const auto decoded = ckptfs::MakeDecoded(coded, 0, decoding);
+  const auto decoded = ckptfs::MakeDecompressed(compressed, 0, decoding);
   const auto first = Read(*decoded, offset, length);
   const auto again = Read(*decoded, offset, length);
   // Bytes that were given may turn out to be damaged, but never to be others.
   if (first.empty() ? !again.empty() : !again.empty() && first != again) std::abort();
-  const auto in_order = Read(*ckptfs::MakeDecoded(coded, 0, decoding), 0, claimed);
+  const auto in_order = Read(*ckptfs::MakeDecompressed(compressed, 0, decoding), 0, claimed);
   if (!in_order.empty() && !std::equal(first.begin(), first.end(),
                                        in_order.begin() + static_cast<std::ptrdiff_t>(offset))) {
     std::abort();

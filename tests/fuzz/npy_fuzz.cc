@@ -39,7 +39,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const ckptfs::Record saved{
         .data = {file, 0, size}, .member = "", .is_in_file = true, .error = ""};
     ckptfs::Tensor tensor;
-    ckptfs::numpy::FillSaved(std::move(header), saved, std::make_shared<ckptfs::PanelCache>(),
+    ckptfs::numpy::FillSaved(std::move(header), saved, std::make_shared<ckptfs::BlockCache>(),
                              tensor);
     ckptfs::Checkpoint checkpoint;
     checkpoint.root.members.push_back({{"tensor"}, std::move(tensor)});

@@ -9,7 +9,7 @@
 #include "parser/base/error.h"
 #include "parser/codec/zip.h"
 #include "parser/io/memory.h"
-#include "parser/layer/decoded.h"
+#include "parser/layer/decompressed.h"
 
 namespace {
 
@@ -23,13 +23,14 @@ void Read(const std::shared_ptr<const ckptfs::MemorySource>& source, const Membe
   if (member.method != ckptfs::zip::Method::kDeflated || member.size > kMost) return;
   bytes.resize(member.size);
   try {
-    const ckptfs::Coded coded = {.coding = ckptfs::Coding::kDeflate,
-                                 .data = {source, member.data_offset, member.compressed_size},
-                                 .size = member.size};
+    const ckptfs::Compressed compressed = {
+        .coding = ckptfs::Coding::kDeflate,
+        .data = {source, member.data_offset, member.compressed_size},
+        .size = member.size};
     const auto decoding = std::make_shared<ckptfs::Decoding>(
-        std::make_shared<ckptfs::PanelCache>(),
+        std::make_shared<ckptfs::BlockCache>(),
         std::make_shared<ckptfs::ScratchSpace>(uint64_t{1} << 30U));
-    ckptfs::MakeDecoded(coded, member.crc, decoding)->ReadAt(0, bytes);
+    ckptfs::MakeDecompressed(compressed, member.crc, decoding)->ReadAt(0, bytes);
   } catch (const ckptfs::Error&) {  // The next member may be sound.
   }
 }

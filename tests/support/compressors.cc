@@ -123,7 +123,7 @@ std::string Compress(Coding coding, std::string_view data) {
   return Deflate(data, {.level = 1});
 }
 
-Coded CodedOf(Coding coding, std::string compressed, uint64_t size) {
+Compressed CompressedOf(Coding coding, std::string compressed, uint64_t size) {
   const uint64_t length = compressed.size();
   return {.coding = coding,
           .data = {std::make_shared<MemorySource>("before" + std::move(compressed) + "behind"), 6,

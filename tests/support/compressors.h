@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "parser/layer/cursor.h"
+#include "parser/layer/decompressor.h"
 
 namespace ckptfs {
 
@@ -32,6 +32,6 @@ std::string Lzma(std::string_view data, bool has_marker = true);
 std::string Compress(Coding coding, std::string_view data);
 
 // Returns `compressed` as what decodes to `size` bytes, in the middle of a source.
-Coded CodedOf(Coding coding, std::string compressed, uint64_t size);
+Compressed CompressedOf(Coding coding, std::string compressed, uint64_t size);
 
 }  // namespace ckptfs

@@ -45,12 +45,12 @@ void CountingSource::ReadAt(uint64_t offset, std::span<std::byte> buffer) const 
   origin_->ReadAt(offset, buffer);
 }
 
-void CountingSource::ExpectFile(ByteRange range) const {
+void CountingSource::AdviseFile(ByteRange range) const {
   const std::scoped_lock lock(mutex_);
   expected_.push_back(range);
 }
 
-void CountingSource::ReadSoon(std::span<const ByteRange> ranges) const {
+void CountingSource::Prefetch(std::span<const ByteRange> ranges) const {
   const std::scoped_lock lock(mutex_);
   uint64_t fetched = 0;
   for (const ByteRange& range : ranges) fetched += Fetch(range.offset, range.length) ? 1 : 0;

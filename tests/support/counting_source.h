@@ -24,8 +24,8 @@ class CountingSource final : public ByteSource {
   uint64_t size() const override { return origin_->size(); }
   void ReadAt(uint64_t offset, std::span<std::byte> buffer) const override;
   bool is_remote() const override { return true; }
-  void ExpectFile(ByteRange range) const override;
-  void ReadSoon(std::span<const ByteRange> ranges) const override;
+  void AdviseFile(ByteRange range) const override;
+  void Prefetch(std::span<const ByteRange> ranges) const override;
 
   // Times that somebody had to wait for bytes. Eight ranges are fetched side by side.
   uint64_t round_trips() const;

@@ -150,7 +150,8 @@ TEST(Export, ShowsAViewOfAWeight) {
       Exported(Table(R"([{"as_int":2},{"as_int":2}])", R"([{"as_int":1},{"as_int":2}])")));
   const Tensor& tensor = TensorAt(checkpoint, "state_dict/t");
   EXPECT_EQ(ReadString(tensor.data), "acbd");
-  EXPECT_EQ(tensor.notes, (std::vector<Note>{{"requires_grad", "true"}, {"stride", "[1,2]"}}));
+  EXPECT_EQ(tensor.annotations,
+            (std::vector<Annotation>{{"requires_grad", "true"}, {"stride", "[1,2]"}}));
 }
 
 TEST(Export, DecodesADeflatedWeightOnceForAllOfItsTensors) {
@@ -186,7 +187,7 @@ TEST(Export, AWeightThatIsTooShortIsDamaged) {
 TEST(Export, ATypeThatItDoesNotKnowIsTold) {
   const Checkpoint checkpoint =
       ReadCheckpoint(Exported(Table(R"([{"as_int":2}])", R"([{"as_int":1}])", "0", "99")));
-  EXPECT_THAT(ValueAt(checkpoint, "state_dict/t").notes,
+  EXPECT_THAT(ValueAt(checkpoint, "state_dict/t").annotations,
               Contains(Pair("error", "\"is of type 99, which we do not know\"")));
 }
 
@@ -233,8 +234,9 @@ TEST(Globals, AreToldWithThoseThatWeightsOnlyRefuses) {
                                  .SetItem()
                                  .Finish();
   const Checkpoint checkpoint = ReadCheckpoint(TorchArchive(pickle, {}));
-  EXPECT_THAT(checkpoint.notes, Contains(Pair("globals", R"(["posix.system","torch.float32"])")));
-  EXPECT_THAT(checkpoint.notes,
+  EXPECT_THAT(checkpoint.annotations,
+              Contains(Pair("globals", R"(["posix.system","torch.float32"])")));
+  EXPECT_THAT(checkpoint.annotations,
               Contains(Pair("globals_refused_by_weights_only", R"(["posix.system"])")));
 }
 

@@ -61,7 +61,7 @@ Checkpoint ReadSparse(std::string_view layout, int tensors, std::vector<int64_t>
 std::string ErrorOf(const Checkpoint& checkpoint) {
   const Value& value = ValueAt(checkpoint, "t");
   EXPECT_EQ(value.python_type, "tensor");
-  return value.notes.empty() ? "" : value.notes.back().second;
+  return value.annotations.empty() ? "" : value.annotations.back().second;
 }
 
 TEST(Composite, ShowsTheIndicesAndValuesOfASparseTensor) {
@@ -69,12 +69,12 @@ TEST(Composite, ShowsTheIndicesAndValuesOfASparseTensor) {
   EXPECT_EQ(ReadString(TensorAt(checkpoint, "t/indices").data), "abcdefgh");
   EXPECT_EQ(ReadString(TensorAt(checkpoint, "t/values").data), "ijklmnop");
   EXPECT_EQ(GroupAt(checkpoint, "t").python_type, "torch.Tensor");
-  EXPECT_EQ(
-      GroupAt(checkpoint, "t").about,
-      (std::vector<Note>{{"class", "\"torch.Tensor\""},
-                         {"layout", "\"torch.sparse_coo\""},
-                         {"shape", "[4,2]"},
-                         {"recipe", "\"torch.sparse_coo_tensor(indices, values, (4, 2))\""}}));
+  EXPECT_EQ(GroupAt(checkpoint, "t").about,
+            (std::vector<Annotation>{
+                {"class", "\"torch.Tensor\""},
+                {"layout", "\"torch.sparse_coo\""},
+                {"shape", "[4,2]"},
+                {"recipe", "\"torch.sparse_coo_tensor(indices, values, (4, 2))\""}}));
 }
 
 TEST(Composite, NamesTheIndicesOfCompressedRows) {
@@ -153,7 +153,7 @@ TEST(Composite, TellsHowToQuantizeATensorAsAWhole) {
   const Checkpoint checkpoint = ReadQuantized("QUInt8", [](PickleWriter& pickle) {
     pickle.Mark().Global("torch", "per_tensor_affine").Float(0.5).Int(3).Tuple();
   });
-  EXPECT_THAT(TensorAt(checkpoint, "t").notes,
+  EXPECT_THAT(TensorAt(checkpoint, "t").annotations,
               Contains(Pair("recipe",
                             "\"torch._make_per_tensor_quantized_tensor(tensor.view("
                             "torch.uint8).reshape((2, 4)), 0.5, 3)\"")));
@@ -380,7 +380,7 @@ TEST(Composite, AMetaTensorIsAValueWithItsRecipe) {
   EXPECT_EQ(ValueAt(checkpoint, "t").json,
             R"x({"class":"torch.Tensor","device":"meta","dtype":"torch.float32","shape":[2,3],)x"
             R"x("requires_grad":false})x");
-  EXPECT_THAT(ValueAt(checkpoint, "t").notes,
+  EXPECT_THAT(ValueAt(checkpoint, "t").annotations,
               Contains(Pair("recipe", R"x("torch.empty_strided((2, 3), (3, 1), )x"
                                       R"x(dtype=torch.float32, device='meta')")x")));
 }

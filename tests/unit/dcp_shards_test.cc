@@ -50,7 +50,7 @@ TEST(DcpShards, PutsChunksTogether) {
   EXPECT_EQ(checkpoint.format, "dcp_shards");
   EXPECT_EQ(tensor.shape, (std::vector<uint64_t>{2, 3}));
   EXPECT_EQ(ReadString(tensor.data), "abcdef");
-  EXPECT_THAT(checkpoint.notes, Contains(Note("dcp_version", "\"1.0\"")));
+  EXPECT_THAT(checkpoint.annotations, Contains(Annotation("dcp_version", "\"1.0\"")));
   EXPECT_THAT(checkpoint.warnings, IsEmpty());
 }
 
@@ -92,7 +92,7 @@ TEST(DcpShards, ReadsWhatIsNotInADamagedFile) {
   files[std::string(kFirst)] = "damaged";
   const Checkpoint checkpoint = Read(files);
   EXPECT_EQ(ReadString(*TensorAt(checkpoint, "w").data.source, 2, 1), "c");
-  EXPECT_THAT(TensorAt(checkpoint, "w").notes, Contains(Note("complete", "false")));
+  EXPECT_THAT(TensorAt(checkpoint, "w").annotations, Contains(Annotation("complete", "false")));
   EXPECT_EQ(checkpoint.warnings.size(), 2U);
 }
 

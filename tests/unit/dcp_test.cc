@@ -66,7 +66,7 @@ TEST(Dcp, ReadsATensorInOneChunk) {
   EXPECT_EQ(ReadString(tensor.data), "abcd");
   EXPECT_EQ(tensor.member, "__0_0.distcp");
   EXPECT_TRUE(tensor.is_in_file);
-  EXPECT_THAT(tensor.notes, IsEmpty());
+  EXPECT_THAT(tensor.annotations, IsEmpty());
   EXPECT_THAT(checkpoint.warnings, IsEmpty());
 }
 
@@ -75,9 +75,9 @@ TEST(Dcp, PutsChunksTogether) {
   const Tensor& tensor = TensorAt(checkpoint, "columns");
   EXPECT_EQ(ReadString(tensor.data), "abcdef");
   EXPECT_FALSE(tensor.is_in_file);
-  ASSERT_EQ(tensor.notes.size(), 1U);
-  EXPECT_EQ(tensor.notes[0].first, "chunks");
-  EXPECT_THAT(tensor.notes[0].second,
+  ASSERT_EQ(tensor.annotations.size(), 1U);
+  EXPECT_EQ(tensor.annotations[0].first, "chunks");
+  EXPECT_THAT(tensor.annotations[0].second,
               testing::MatchesRegex(
                   R"(\[\{"file":"__0_0.distcp","offset":0,"length":[0-9]+,"offsets":\[0,0\],)"
                   R"("sizes":\[2,2\]\},\{"file":"__1_0.distcp","offset":0,"length":[0-9]+,)"
@@ -113,7 +113,8 @@ TEST(Dcp, TellsThatATensorRequiresGrad) {
   DcpWriter::Tensor tensor = Whole("f", {1}, "a");
   tensor.requires_grad = true;
   const Checkpoint checkpoint = Read(DcpWriter().Add("w", tensor).Files());
-  EXPECT_EQ(TensorAt(checkpoint, "w").notes, (std::vector<Note>{{"requires_grad", "true"}}));
+  EXPECT_EQ(TensorAt(checkpoint, "w").annotations,
+            (std::vector<Annotation>{{"requires_grad", "true"}}));
 }
 
 TEST(Dcp, TellsVersionAndWhoSavedIt) {
@@ -124,8 +125,9 @@ TEST(Dcp, TellsVersionAndWhoSavedIt) {
       "X\7\0\0\0versionX\5\0\0\0001.0.0X\14\0\0\0storage_metac"
       "torch.distributed.checkpoint.metadata\nStorageMeta\n)\x81}X\7\0\0\0save_idX\2\0\0\0idsb"s);
   const Checkpoint checkpoint = Read(files);
-  EXPECT_THAT(checkpoint.notes, AllOf(Contains(Note("dcp_version", "\"1.0.0\"")),
-                                      Contains(Note("storage_meta", R"({"save_id":"id"})"))));
+  EXPECT_THAT(checkpoint.annotations,
+              AllOf(Contains(Annotation("dcp_version", "\"1.0.0\"")),
+                    Contains(Annotation("storage_meta", R"({"save_id":"id"})"))));
 }
 
 TEST(Dcp, TellsWhatTheMetadataWouldImport) {
@@ -134,8 +136,8 @@ TEST(Dcp, TellsWhatTheMetadataWouldImport) {
   Files files = writer.Files();
   files[".metadata"] = writer.Metadata("X\1\0\0\0xcos\nsystem\n"s);
   const Checkpoint checkpoint = Read(files);
-  const auto globals = std::ranges::find(checkpoint.notes, "globals", &Note::first);
-  ASSERT_NE(globals, checkpoint.notes.end());
+  const auto globals = std::ranges::find(checkpoint.annotations, "globals", &Annotation::first);
+  ASSERT_NE(globals, checkpoint.annotations.end());
   EXPECT_THAT(globals->second, testing::HasSubstr("\"os.system\""));
 }
 
@@ -191,7 +193,7 @@ TEST(Dcp, SkipsChunksWithoutElements) {
   tensor.chunks.push_back({.file = "missing", .offsets = {2}, .sizes = {0}, .is_stored = false});
   const Checkpoint checkpoint = Read(DcpWriter().Add("w", tensor).Files());
   EXPECT_EQ(TextOf(checkpoint, "w"), "ab");
-  EXPECT_THAT(TensorAt(checkpoint, "w").notes, IsEmpty());
+  EXPECT_THAT(TensorAt(checkpoint, "w").annotations, IsEmpty());
 }
 
 TEST(Dcp, ReadsATensorWithoutElements) {
@@ -262,11 +264,11 @@ TEST(Dcp, ReadsWhatIsNotInAMissingFile) {
               Throws<Error>(Property(&Error::code, EIO)));
   EXPECT_THAT(checkpoint.warnings,
               ElementsAre("'__1_0.distcp': 'columns' in it is lost: there is no such file"));
-  EXPECT_THAT(checkpoint.notes, Contains(Note("lost", R"(["columns"])")));
-  EXPECT_THAT(tensor.notes,
-              AllOf(Contains(Note("complete", "false")),
-                    Contains(Note("lost_chunks", R"([{"offsets":[0,2],"sizes":[2,1],)"
-                                                 R"("error":"there is no such file"}])"))));
+  EXPECT_THAT(checkpoint.annotations, Contains(Annotation("lost", R"(["columns"])")));
+  EXPECT_THAT(tensor.annotations,
+              AllOf(Contains(Annotation("complete", "false")),
+                    Contains(Annotation("lost_chunks", R"([{"offsets":[0,2],"sizes":[2,1],)"
+                                                       R"("error":"there is no such file"}])"))));
 }
 
 TEST(Dcp, TellsOnceWhatAMissingFileCosts) {
@@ -278,9 +280,9 @@ TEST(Dcp, TellsOnceWhatAMissingFileCosts) {
                           "there is no such file"));
   EXPECT_EQ(TensorAt(checkpoint, "w").error, "there is no such file");
   EXPECT_EQ(ValueAt(checkpoint, "step").json, "null");
-  EXPECT_EQ(ValueAt(checkpoint, "step").notes,
-            (std::vector<Note>{{"error", "\"there is no such file\""}}));
-  EXPECT_THAT(checkpoint.notes, Contains(Note("lost", R"(["columns","w","step"])")));
+  EXPECT_EQ(ValueAt(checkpoint, "step").annotations,
+            (std::vector<Annotation>{{"error", "\"there is no such file\""}}));
+  EXPECT_THAT(checkpoint.annotations, Contains(Annotation("lost", R"(["columns","w","step"])")));
 }
 
 TEST(Dcp, RefusesACheckpointOfWhichNothingIsLeft) {
@@ -298,7 +300,7 @@ TEST(Dcp, LosesWhatATruncatedFileNoLongerHas) {
   files["__0_0.distcp"].resize(files["__0_0.distcp"].size() - 1);
   const Checkpoint checkpoint = Read(files);
   EXPECT_EQ(TextOf(checkpoint, "columns"), "abcdef");
-  EXPECT_THAT(ValueAt(checkpoint, "step").notes, testing::SizeIs(1));
+  EXPECT_THAT(ValueAt(checkpoint, "step").annotations, testing::SizeIs(1));
 }
 
 TEST(Dcp, LosesAnItemOfAnotherShape) {
@@ -337,7 +339,8 @@ TEST(Dcp, TellsThatChunksLeaveAHole) {
   columns.chunks.pop_back();
   const Checkpoint checkpoint = Read(DcpWriter().Add("columns", columns).Files());
   EXPECT_EQ(ReadString(*TensorAt(checkpoint, "columns").data.source, 3, 2), "de");
-  EXPECT_EQ(TensorAt(checkpoint, "columns").notes, (std::vector<Note>{{"complete", "false"}}));
+  EXPECT_EQ(TensorAt(checkpoint, "columns").annotations,
+            (std::vector<Annotation>{{"complete", "false"}}));
   EXPECT_THAT(checkpoint.warnings, ElementsAre("'.metadata': 'columns' in it is lost: its chunks "
                                                "leave out some of its elements"));
 }

@@ -56,9 +56,9 @@ std::vector<std::string> Keys(const Checkpoint& checkpoint) {
   return keys;
 }
 
-std::string NoteOf(const Checkpoint& checkpoint, std::string_view name) {
-  const auto found = std::ranges::find(checkpoint.notes, name, &Note::first);
-  return found == checkpoint.notes.end() ? "none" : found->second;
+std::string AnnotationOf(const Checkpoint& checkpoint, std::string_view name) {
+  const auto found = std::ranges::find(checkpoint.annotations, name, &Annotation::first);
+  return found == checkpoint.annotations.end() ? "none" : found->second;
 }
 
 const Tensor& TensorAt(const Checkpoint& checkpoint, size_t i) {
@@ -86,18 +86,19 @@ TEST(GgufSplit, ReadsAllPartsWhicheverIsNamed) {
 
 TEST(GgufSplit, TellsTheMetadataOfTheFirstPartAsThatOfTheModel) {
   const Checkpoint checkpoint = Read(Model());
-  EXPECT_EQ(NoteOf(checkpoint, "metadata"),
+  EXPECT_EQ(AnnotationOf(checkpoint, "metadata"),
             R"({"general.name":"model","split.no":0,"split.count":3,"split.tensors.count":3})");
   const std::string second =
       R"({"m-00002-of-00003.gguf":{"gguf_version":3,"byte_order":"little","alignment":32,)"
       R"("metadata":{"split.no":1,"split.count":3,"split.tensors.count":3},)"
       R"("metadata_types":{"split.no":"u16","split.count":"u16","split.tensors.count":"i32"}},)";
-  EXPECT_THAT(NoteOf(checkpoint, "shards"), StartsWith(second));
+  EXPECT_THAT(AnnotationOf(checkpoint, "shards"), StartsWith(second));
 }
 
 TEST(GgufSplit, TellsWhichFileATensorIsIn) {
   const Checkpoint checkpoint = Read(Model());
-  EXPECT_EQ(TensorAt(checkpoint, 1).notes.back(), Note("file", "\"m-00002-of-00003.gguf\""));
+  EXPECT_EQ(TensorAt(checkpoint, 1).annotations.back(),
+            Annotation("file", "\"m-00002-of-00003.gguf\""));
 }
 
 TEST(GgufSplit, TellsWhatAMissingPartHasCost) {
@@ -106,10 +107,11 @@ TEST(GgufSplit, TellsWhatAMissingPartHasCost) {
               ElementsAre("m-00002-of-00003.gguf: there is no such file: what it has is lost (1 of "
                           "3 tensors)"));
   EXPECT_THAT(Keys(checkpoint), ElementsAre("x", "m-00002-of-00003.gguf", "z"));
-  EXPECT_EQ(std::get<Value>(checkpoint.root.members.at(1).content).notes,
-            std::vector<Note>({{"error", "\"m-00002-of-00003.gguf: there is no such file\""}}));
-  EXPECT_EQ(NoteOf(checkpoint, "lost"), R"(["m-00002-of-00003.gguf"])");
-  EXPECT_EQ(NoteOf(checkpoint, "lost_tensors"), "1");
+  EXPECT_EQ(
+      std::get<Value>(checkpoint.root.members.at(1).content).annotations,
+      std::vector<Annotation>({{"error", "\"m-00002-of-00003.gguf: there is no such file\""}}));
+  EXPECT_EQ(AnnotationOf(checkpoint, "lost"), R"(["m-00002-of-00003.gguf"])");
+  EXPECT_EQ(AnnotationOf(checkpoint, "lost_tensors"), "1");
 }
 
 TEST(GgufSplit, TellsOfSeveralMissingPartsWhatTheyHaveCostTogether) {
@@ -259,8 +261,8 @@ TEST(GgufSplit, TakesTheAlignmentOfTheFirstPartWhereTheFileEndsWithIt) {
       Read(Files{{Name(1, 2), Aligned(0, 64, true)}, {Name(2, 2), Aligned(1, 64, false)}});
   EXPECT_EQ(ReadString(TensorAt(checkpoint, 2).data), "data");
   EXPECT_EQ(ReadString(TensorAt(checkpoint, 3).data), "more");
-  EXPECT_THAT(NoteOf(checkpoint, "shards"), HasSubstr(R"("alignment":64,)"));
-  EXPECT_THAT(NoteOf(checkpoint, "shards"),
+  EXPECT_THAT(AnnotationOf(checkpoint, "shards"), HasSubstr(R"("alignment":64,)"));
+  EXPECT_THAT(AnnotationOf(checkpoint, "shards"),
               HasSubstr(R"("alignment_from":"m-00001-of-00002.gguf")"));
 }
 
@@ -275,7 +277,7 @@ TEST(GgufSplit, TakesTheUsualAlignmentWhereTheFileEndsWithThat) {
   const Checkpoint checkpoint =
       Read(Files{{Name(1, 2), Aligned(0, 64, true)}, {Name(2, 2), Aligned(1, 32, false)}});
   EXPECT_EQ(ReadString(TensorAt(checkpoint, 3).data), "more");
-  EXPECT_THAT(NoteOf(checkpoint, "shards"), Not(HasSubstr("alignment_from")));
+  EXPECT_THAT(AnnotationOf(checkpoint, "shards"), Not(HasSubstr("alignment_from")));
 }
 
 TEST(GgufSplit, LosesAPartWhoseAlignmentNobodyTells) {

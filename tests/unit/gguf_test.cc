@@ -62,17 +62,17 @@ const Tensor& TensorAt(const Checkpoint& checkpoint, size_t i) {
   return std::get<Tensor>(checkpoint.root.members.at(i).content);
 }
 
-std::string NoteOf(const std::vector<Note>& notes, std::string_view name) {
-  const auto found = std::ranges::find(notes, name, &Note::first);
-  return found == notes.end() ? "none" : found->second;
+std::string AnnotationOf(const std::vector<Annotation>& annotations, std::string_view name) {
+  const auto found = std::ranges::find(annotations, name, &Annotation::first);
+  return found == annotations.end() ? "none" : found->second;
 }
 
 std::string MetadataOf(const Checkpoint& checkpoint) {
-  return NoteOf(checkpoint.notes, "metadata");
+  return AnnotationOf(checkpoint.annotations, "metadata");
 }
 
 std::string TypesOf(const Checkpoint& checkpoint) {
-  return NoteOf(checkpoint.notes, "metadata_types");
+  return AnnotationOf(checkpoint.annotations, "metadata_types");
 }
 
 // A writer of one tensor of four bytes.
@@ -91,12 +91,12 @@ TEST(Gguf, ReadsATensorWithItsTypeAndShape) {
   EXPECT_EQ(ReadString(tensor.data), "0123456789abcdef01234567");
   EXPECT_TRUE(tensor.is_in_file);
   EXPECT_EQ(tensor.file_offset, 96U);
-  EXPECT_THAT(tensor.notes, ElementsAre(Pair("ggml_type", "\"F32\""), Pair("dims", "[3,2]")));
+  EXPECT_THAT(tensor.annotations, ElementsAre(Pair("ggml_type", "\"F32\""), Pair("dims", "[3,2]")));
 }
 
 TEST(Gguf, TellsVersionByteOrderAndAlignment) {
   EXPECT_THAT(
-      ReadFile(GgufWriter().File("")).notes,
+      ReadFile(GgufWriter().File("")).annotations,
       ElementsAre(Pair("gguf_version", "3"), Pair("byte_order", "\"little\""),
                   Pair("alignment", "32"), Pair("metadata", "{}"), Pair("metadata_types", "{}")));
 }
@@ -423,9 +423,10 @@ TEST(Gguf, ShowsBlocksAsRowsOfBytes) {
   EXPECT_EQ(tensor.foreign_dtype, "Q4_0");
   EXPECT_THAT(tensor.shape, ElementsAre(3, 36));
   EXPECT_EQ(ReadString(tensor.data), data);
-  EXPECT_THAT(tensor.notes, ElementsAre(Pair("ggml_type", "\"Q4_0\""), Pair("dims", "[64,3]"),
-                                        Pair("logical_shape", "[3,64]"),
-                                        Pair("block_elements", "32"), Pair("block_bytes", "18")));
+  EXPECT_THAT(tensor.annotations,
+              ElementsAre(Pair("ggml_type", "\"Q4_0\""), Pair("dims", "[64,3]"),
+                          Pair("logical_shape", "[3,64]"), Pair("block_elements", "32"),
+                          Pair("block_bytes", "18")));
 }
 
 TEST(Gguf, KnowsTheSizesOfAllTypes) {
@@ -477,7 +478,7 @@ TEST(Gguf, LosesATensorWhoseRowsAreNoWholeBlocksAndNoOther) {
   const Checkpoint checkpoint =
       ReadFile(GgufWriter().Tensor("bad", {48}, kQ40, 32).Tensor("w", {4}, kI8, 0).File("abcd"));
   const auto& bad = std::get<Value>(checkpoint.root.members.at(0).content);
-  EXPECT_EQ(NoteOf(bad.notes, "error"),
+  EXPECT_EQ(AnnotationOf(bad.annotations, "error"),
             R"("its rows have 48 elements, which are no whole blocks of 32 of type Q4_0")");
   EXPECT_EQ(ReadString(TensorAt(checkpoint, 1).data), "abcd");
   EXPECT_THAT(checkpoint.warnings,
@@ -499,7 +500,7 @@ TEST(Gguf, ShowsATypeThatNobodyKnowsAsTheBytesUpToTheNextTensor) {
   EXPECT_THAT(tensor.shape, ElementsAre(32));
   EXPECT_EQ(tensor.foreign_dtype, "ggml type 43");
   EXPECT_EQ(ReadString(tensor.data), std::string(32, 'n'));
-  EXPECT_THAT(tensor.notes,
+  EXPECT_THAT(tensor.annotations,
               ElementsAre(Pair("ggml_type", "43"), Pair("dims", "[8]"),
                           Pair("logical_shape", "[8]"), Pair("unknown_type", "true")));
 }
@@ -529,7 +530,7 @@ TEST(Gguf, CountsOffsetsFromAMultipleOfTheAlignment) {
   const Checkpoint checkpoint =
       ReadFile(OneTensor().Tensor("v", {4}, kI8, 4).Alignment(1).File("abcdefgh"));
   EXPECT_EQ(ReadString(TensorAt(checkpoint, 1).data), "efgh");
-  EXPECT_EQ(NoteOf(checkpoint.notes, "alignment"), "1");
+  EXPECT_EQ(AnnotationOf(checkpoint.annotations, "alignment"), "1");
 }
 
 TEST(Gguf, FindsTheAlignmentBehindOtherPairs) {
@@ -590,7 +591,7 @@ TEST(Gguf, ConvertsPlainElementsOfABigEndianFile) {
   EXPECT_EQ(ReadString(tensor.data), "32107654");
   EXPECT_FALSE(tensor.is_in_file);
   EXPECT_EQ(MetadataOf(checkpoint), R"({"a":"x"})");
-  EXPECT_EQ(NoteOf(checkpoint.notes, "byte_order"), "\"big\"");
+  EXPECT_EQ(AnnotationOf(checkpoint.annotations, "byte_order"), "\"big\"");
 }
 
 TEST(Gguf, LeavesBytesOfABigEndianFileAsTheyAre) {
@@ -603,7 +604,7 @@ TEST(Gguf, TellsThatBlocksOfABigEndianFileAreAsStored) {
   const Checkpoint checkpoint =
       ReadFile(GgufWriter(3, true).Tensor("w", {32}, kQ40, 0).File("0123456789abcdefgh"));
   EXPECT_EQ(ReadString(TensorAt(checkpoint, 0).data), "0123456789abcdefgh");
-  EXPECT_EQ(NoteOf(TensorAt(checkpoint, 0).notes, "byte_order"), "\"big\"");
+  EXPECT_EQ(AnnotationOf(TensorAt(checkpoint, 0).annotations, "byte_order"), "\"big\"");
 }
 
 TEST(Gguf, ReadsVersion1OfBothByteOrders) {

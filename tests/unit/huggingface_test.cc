@@ -73,7 +73,7 @@ TEST(HuggingFace, ReadsAllShardsAsOneCheckpoint) {
   EXPECT_THAT(checkpoint.warnings, IsEmpty());
   EXPECT_EQ(ReadString(TensorAt(checkpoint, "a").data), "aaaa");
   EXPECT_EQ(ReadString(TensorAt(checkpoint, "b").data), "bb");
-  EXPECT_THAT(TensorAt(checkpoint, "b").notes, ElementsAre(Pair("file", "\"2\"")));
+  EXPECT_THAT(TensorAt(checkpoint, "b").annotations, ElementsAre(Pair("file", "\"2\"")));
 }
 
 TEST(HuggingFace, ReadsTheIndexThatIsNamedItself) {
@@ -94,7 +94,7 @@ TEST(HuggingFace, ReadsShardsOfTorchAndTellsWhatTheyImport) {
                 {"1.bin", TorchShard("a", "aaaa")},
                 {"2.bin", TorchShard("b", "bb")}}));
   EXPECT_EQ(ReadString(TensorAt(checkpoint, "b").data), "bb");
-  EXPECT_THAT(checkpoint.notes,
+  EXPECT_THAT(checkpoint.annotations,
               ElementsAre(Pair("globals",
                                "[\"collections.OrderedDict\",\"torch.ByteStorage\","
                                "\"torch._utils._rebuild_tensor_v2\"]"),
@@ -120,7 +120,7 @@ TEST(HuggingFace, TellsTheMetadataOfTheIndexAndOfEachShard) {
                                R"("b":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})",
                                "bb");
   EXPECT_THAT(
-      ReadCheckpoint(FolderOf(files)).notes,
+      ReadCheckpoint(FolderOf(files)).annotations,
       ElementsAre(Pair("index_metadata", R"({"total_size":1.5e3,"note":["\u00e9"]})"),
                   Pair("shards", R"({"1":{"format":"safetensors"},"2":{"format":"safetensors",)"
                                  R"("metadata":{"format":"pt"}}})")));
@@ -168,7 +168,7 @@ TEST(HuggingFace, ShowsATensorThatIsNotInTheIndex) {
                                "aaaaxx");
   const Checkpoint checkpoint = ReadCheckpoint(FolderOf(files));
   EXPECT_EQ(ReadString(TensorAt(checkpoint, "x").data), "xx");
-  EXPECT_THAT(TensorAt(checkpoint, "x").notes,
+  EXPECT_THAT(TensorAt(checkpoint, "x").annotations,
               ElementsAre(Pair("file", "\"1\""), Pair("not_in_index", "true")));
   EXPECT_THAT(checkpoint.warnings, IsEmpty());
 }
@@ -195,9 +195,9 @@ TEST(HuggingFace, LosesTheTensorsOfAMissingShardOnly) {
   EXPECT_EQ(lost.error, "2: there is no such file");
   EXPECT_EQ(lost.foreign_dtype, "unknown");
   EXPECT_EQ(lost.data.length, 1U);
-  EXPECT_THAT(lost.notes, ElementsAre(Pair("file", "\"2\"")));
+  EXPECT_THAT(lost.annotations, ElementsAre(Pair("file", "\"2\"")));
   EXPECT_THAT(checkpoint.warnings, ElementsAre("2: there is no such file: 2 tensors are lost"));
-  EXPECT_THAT(checkpoint.notes, Contains(Pair("lost", R"(["b","c"])")));
+  EXPECT_THAT(checkpoint.annotations, Contains(Pair("lost", R"(["b","c"])")));
 }
 
 TEST(HuggingFace, LosesTheTensorsOfADamagedShardOnly) {

@@ -11,7 +11,7 @@
 
 #include "parser/base/error.h"
 #include "parser/layer/broken.h"
-#include "tests/support/sealer.h"
+#include "tests/support/encrypter.h"
 #include "tests/support/sources.h"
 
 namespace ckptfs::tensorizer {
@@ -38,36 +38,37 @@ const std::string kKey =
 const std::string kDerived =
     FromHex("185d9543e6945bb30c6ecb2d1ac58a388ddfe954c34cf395a4fa12f986897662");
 
-SealedTensor TensorOf(const Sealed& sealed, std::optional<KeyDerivation> derivation) {
-  return {.data = sealed.extent(),
+EncryptedTensor TensorOf(const Encrypted& encrypted, std::optional<KeyDerivation> derivation) {
+  return {.data = encrypted.extent(),
           .encryption = {.derivation = derivation,
-                         .chunk_size = sealed.chunk_size,
-                         .nonce = sealed.nonce,
-                         .macs = sealed.sealing().macs}};
+                         .chunk_size = encrypted.chunk_size,
+                         .nonce = encrypted.nonce,
+                         .macs = encrypted.encryption().macs}};
 }
 
 class KeysTest : public testing::Test {
  protected:
   // A tensor of `size` bytes in chunks of 1 KiB that `key` encrypts, the first `damaged` of which
   // are damaged.
-  static SealedTensor Tensor(size_t size, const std::string& key,
-                             std::optional<KeyDerivation> derivation = {}, size_t damaged = 0) {
-    Sealed sealed = Seal(std::string(size, 'a'), 1024, *SecretOf(key));
-    for (size_t i = 0; i < damaged; ++i) sealed.data[i * 1024] ^= 1;
-    return TensorOf(sealed, derivation);
+  static EncryptedTensor Tensor(size_t size, const std::string& key,
+                                std::optional<KeyDerivation> derivation = {}, size_t damaged = 0) {
+    Encrypted encrypted = Encrypt(std::string(size, 'a'), 1024, *SecretOf(key));
+    for (size_t i = 0; i < damaged; ++i) encrypted.data[i * 1024] ^= 1;
+    return TensorOf(encrypted, derivation);
   }
 
   void Have(Secret::Kind kind, const std::string& bytes) {
-    secret_ = std::make_shared<Secret>(Secret{
-        .kind = kind, .bytes = SecretBytes(std::as_bytes(std::span(bytes))), .origin = "my notes"});
+    secret_ = std::make_shared<Secret>(Secret{.kind = kind,
+                                              .bytes = SecretBytes(std::as_bytes(std::span(bytes))),
+                                              .origin = "my annotations"});
   }
   void HaveKey(const std::string& bytes) { Have(Secret::Kind::kKey, bytes); }
   void HavePassphrase(const std::string& text) { Have(Secret::Kind::kPassphrase, text); }
 
-  void Open(const std::vector<SealedTensor>& tensors) { keys_.Open(tensors); }
+  void Open(const std::vector<EncryptedTensor>& tensors) { keys_.Open(tensors); }
 
   // The key of `tensor` in hexadecimal; empty if it has none.
-  std::string KeyFor(const SealedTensor& tensor) const {
+  std::string KeyFor(const EncryptedTensor& tensor) const {
     const auto key = keys_.KeyFor(tensor.encryption);
     return key == nullptr ? "" : ToHex(key->bytes());
   }
@@ -121,15 +122,16 @@ TEST_F(KeysTest, OutliveTheirFinder) {
 // Data, nonce and tag are those of a file that other software has written.
 TEST_F(KeysTest, OpenWhatOtherSoftwareHasEncryptedWithAPassphrase) {
   HavePassphrase("test");
-  Sealed sealed{.chunk_size = 2 << 20,
-                .data = FromHex("7d4b0815c664f684d9f78363bd4c66e0"),
-                .macs = FromHex("be63935775061f6be1161865de91f7bd")};
-  for (size_t i = 0; i < sealed.nonce.size(); ++i)
-    sealed.nonce[i] = static_cast<std::byte>(160 + i);
-  const auto tensor = TensorOf(sealed, kCheap);
+  Encrypted encrypted{.chunk_size = 2 << 20,
+                      .data = FromHex("7d4b0815c664f684d9f78363bd4c66e0"),
+                      .macs = FromHex("be63935775061f6be1161865de91f7bd")};
+  for (size_t i = 0; i < encrypted.nonce.size(); ++i)
+    encrypted.nonce[i] = static_cast<std::byte>(160 + i);
+  const auto tensor = TensorOf(encrypted, kCheap);
   Open({tensor});
-  const auto source = MakeSealed(tensor.data, SealingOf(tensor.encryption),
-                                 keys_.KeyFor(tensor.encryption), std::make_shared<PanelCache>());
+  const auto source =
+      MakeDecrypted(tensor.data, EncryptionOf(tensor.encryption), keys_.KeyFor(tensor.encryption),
+                    std::make_shared<BlockCache>());
   EXPECT_EQ(ReadString(*source, 0, 16), FromHex("0000803f 00000040 00004040 00008040"));
 }
 
@@ -200,10 +202,11 @@ class WrongKeys : public KeysTest {};
 
 TEST_F(WrongKeys, AreFoundOut) {
   HaveKey(std::string(32, 'k'));
-  EXPECT_THAT([&] { Open({Tensor(100, kKey)}); },
-              Fails(EKEYREJECTED,
-                    "the key from my notes opens none of the 1 chunks that were tried: it is not "
-                    "that of this file, or they are damaged"));
+  EXPECT_THAT(
+      [&] { Open({Tensor(100, kKey)}); },
+      Fails(EKEYREJECTED,
+            "the key from my annotations opens none of the 1 chunks that were tried: it is not "
+            "that of this file, or they are damaged"));
 }
 
 TEST_F(WrongKeys, AreTriedOnAFewChunksOnly) {
@@ -213,16 +216,17 @@ TEST_F(WrongKeys, AreTriedOnAFewChunksOnly) {
         Open({Tensor(100'000, kKey), Tensor(90'000, kKey)});
       },
       Fails(EKEYREJECTED,
-            "the key from my notes opens none of the 8 chunks that were tried: it is not "
+            "the key from my annotations opens none of the 8 chunks that were tried: it is not "
             "that of this file, or they are damaged"));
 }
 
 TEST_F(WrongKeys, ComeFromWrongPassphrases) {
   HavePassphrase("Test");
-  EXPECT_THAT([&] { Open({Tensor(100, kDerived, kCheap)}); },
-              Fails(EKEYREJECTED,
-                    "the passphrase from my notes opens none of the 1 chunks that were tried: it "
-                    "is not that of this file, or they are damaged"));
+  EXPECT_THAT(
+      [&] { Open({Tensor(100, kDerived, kCheap)}); },
+      Fails(EKEYREJECTED,
+            "the passphrase from my annotations opens none of the 1 chunks that were tried: it "
+            "is not that of this file, or they are damaged"));
 }
 
 TEST_F(WrongKeys, ShowAfterTheFirstDerivation) {
@@ -234,7 +238,7 @@ TEST_F(WrongKeys, ShowAfterTheFirstDerivation) {
         Open({Tensor(100, kDerived, kCheap), Tensor(100, kKey, kDear)});
       },
       Fails(EKEYREJECTED,
-            "the passphrase from my notes opens none of the 1 chunks that were tried: it "
+            "the passphrase from my annotations opens none of the 1 chunks that were tried: it "
             "is not that of this file, or they are damaged"));
   EXPECT_LT(std::clock() - begin, CLOCKS_PER_SEC / 2) << "derived what is dear, too";
 }
@@ -244,7 +248,7 @@ TEST_F(WrongKeys, ArePassphrasesWhereAKeyIsNeeded) {
   EXPECT_THAT([&] { Open({Tensor(100, kKey)}); },
               Fails(EKEYREJECTED,
                     "it was encrypted with a key and not with a passphrase, so the one from my "
-                    "notes does not open it: give the 32 bytes of the key with -o key_file"));
+                    "annotations does not open it: give the 32 bytes of the key with -o key_file"));
 }
 
 TEST_F(WrongKeys, AreNotThoseOfADamagedChunk) {
@@ -325,7 +329,7 @@ TEST_F(DearKeys, HaveNoPass) {
 
 TEST_F(DearKeys, AreTooMany) {
   HavePassphrase("test");
-  std::vector<SealedTensor> tensors;
+  std::vector<EncryptedTensor> tensors;
   for (uint64_t passes = 1; passes <= 5; ++passes) {
     tensors.push_back(Tensor(10, kKey, KeyDerivation{.passes = passes, .memory = 8192}));
   }

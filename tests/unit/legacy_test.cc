@@ -106,8 +106,8 @@ TEST(Legacy, ReadsATensorInADict) {
 
 TEST(Legacy, TellsOfTheMachineThatWroteIt) {
   const Checkpoint checkpoint = Read(Pickles(PickleWriter().Int(7), {}));
-  EXPECT_THAT(checkpoint.notes,
-              ElementsAre(Note{"protocol_version", "1001"}, Note{"little_endian", "true"}));
+  EXPECT_THAT(checkpoint.annotations, ElementsAre(Annotation{"protocol_version", "1001"},
+                                                  Annotation{"little_endian", "true"}));
 }
 
 TEST(Legacy, FindsTheStoragesInTheOrderOfTheirKeys) {
@@ -187,14 +187,14 @@ TEST(Legacy, NamesWhatAllOfItsPicklesAskFor) {
   const std::string system = PickleWriter().Global("os", "system").Raw("(tR").Finish();
   const Checkpoint checkpoint =
       Read(kMagic + kVersion + system + PickleWriter().Int(7).Finish() + Keys({}));
-  EXPECT_THAT(checkpoint.notes,
-              ElementsAre(Note{"globals", R"(["os.system"])"},
-                          Note{"globals_refused_by_weights_only", R"(["os.system"])"}));
+  EXPECT_THAT(checkpoint.annotations,
+              ElementsAre(Annotation{"globals", R"(["os.system"])"},
+                          Annotation{"globals_refused_by_weights_only", R"(["os.system"])"}));
 }
 
 TEST(Legacy, TellsHowManyBytesFollow) {
   const Checkpoint checkpoint = Read(Pickles(Tensors(1), {"0"}) + Int64(4) + "abcdrest");
-  EXPECT_THAT(checkpoint.notes, testing::Contains(Note{"trailing_bytes", "4"}));
+  EXPECT_THAT(checkpoint.annotations, testing::Contains(Annotation{"trailing_bytes", "4"}));
   EXPECT_THAT(checkpoint.warnings, IsEmpty());
 }
 

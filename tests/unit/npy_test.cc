@@ -431,15 +431,15 @@ TEST(Npy, IsOneTensor) {
   EXPECT_EQ(ReadString(tensor.data), "abcd");
   EXPECT_TRUE(tensor.is_in_file);
   EXPECT_EQ(tensor.file_offset, file.size() - 4);
-  EXPECT_EQ(tensor.notes, (std::vector<Note>{{"numpy_dtype", "\"<i2\""}}));
+  EXPECT_EQ(tensor.annotations, (std::vector<Annotation>{{"numpy_dtype", "\"<i2\""}}));
 }
 
 TEST(Npy, IsInCOrderWhateverItWas) {
   const Tensor tensor = TensorIn(NpyOf(NpyText("'|u1'", "(2, 3)", "True"), "adbecf"));
   EXPECT_EQ(ReadString(tensor.data), "abcdef");
   EXPECT_FALSE(tensor.is_in_file);
-  EXPECT_EQ(tensor.notes,
-            (std::vector<Note>{{"numpy_dtype", "\"|u1\""}, {"fortran_order", "true"}}));
+  EXPECT_EQ(tensor.annotations,
+            (std::vector<Annotation>{{"numpy_dtype", "\"|u1\""}, {"fortran_order", "true"}}));
 }
 
 TEST(Npy, OfOneDimensionIsTheSameInBothOrders) {
@@ -500,7 +500,8 @@ TEST(Npy, OfBigEndianTextsWithoutCharactersIsEmpty) { EXPECT_EQ(BytesOf("'>U0'",
 TEST(Npy, WithMoreBytesIsReadAndTellsSo) {
   const Tensor tensor = TensorIn(Npy("'|u1'", "(2,)", "abcde"));
   EXPECT_EQ(ReadString(tensor.data), "ab");
-  EXPECT_EQ(tensor.notes, (std::vector<Note>{{"numpy_dtype", "\"|u1\""}, {"trailing_bytes", "3"}}));
+  EXPECT_EQ(tensor.annotations,
+            (std::vector<Annotation>{{"numpy_dtype", "\"|u1\""}, {"trailing_bytes", "3"}}));
 }
 
 TEST(Npy, WithFewerBytesIsRefused) {
@@ -546,8 +547,8 @@ TEST(NpyFile, OfSeveralArraysIsAList) {
   EXPECT_EQ(BytesAt(checkpoint, 1), "cd");
   EXPECT_EQ(BytesAt(checkpoint, 2), "");
   EXPECT_EQ(BytesAt(checkpoint, 3), "efg");
-  EXPECT_EQ(std::get<Tensor>(checkpoint.root.members[0].content).notes,
-            (std::vector<Note>{{"numpy_dtype", "\"|u1\""}}));
+  EXPECT_EQ(std::get<Tensor>(checkpoint.root.members[0].content).annotations,
+            (std::vector<Annotation>{{"numpy_dtype", "\"|u1\""}}));
   EXPECT_EQ(std::get<Tensor>(checkpoint.root.members[3].content).file_offset, file.size() - 3);
 }
 
@@ -555,8 +556,8 @@ TEST(NpyFile, TellsWhatFollowsTheLastArray) {
   const std::string array = Npy("'|u1'", "(2,)", "ab");
   const Checkpoint checkpoint = CheckpointIn(array + array + "\x93NUMP");
   ASSERT_EQ(checkpoint.root.members.size(), 2U);
-  EXPECT_EQ(std::get<Tensor>(checkpoint.root.members[1].content).notes,
-            (std::vector<Note>{{"numpy_dtype", "\"|u1\""}, {"trailing_bytes", "5"}}));
+  EXPECT_EQ(std::get<Tensor>(checkpoint.root.members[1].content).annotations,
+            (std::vector<Annotation>{{"numpy_dtype", "\"|u1\""}, {"trailing_bytes", "5"}}));
 }
 
 TEST(NpyFile, WhoseSecondArrayIsCutKeepsTheFirst) {

@@ -77,7 +77,8 @@ TEST(Npz, TellsOfMembersThatAreNoArrays) {
   const Checkpoint checkpoint =
       Read(ZipWriter().Add("readme.txt", "hi").Add("w.npy", Letters("abc")).Add("empty.npy", ""));
   EXPECT_THAT(KeysOf(checkpoint), ElementsAre("w"));
-  EXPECT_EQ(checkpoint.notes, (std::vector<Note>{{"not_arrays", R"(["readme.txt","empty.npy"])"}}));
+  EXPECT_EQ(checkpoint.annotations,
+            (std::vector<Annotation>{{"not_arrays", R"(["readme.txt","empty.npy"])"}}));
   EXPECT_THAT(checkpoint.warnings, IsEmpty());
 }
 
@@ -120,7 +121,8 @@ TEST(Npz, ShowsTheOthersWhereThePickleOfOneArrayIsDamaged) {
       Read(ZipWriter().Add("w.npy", Letters("abc")).Add("o.npy", Npy("'|O'", "(1,)", "pickle")));
   EXPECT_EQ(ReadString(TensorAt(checkpoint, "w").data), "abc");
   const auto& value = std::get<Value>(checkpoint.root.members.at(1).content);
-  EXPECT_EQ(value.notes, (std::vector<Note>{{"error", "\"PUT at byte 0: line does not end\""}}));
+  EXPECT_EQ(value.annotations,
+            (std::vector<Annotation>{{"error", "\"PUT at byte 0: line does not end\""}}));
   EXPECT_THAT(checkpoint.warnings,
               ElementsAre("tensor 'o': PUT at byte 0: line does not end: reading it will fail"));
 }
@@ -153,7 +155,7 @@ TEST(Npz, ShowsTheOthersWhereOneMemberIsEncrypted) {
       checkpoint.warnings,
       ElementsAre("tensor 'secret': secret.npy: is encrypted, as zip does it, which we do not "
                   "read: reading it will fail"));
-  EXPECT_EQ(checkpoint.notes, (std::vector<Note>{{"not_arrays", R"(["note"])"}}));
+  EXPECT_EQ(checkpoint.annotations, (std::vector<Annotation>{{"not_arrays", R"(["note"])"}}));
   EXPECT_THAT(KeysOf(checkpoint), ElementsAre("secret", "w"));
 }
 

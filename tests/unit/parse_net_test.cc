@@ -13,8 +13,8 @@
 #include <thread>
 
 #include "parser/base/budget.h"
+#include "parser/base/cancellation.h"
 #include "parser/base/error.h"
-#include "parser/base/interruption.h"
 
 namespace ckptfs {
 namespace {
@@ -46,9 +46,9 @@ TEST(ParseNet, EndsWhatCountsItsWorkAtTheDeadline) {
 TEST(ParseNet, InterruptsWaitingAtTheDeadline) {
   Budget budget;
   const ParseNet net(budget, milliseconds(10), [] {});
-  EXPECT_FALSE(Interruption::IsGivenUpHere());
+  EXPECT_FALSE(Cancellation::IsRequested());
   std::this_thread::sleep_for(milliseconds(20));
-  EXPECT_TRUE(Interruption::IsGivenUpHere());
+  EXPECT_TRUE(Cancellation::IsRequested());
 }
 
 TEST(ParseNet, CallsForTheEndOfWhatPollsNothing) {
@@ -68,7 +68,7 @@ TEST(ParseNet, LeavesWhatEndsInTimeAlone) {
     const ParseNet net(
         budget, std::chrono::hours(1), [&] { is_late = true; }, kQuick);
     std::this_thread::sleep_for(milliseconds(50));
-    EXPECT_FALSE(Interruption::IsGivenUpHere());
+    EXPECT_FALSE(Cancellation::IsRequested());
   }
   EXPECT_FALSE(is_late);
 }

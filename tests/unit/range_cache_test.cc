@@ -17,8 +17,8 @@
 #include <utility>
 #include <vector>
 
+#include "parser/base/cancellation.h"
 #include "parser/base/error.h"
-#include "parser/base/interruption.h"
 #include "parser/layer/block.h"
 
 namespace ckptfs {
@@ -94,7 +94,7 @@ class RangeCacheTest : public ::testing::Test {
     cache_ = std::make_shared<RangeCache>(memory);
     server_ = std::make_shared<Server>(size);
     source_ = cache_->Add(server_);
-    source_->ExpectFile({0, size});
+    source_->AdviseFile({0, size});
   }
 
   // Reads and compares.
@@ -108,12 +108,12 @@ class RangeCacheTest : public ::testing::Test {
   }
 
   void AwaitWaiting(size_t count) const {
-    while (cache_->gauge().waiting != count) std::this_thread::yield();
+    while (cache_->stats().waiting != count) std::this_thread::yield();
   }
 
   // Waits until nothing is being fetched any more.
   void AwaitIdle() const {
-    while (cache_->gauge().fetches != 0) std::this_thread::yield();
+    while (cache_->stats().fetches != 0) std::this_thread::yield();
   }
 
   std::shared_ptr<RangeCache> cache_;
@@ -149,7 +149,7 @@ TEST_F(RangeCacheTest, FetchesOnceWhatManyReadAtTheSameTime) {
 TEST_F(RangeCacheTest, GivesBytesThatHaveComeBeforeAllOfTheirRangeHas) {
   Make(8 * kMiB, 10 * kMiB);
   EXPECT_TRUE(IsRight(0, 100));
-  EXPECT_GE(cache_->gauge().fetched, 100U);
+  EXPECT_GE(cache_->stats().fetched, 100U);
 }
 
 TEST_F(RangeCacheTest, ReadsRightWithFaultsOfWhichReadersLearn) {
@@ -176,10 +176,10 @@ TEST_F(RangeCacheTest, ReadsRightWithFaultsOfWhichReadersLearn) {
   AwaitIdle();
   EXPECT_EQ(wrong, 0);
   EXPECT_GT(lost, 0);
-  const RangeCache::Gauge gauge = cache_->gauge();
-  EXPECT_LE(gauge.used, 8 * kMiB);
-  EXPECT_EQ(gauge.busy, 0U);
-  EXPECT_EQ(gauge.waiting, 0U);
+  const RangeCache::Stats stats = cache_->stats();
+  EXPECT_LE(stats.used, 8 * kMiB);
+  EXPECT_EQ(stats.busy, 0U);
+  EXPECT_EQ(stats.waiting, 0U);
 }
 
 TEST_F(RangeCacheTest, TellsWhyBytesCannotBeHadAndTriesAgainWhenAsked) {
@@ -195,12 +195,12 @@ TEST_F(RangeCacheTest, TellsWhyBytesCannotBeHadAndTriesAgainWhenAsked) {
 TEST_F(RangeCacheTest, LetsAReaderGiveUp) {
   Make(8 * kMiB, kMiB);
   server_->Close();
-  const Interruption::IsGivenUp now = [] { return true; };
+  const Cancellation::IsCancelled now = [] { return true; };
   {
-    const Interruption interruption(now);
+    const Cancellation interruption(now);
     EXPECT_THAT([&] { IsRight(0, 10); }, ThrowsMessage<Error>("interrupted"));
   }
-  EXPECT_EQ(cache_->gauge().waiting, 0U);
+  EXPECT_EQ(cache_->stats().waiting, 0U);
   server_->Open();
   EXPECT_TRUE(IsRight(0, 10));
 }
@@ -226,8 +226,8 @@ TEST_F(RangeCacheTest, MakesReadersFailWhenItStops) {
 TEST_F(RangeCacheTest, EndsWhileARequestIsNotAnswered) {
   Make(8 * kMiB, kMiB);
   server_->Close();
-  const Interruption::IsGivenUp now = [] { return true; };
-  const Interruption interruption(now);
+  const Cancellation::IsCancelled now = [] { return true; };
+  const Cancellation interruption(now);
   EXPECT_THROW(IsRight(0, 10), Error);
   source_.reset();
   cache_.reset();  // Waits for its threads.
@@ -237,7 +237,7 @@ TEST_F(RangeCacheTest, FetchesSideBySideWhatWillBeReadSoon) {
   Make(8 * kMiB, 100 * kMiB);
   server_->Close();
   const ByteRange ranges[] = {{0, 10}, {50 * kMiB, 10}, {99 * kMiB, 10}};
-  source_->ReadSoon(ranges);
+  source_->Prefetch(ranges);
   while (server_->requests() != 3) std::this_thread::yield();
   server_->Open();
   EXPECT_TRUE(IsRight(50 * kMiB, 10));

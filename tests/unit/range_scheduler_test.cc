@@ -48,7 +48,7 @@ class Model {
         choose_(std::move(choose)),
         scheduler_(scenario.memory * kBlockSize, scenario.most_fetches) {
     for (const uint64_t size : scenario.objects) scheduler_.AddObject(size, {}, now_);
-    for (const auto& [object, range] : scenario.files) scheduler_.ExpectFile(object, range);
+    for (const auto& [object, range] : scenario.files) scheduler_.AdviseFile(object, range);
     readers_.resize(scenario.readers.size());
   }
 
@@ -124,7 +124,7 @@ class Model {
         events.emplace_back([this, &reader] { EndCopy(reader); });
       } else if (!reader.is_reading) {
         events.emplace_back([this, &reader, object = object, range = range] {
-          reader.stream = scheduler_.Note(object, range, now_);
+          reader.stream = scheduler_.Annotation(object, range, now_);
           reader.is_reading = true;
         });
       } else if (reader.waiter == nullptr) {

@@ -18,13 +18,13 @@ class ReadAheadTest : public ::testing::Test {
 
   // Reads, and fetches all that is wished for. Returns where that ends; 0 if it is nothing.
   uint64_t Read(uint64_t offset, uint64_t length) {
-    policy_.Note(0, {offset, length}, now_);
+    policy_.Annotation(0, {offset, length}, now_);
     uint64_t end = 0;
     for (int i = 0; i < 1000; ++i) {
       const auto wish = policy_.Next(now_, [](uint32_t, uint64_t at) { return at; });
       if (!wish) break;
       longest_ = std::max(longest_, wish->range.length);
-      policy_.NoteFetched(wish->stream, wish->range.offset + wish->range.length);
+      policy_.RecordFetched(wish->stream, wish->range.offset + wish->range.length);
       end = std::max(end, wish->range.offset + wish->range.length);
     }
     return end;
@@ -45,31 +45,31 @@ class ReadAheadTest : public ::testing::Test {
 };
 
 TEST_F(ReadAheadTest, WantsNothingMoreThanARandomReadAsksFor) {
-  policy_.ExpectFile(0, {0, 1000 * kMiB});
+  policy_.AdviseFile(0, {0, 1000 * kMiB});
   EXPECT_EQ(Read(500 * kMiB, 4 * kKiB), 500 * kMiB + 4 * kKiB);
   EXPECT_EQ(Read(300 * kMiB, 4 * kKiB), 300 * kMiB + 4 * kKiB);
 }
 
 TEST_F(ReadAheadTest, WantsAMebibyteWhereAFileBegins) {
-  policy_.ExpectFile(0, {10 * kMiB, 100 * kMiB});
+  policy_.AdviseFile(0, {10 * kMiB, 100 * kMiB});
   EXPECT_EQ(Read(10 * kMiB, 4 * kKiB), 11 * kMiB);
 }
 
 TEST_F(ReadAheadTest, WantsASmallFileWholeAndLittleOfTheNextOne) {
-  policy_.ExpectFile(0, {10 * kMiB, 100 * kKiB});
-  policy_.ExpectFile(0, {10 * kMiB + 100 * kKiB, 100 * kMiB});
+  policy_.AdviseFile(0, {10 * kMiB, 100 * kKiB});
+  policy_.AdviseFile(0, {10 * kMiB + 100 * kKiB, 100 * kMiB});
   EXPECT_EQ(Read(10 * kMiB, 4 * kKiB), 10 * kMiB + 612 * kKiB);
 }
 
 TEST_F(ReadAheadTest, WantsAsMuchAsWasReadInOrder) {
-  policy_.ExpectFile(0, {0, 1000 * kMiB});
+  policy_.AdviseFile(0, {0, 1000 * kMiB});
   const uint64_t farthest = ReadAll(0, 16 * kMiB);
   EXPECT_LE(farthest, 32 * kMiB);
   EXPECT_GE(farthest, 30 * kMiB);
 }
 
 TEST_F(ReadAheadTest, WantsNoMoreThanItsMemoryAndLongRanges) {
-  policy_.ExpectFile(0, {0, 1000 * kMiB});
+  policy_.AdviseFile(0, {0, 1000 * kMiB});
   const uint64_t farthest = ReadAll(0, 200 * kMiB);
   EXPECT_LE(farthest, 296 * kMiB);
   EXPECT_GE(farthest, 288 * kMiB);
@@ -77,24 +77,24 @@ TEST_F(ReadAheadTest, WantsNoMoreThanItsMemoryAndLongRanges) {
 }
 
 TEST_F(ReadAheadTest, StaysWithinTheFileThatIsReadAndALittleBehindIt) {
-  policy_.ExpectFile(0, {100 * kMiB, 64 * kMiB});
-  policy_.ExpectFile(0, {164 * kMiB, 64 * kMiB});
+  policy_.AdviseFile(0, {100 * kMiB, 64 * kMiB});
+  policy_.AdviseFile(0, {164 * kMiB, 64 * kMiB});
   EXPECT_EQ(ReadAll(100 * kMiB, 164 * kMiB), 165 * kMiB);
 }
 
 TEST_F(ReadAheadTest, GoesFartherIntoTheNextFileTheMoreOfThemWereRead) {
-  for (uint64_t i = 0; i < 100; ++i) policy_.ExpectFile(0, {i * kMiB, kMiB});
+  for (uint64_t i = 0; i < 100; ++i) policy_.AdviseFile(0, {i * kMiB, kMiB});
   EXPECT_GE(ReadAll(0, 64 * kMiB), 68 * kMiB);
 }
 
 TEST_F(ReadAheadTest, TakesFilesThatOverlapForOne) {
-  policy_.ExpectFile(0, {0, 10 * kMiB});
-  policy_.ExpectFile(0, {5 * kMiB, 15 * kMiB});
+  policy_.AdviseFile(0, {0, 10 * kMiB});
+  policy_.AdviseFile(0, {5 * kMiB, 15 * kMiB});
   EXPECT_EQ(ReadAll(0, 20 * kMiB), 20 * kMiB + 512 * kKiB);
 }
 
 TEST_F(ReadAheadTest, FollowsReadsThatComeInAnotherOrder) {
-  policy_.ExpectFile(0, {0, 1000 * kMiB});
+  policy_.AdviseFile(0, {0, 1000 * kMiB});
   Read(128 * kKiB, 128 * kKiB);
   Read(0, 128 * kKiB);
   Read(384 * kKiB, 128 * kKiB);
@@ -103,39 +103,39 @@ TEST_F(ReadAheadTest, FollowsReadsThatComeInAnotherOrder) {
 }
 
 TEST_F(ReadAheadTest, SharesMemoryBetweenReaders) {
-  policy_.ExpectFile(0, {0, 1000 * kMiB});
+  policy_.AdviseFile(0, {0, 1000 * kMiB});
   ReadAll(0, 100 * kMiB);
   const uint64_t farthest = ReadAll(500 * kMiB, 600 * kMiB);
   EXPECT_LE(farthest, 600 * kMiB + 48 * kMiB + 128 * kKiB);
 }
 
 TEST_F(ReadAheadTest, StopsForReadersThatAreGone) {
-  policy_.ExpectFile(0, {0, 1000 * kMiB});
-  policy_.Note(0, {0, 128 * kKiB}, now_);
+  policy_.AdviseFile(0, {0, 1000 * kMiB});
+  policy_.Annotation(0, {0, 128 * kKiB}, now_);
   now_ += std::chrono::seconds(6);
   EXPECT_FALSE(policy_.Next(now_, [](uint32_t, uint64_t at) { return at; }));
 }
 
 TEST_F(ReadAheadTest, WantsNothingMoreAfterAFailureUntilItIsReadAgain) {
-  policy_.ExpectFile(0, {0, 1000 * kMiB});
-  const auto stream = policy_.Note(0, {0, 128 * kKiB}, now_);
-  policy_.NoteFailed(stream);
-  policy_.NoteFetched(stream, 128 * kKiB);
+  policy_.AdviseFile(0, {0, 1000 * kMiB});
+  const auto stream = policy_.Annotation(0, {0, 128 * kKiB}, now_);
+  policy_.RecordFailed(stream);
+  policy_.RecordFetched(stream, 128 * kKiB);
   EXPECT_FALSE(policy_.Next(now_, [](uint32_t, uint64_t at) { return at; }));
   EXPECT_GT(Read(128 * kKiB, 128 * kKiB), 256 * kKiB);
 }
 
 TEST_F(ReadAheadTest, KeepsAReaderInOrderThroughManyRandomReads) {
-  policy_.ExpectFile(0, {0, 1000 * kMiB});
+  policy_.AdviseFile(0, {0, 1000 * kMiB});
   ReadAll(0, 16 * kMiB);
   for (uint64_t i = 0; i < 1000; ++i) Read(100 * kMiB + i * 7919 % 800 * kMiB, 4 * kKiB);
   EXPECT_GE(ReadAll(16 * kMiB, 20 * kMiB), 33 * kMiB);
 }
 
 TEST_F(ReadAheadTest, HasWhatLiesBehindAHeaderComeWithItAsLongAsFilesAreUnknown) {
-  const auto first = policy_.Note(0, {0, 1000}, now_);
+  const auto first = policy_.Annotation(0, {0, 1000}, now_);
   EXPECT_EQ(policy_.EndOf(first, now_), 128 * kKiB + 1000);
-  const auto second = policy_.Note(0, {100 * kMiB, 3 * kMiB}, now_);
+  const auto second = policy_.Annotation(0, {100 * kMiB, 3 * kMiB}, now_);
   EXPECT_EQ(policy_.EndOf(second, now_), 103 * kMiB + 512 * kKiB);
 }
 
@@ -145,7 +145,7 @@ TEST_F(ReadAheadTest, WantsNothingByItselfAsLongAsFilesAreUnknown) {
 
 TEST_F(ReadAheadTest, ForgetsWhatWasReadToOpenAnObject) {
   Read(0, 10 * kMiB);
-  policy_.ExpectFile(0, {0, 1000 * kMiB});
+  policy_.AdviseFile(0, {0, 1000 * kMiB});
   EXPECT_FALSE(policy_.Next(now_, [](uint32_t, uint64_t at) { return at; }));
 }
 

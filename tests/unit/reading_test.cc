@@ -16,14 +16,14 @@
 #include <thread>
 #include <vector>
 
+#include "parser/base/cancellation.h"
 #include "parser/base/error.h"
-#include "parser/base/interruption.h"
 #include "parser/io/immediate.h"
 #include "parser/io/memory.h"
-#include "parser/layer/background.h"
-#include "parser/layer/decoded.h"
+#include "parser/layer/decompressed.h"
 #include "parser/layer/slice.h"
 #include "parser/layer/verified.h"
+#include "parser/layer/worker.h"
 #include "tests/support/compressors.h"
 #include "tests/support/sources.h"
 #include "tests/support/zip_writer.h"
@@ -41,52 +41,52 @@ constexpr uint64_t kMuchScratch = uint64_t{1} << 30;
 auto IsInterrupted() { return Throws<Error>(Property(&Error::code, EINTR)); }
 
 std::shared_ptr<Decoding> NewDecoding(uint64_t scratch = kMuchScratch) {
-  return std::make_shared<Decoding>(std::make_shared<PanelCache>(),
+  return std::make_shared<Decoding>(std::make_shared<BlockCache>(),
                                     std::make_shared<ScratchSpace>(scratch));
 }
 
 // Runs `read` for a reader that gives up after being asked `times` times.
 void GiveUpAfter(int times, const std::function<void()>& read) {
-  const Interruption::IsGivenUp is_given_up = [&times] { return times-- <= 0; };
-  const Interruption interruption(is_given_up);
+  const Cancellation::IsCancelled is_cancelled = [&times] { return times-- <= 0; };
+  const Cancellation interruption(is_cancelled);
   read();
 }
 
 // Repeats `read` until it is not told that its turn is over; returns how often it was.
 int TakeTurns(const std::function<void()>& read) {
-  const Interruption::IsGivenUp never = [] { return false; };
-  const Interruption::IsTurnOver always = [](bool) { return true; };
-  const Interruption interruption(never, &always);
+  const Cancellation::IsCancelled never = [] { return false; };
+  const Cancellation::IsPreempted always = [](bool) { return true; };
+  const Cancellation interruption(never, &always);
   for (int turns = 0;; ++turns) {
     try {
       read();
       return turns;
-    } catch (const TurnOver&) {  // The next one.
+    } catch (const Preempted&) {  // The next one.
     }
   }
 }
 
-class DecodedByAnyReader : public testing::TestWithParam<Coding> {
+class DecompressedByAnyReader : public testing::TestWithParam<Coding> {
  protected:
   void SetUp() override {
     std::mt19937 random(1);
     for (char& c : text_) c = static_cast<char>(random() & 15);
-    coded_ = CodedOf(GetParam(), Compress(GetParam(), text_), text_.size());
+    compressed_ = CompressedOf(GetParam(), Compress(GetParam(), text_), text_.size());
   }
 
   ByteSourcePtr Decoded(uint64_t scratch = kMuchScratch) const {
-    return MakeDecoded(coded_, Crc(text_), NewDecoding(scratch));
+    return MakeDecompressed(compressed_, Crc(text_), NewDecoding(scratch));
   }
 
   std::string text_ = std::string(3 * kMiB + 5, '\0');
-  Coded coded_;
+  Compressed compressed_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Codings, DecodedByAnyReader,
+INSTANTIATE_TEST_SUITE_P(Codings, DecompressedByAnyReader,
                          testing::Values(Coding::kDeflate, Coding::kBzip2, Coding::kLzma),
                          [](const auto& coding) { return std::string(NameOf(coding.param)); });
 
-TEST_P(DecodedByAnyReader, StopsIfItGivesUpAndLeavesNothingWrong) {
+TEST_P(DecompressedByAnyReader, StopsIfItGivesUpAndLeavesNothingWrong) {
   const auto source = Decoded();
   for (int times = 0; times < 2; ++times) {
     GiveUpAfter(0, [&] {
@@ -98,21 +98,21 @@ TEST_P(DecodedByAnyReader, StopsIfItGivesUpAndLeavesNothingWrong) {
   EXPECT_EQ(source->verdict(), Verdict::kRight);
 }
 
-TEST_P(DecodedByAnyReader, GoesOnWhereAnotherOneHasStopped) {
+TEST_P(DecompressedByAnyReader, GoesOnWhereAnotherOneHasStopped) {
   const auto source = Decoded();
   EXPECT_EQ(TakeTurns([&] { EXPECT_EQ(ReadString(*source, text_.size() - 1, 1).size(), 1U); }), 3);
   EXPECT_TRUE(ReadString(*source, 0, text_.size()) == text_);
   EXPECT_EQ(source->verdict(), Verdict::kRight);
 }
 
-TEST_P(DecodedByAnyReader, ComesToTheEndInTurnsWithoutATemporaryFile) {
+TEST_P(DecompressedByAnyReader, ComesToTheEndInTurnsWithoutATemporaryFile) {
   const auto source = Decoded(0);
   TakeTurns([&] { EXPECT_TRUE(ReadString(*source, 0, text_.size()) == text_); });
   TakeTurns([&] { EXPECT_TRUE(ReadString(*source, 3, kMiB) == text_.substr(3, kMiB)); });
   EXPECT_EQ(source->verdict(), Verdict::kRight);
 }
 
-TEST_P(DecodedByAnyReader, LeavesTheFirstPassToWhoWaitsForIt) {
+TEST_P(DecompressedByAnyReader, LeavesTheFirstPassToWhoWaitsForIt) {
   const auto source = Decoded();
   {
     std::vector<std::jthread> threads;
@@ -132,17 +132,17 @@ TEST_P(DecodedByAnyReader, LeavesTheFirstPassToWhoWaitsForIt) {
   EXPECT_EQ(source->verdict(), Verdict::kRight);
 }
 
-// Fills a panel with 'x', in a thread of its own, once it is let go; or fails.
+// Fills a block with 'x', in a thread of its own, once it is let go; or fails.
 class SlowFill {
  public:
-  SlowFill(PanelCache& cache, const PanelCache::Key& key, bool fails)
+  SlowFill(BlockCache& cache, const BlockCache::Key& key, bool fails)
       : thread_([this, &cache, key, fails] {
           char byte = 0;
-          const auto fill = [&](std::span<std::byte> panel) {
+          const auto fill = [&](std::span<std::byte> block) {
             begun_.set_value();
             may_end_.get_future().wait();
             if (fails) Fail(EINTR, "interrupted");
-            std::ranges::fill(panel, std::byte{'x'});
+            std::ranges::fill(block, std::byte{'x'});
           };
           try {
             cache.Read(key, 4, 0, std::as_writable_bytes(std::span(&byte, 1)), fill);
@@ -162,9 +162,9 @@ class SlowFill {
   std::jthread thread_;
 };
 
-TEST(PanelCacheReader, GivesUpWaitingForTheFillOfAnother) {
-  PanelCache cache;
-  const PanelCache::Key key{.owner = cache.NewOwner(), .index = 0};
+TEST(BlockCacheReader, GivesUpWaitingForTheFillOfAnother) {
+  BlockCache cache;
+  const BlockCache::Key key{.owner = cache.NewOwner(), .index = 0};
   SlowFill fill(cache, key, false);
   std::byte byte{};
   const auto no_fill = [](std::span<std::byte>) { ADD_FAILURE(); };
@@ -176,23 +176,23 @@ TEST(PanelCacheReader, GivesUpWaitingForTheFillOfAnother) {
   EXPECT_EQ(byte, std::byte{'x'});
 }
 
-TEST(PanelCacheReader, FillsItselfWhatAnotherHasGivenUp) {
-  PanelCache cache;
-  const PanelCache::Key key{.owner = cache.NewOwner(), .index = 0};
+TEST(BlockCacheReader, FillsItselfWhatAnotherHasGivenUp) {
+  BlockCache cache;
+  const BlockCache::Key key{.owner = cache.NewOwner(), .index = 0};
   SlowFill fill(cache, key, true);
   std::jthread letting_go([&] {
     std::this_thread::sleep_for(milliseconds(30));
     fill.LetGo();
   });
   std::byte byte{};
-  EXPECT_TRUE(cache.Read(key, 4, 0, {&byte, 1}, [](std::span<std::byte> panel) {
-    std::ranges::fill(panel, std::byte{'y'});
+  EXPECT_TRUE(cache.Read(key, 4, 0, {&byte, 1}, [](std::span<std::byte> block) {
+    std::ranges::fill(block, std::byte{'y'});
   }));
   EXPECT_EQ(byte, std::byte{'y'});
 }
 
-TEST(PanelCacheReader, GivesUpWaitingForItsTurn) {
-  PanelCache cache(1);
+TEST(BlockCacheReader, GivesUpWaitingForItsTurn) {
+  BlockCache cache(1);
   std::byte byte{};
   cache.ReadAlone(4, 0, {&byte, 1}, [&](std::span<std::byte>) {
     std::jthread([&] {
@@ -208,40 +208,42 @@ TEST(PanelCacheReader, GivesUpWaitingForItsTurn) {
   });
 }
 
-TEST(DecodersReader, GivesUpWaitingForMemory) {
-  const Coded coded = CodedOf(Coding::kDeflate, Compress(Coding::kDeflate, "abcd"), 4);
-  Decoders decoders(1);
-  auto working = decoders.Start(std::make_unique<Cursor>(coded));
+TEST(DecompressorPoolReader, GivesUpWaitingForMemory) {
+  const Compressed compressed =
+      CompressedOf(Coding::kDeflate, Compress(Coding::kDeflate, "abcd"), 4);
+  DecompressorPool decompressors(1);
+  auto working = decompressors.Start(std::make_unique<Decompressor>(compressed));
   GiveUpAfter(0, [&] {
-    EXPECT_THAT([&] { decoders.Start(std::make_unique<Cursor>(coded)); }, IsInterrupted());
+    EXPECT_THAT([&] { decompressors.Start(std::make_unique<Decompressor>(compressed)); },
+                IsInterrupted());
   });
   working.reset();
-  EXPECT_NE(decoders.Start(std::make_unique<Cursor>(coded)), nullptr);
+  EXPECT_NE(decompressors.Start(std::make_unique<Decompressor>(compressed)), nullptr);
 }
 
-TEST(BackgroundReader, IsInterruptedIfItsOwnerLeaves) {
-  Background background;
+TEST(WorkerReader, IsInterruptedIfItsOwnerLeaves) {
+  Worker worker;
   std::promise<void> begun;
-  background.Do(1, [&] {
+  worker.Do(1, [&] {
     begun.set_value();
-    while (!Interruption::IsGivenUpHere()) std::this_thread::sleep_for(milliseconds(1));
+    while (!Cancellation::IsRequested()) std::this_thread::sleep_for(milliseconds(1));
   });
   begun.get_future().wait();
-  background.Cancel(1);
+  worker.Cancel(1);
   std::promise<void> done;
-  background.Do(2, [&] {
-    EXPECT_FALSE(Interruption::IsGivenUpHere());
+  worker.Do(2, [&] {
+    EXPECT_FALSE(Cancellation::IsRequested());
     done.set_value();
   });
   done.get_future().wait();
 }
 
-TEST(BackgroundReader, IsInterruptedAtTheEnd) {
+TEST(WorkerReader, IsInterruptedAtTheEnd) {
   std::promise<void> begun;
-  Background background;
-  background.Do(1, [&] {
+  Worker worker;
+  worker.Do(1, [&] {
     begun.set_value();
-    while (!Interruption::IsGivenUpHere()) std::this_thread::sleep_for(milliseconds(1));
+    while (!Cancellation::IsRequested()) std::this_thread::sleep_for(milliseconds(1));
   });
   begun.get_future().wait();
 }
@@ -263,8 +265,9 @@ TEST(Immediate, IsWhatIsReadWithoutMuchWork) {
   const auto memory = std::make_shared<MemorySource>("abcd");
   EXPECT_TRUE(IsImmediate(*memory));
   EXPECT_TRUE(IsImmediate(Slice({memory, 1, 2})));
-  const Coded coded = CodedOf(Coding::kDeflate, Compress(Coding::kDeflate, "abcd"), 4);
-  const auto decoded = MakeDecoded(coded, 0, NewDecoding());
+  const Compressed compressed =
+      CompressedOf(Coding::kDeflate, Compress(Coding::kDeflate, "abcd"), 4);
+  const auto decoded = MakeDecompressed(compressed, 0, NewDecoding());
   EXPECT_FALSE(IsImmediate(*decoded));
   EXPECT_FALSE(IsImmediate(Slice({decoded, 1, 2})));
 }

@@ -36,7 +36,7 @@ class RemoteZip {
   explicit RemoteZip(ByteSourcePtr archive)
       : source_(std::make_shared<CountingSource>(std::move(archive))),
         budget_(Budget::ForFile(source_->size())),
-        members_({source_, 0, source_->size()}, budget_, {}, std::make_shared<PanelCache>()) {}
+        members_({source_, 0, source_->size()}, budget_, {}, std::make_shared<BlockCache>()) {}
   explicit RemoteZip(const ZipWriter& writer) : RemoteZip(writer.Source()) {}
 
   const zip::Member& Find(std::string_view name) const { return *members_.Find(name); }
@@ -52,7 +52,7 @@ class RemoteZip {
 
 TEST(RemoteZip, LeavesHeadersUntilTheirMembersAreRead) {
   const RemoteZip zip(Around("m/a", "abcd"));
-  EXPECT_TRUE(zip.Find("m/a").until_located);
+  EXPECT_TRUE(zip.Find("m/a").deferred_offset);
   EXPECT_EQ(zip.source().round_trips(), 2U);  // The beginning and the end.
   EXPECT_EQ(zip.Read("m/a"), "abcd");
   EXPECT_EQ(zip.source().round_trips(), 3U);
@@ -62,8 +62,8 @@ TEST(RemoteZip, LeavesHeadersUntilTheirMembersAreRead) {
 
 TEST(RemoteZip, ReadsHeadersThatHaveComeAlong) {
   const RemoteZip zip(ZipWriter().Add("m/a", "abcd").AddZeros("m/b", kLarge).Add("m/c", "ef"));
-  EXPECT_FALSE(zip.Find("m/a").until_located);
-  EXPECT_FALSE(zip.Find("m/c").until_located);
+  EXPECT_FALSE(zip.Find("m/a").deferred_offset);
+  EXPECT_FALSE(zip.Find("m/c").deferred_offset);
   EXPECT_EQ(zip.source().round_trips(), 2U);
 }
 
@@ -78,7 +78,7 @@ TEST(RemoteZip, ExpectsDataWithoutADescriptorWhereTheyAre) {
           .AddZeros("m/before", kLarge, {.flags = 0, .has_descriptor = false})
           .Add("m/a", "abcd", {.flags = 0, .has_descriptor = false, .local_extra = "\7\7\1\0x"})
           .AddZeros("m/behind", kLarge, {.flags = 0, .has_descriptor = false}));
-  EXPECT_TRUE(zip.Find("m/a").until_located);
+  EXPECT_TRUE(zip.Find("m/a").deferred_offset);
   EXPECT_EQ(ReadString(zip.source(), zip.Find("m/a").data_offset, 4), "abcd");
 }
 
@@ -89,7 +89,7 @@ TEST(RemoteZip, ReadsDataThatAreNotWhereTheyWereExpected) {
       .Add("m/a", "abcdefgh", {.has_descriptor = false})
       .AddZeros("m/behind", kLarge);
   const RemoteZip zip(writer);
-  ASSERT_TRUE(zip.Find("m/a").until_located);
+  ASSERT_TRUE(zip.Find("m/a").deferred_offset);
   EXPECT_NE(ReadString(zip.source(), zip.Find("m/a").data_offset, 8), "abcdefgh");
   EXPECT_EQ(zip.Read("m/a"), "abcdefgh");
 }
@@ -100,7 +100,7 @@ TEST(RemoteZip, ReadsAllHeadersIfOneThatHasComeAlongIsUnexpected) {
                           .AddZeros("m/before", kLarge)
                           .Add("m/a", "abcd", {.has_descriptor = false})
                           .AddZeros("m/behind", kLarge));
-  EXPECT_FALSE(zip.Find("m/a").until_located);
+  EXPECT_FALSE(zip.Find("m/a").deferred_offset);
   EXPECT_EQ(ReadString(zip.source(), zip.Find("m/a").data_offset, 4), "abcd");
 }
 
@@ -122,16 +122,16 @@ TEST(RemoteZip, DecodesAMemberWhoseHeaderIsReadLate) {
       .AddDeflated("m/a", "abcdabcdabcdabcd")
       .AddZeros("m/behind", kLarge);
   const RemoteZip zip(writer);
-  EXPECT_TRUE(zip.Find("m/a").until_located);
+  EXPECT_TRUE(zip.Find("m/a").deferred_offset);
   EXPECT_EQ(zip.Read("m/a"), "abcdabcdabcdabcd");
 }
 
 TEST(RemoteZip, TellsOfTheFileWithItsHeader) {
   const RemoteZip zip(Around("m/a", "abcd"));
   const Extent data = zip.Open("m/a").data;
-  data.source->ExpectFile({.offset = data.offset, .length = data.length});
+  data.source->AdviseFile({.offset = data.offset, .length = data.length});
   const ByteRange expected = zip.source().expected().at(0);
-  EXPECT_EQ(expected.offset, zip.Find("m/a").until_located->header);
+  EXPECT_EQ(expected.offset, zip.Find("m/a").deferred_offset->header);
   EXPECT_EQ(expected.offset + expected.length, data.offset + data.length);
 }
 

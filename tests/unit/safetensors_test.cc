@@ -46,7 +46,7 @@ TEST(Safetensors, FindsTheBytesOfATensor) {
   EXPECT_EQ(ReadString(b.data), "234567");
   EXPECT_TRUE(b.is_in_file);
   EXPECT_EQ(b.file_offset, 8 + header.size() + 2);
-  EXPECT_TRUE(b.notes.empty());
+  EXPECT_TRUE(b.annotations.empty());
 }
 
 TEST(Safetensors, KeepsTheOrderOfTheHeader) {
@@ -101,7 +101,7 @@ TEST(Safetensors, ShowsATypeThatItDoesNotKnowAsBytes) {
   EXPECT_EQ(tensor.dtype, Dtype::kOpaque);
   EXPECT_EQ(tensor.foreign_dtype, "F1_NEW");
   EXPECT_EQ(tensor.shape, (std::vector<uint64_t>{8}));
-  EXPECT_THAT(tensor.notes,
+  EXPECT_THAT(tensor.annotations,
               ElementsAre(Pair("stored_dtype", "\"F1_NEW\""), Pair("stored_shape", "[64]")));
 }
 
@@ -117,7 +117,7 @@ TEST(Safetensors, CountsFourBitsInPairsAsTorchDoes) {
   const Tensor& tensor = TensorAt(checkpoint, "w");
   EXPECT_EQ(tensor.dtype, Dtype::kFloat4E2m1fnX2);
   EXPECT_EQ(tensor.shape, (std::vector<uint64_t>{2, 4}));
-  EXPECT_THAT(tensor.notes,
+  EXPECT_THAT(tensor.annotations,
               ElementsAre(Pair("stored_dtype", "\"F4\""), Pair("stored_shape", "[2,8]")));
 }
 
@@ -127,11 +127,12 @@ TEST(Safetensors, ShowsRowsOfHalfBytesAsBytes) {
 
 TEST(Safetensors, TellsTheMetadata) {
   const Checkpoint checkpoint = Read(R"({"__metadata__":{"format":"pt","é":"\""}})", "");
-  EXPECT_THAT(checkpoint.notes, ElementsAre(Pair("metadata", R"({"format":"pt","\u00e9":"\""})")));
+  EXPECT_THAT(checkpoint.annotations,
+              ElementsAre(Pair("metadata", R"({"format":"pt","\u00e9":"\""})")));
 }
 
 TEST(Safetensors, TakesNullForNoMetadata) {
-  EXPECT_TRUE(Read(R"({"__metadata__":null})", "").notes.empty());
+  EXPECT_TRUE(Read(R"({"__metadata__":null})", "").annotations.empty());
 }
 
 TEST(Safetensors, BringsBackTiedTensorsThatSaveModelDropped) {
@@ -141,7 +142,7 @@ TEST(Safetensors, BringsBackTiedTensorsThatSaveModelDropped) {
   const Tensor& head = TensorAt(checkpoint, "head");
   EXPECT_EQ(head.data.offset, TensorAt(checkpoint, "embed").data.offset);
   EXPECT_EQ(head.data.source, TensorAt(checkpoint, "embed").data.source);
-  EXPECT_THAT(head.notes, ElementsAre(Pair("tied_to", "\"embed\"")));
+  EXPECT_THAT(head.annotations, ElementsAre(Pair("tied_to", "\"embed\"")));
 }
 
 TEST(Safetensors, DoesNotTieANameThatHasATensor) {
@@ -296,7 +297,7 @@ TEST(Safetensors, RefusesANameThatOccursTwiceEvenIfEscaped) {
 TEST(Safetensors, TakesTheLastOfTwoMetadataOfOneKey) {
   const Checkpoint checkpoint =
       Read(R"({"__metadata__":{"a":"1","b":"x","\u0061":"2","a":"3"}})", "");
-  EXPECT_THAT(checkpoint.notes,
+  EXPECT_THAT(checkpoint.annotations,
               testing::ElementsAre(testing::Pair("metadata", R"({"b":"x","a":"3"})")));
 }
 

@@ -9,7 +9,7 @@
 #include <fstream>
 #include <string>
 
-#include "tests/support/sealer.h"
+#include "tests/support/encrypter.h"
 
 namespace ckptfs {
 namespace {

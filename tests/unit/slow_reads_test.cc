@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "parser/base/cancellation.h"
 #include "parser/base/error.h"
-#include "parser/base/interruption.h"
 
 namespace ckptfs {
 namespace {
@@ -33,14 +33,14 @@ struct Ends {
 
 class Request final : public SlowReads::Request {
  public:
-  Request(Ends& ends, std::function<void()> read, const std::atomic<bool>* is_given_up = nullptr)
-      : ends_(ends), read_(std::move(read)), is_given_up_(is_given_up) {}
+  Request(Ends& ends, std::function<void()> read, const std::atomic<bool>* is_cancelled = nullptr)
+      : ends_(ends), read_(std::move(read)), is_cancelled_(is_cancelled) {}
 
   bool Run() noexcept override {
     try {
       read_();
       ++ends_.read;
-    } catch (const TurnOver&) {
+    } catch (const Preempted&) {
       return false;
     } catch (const Error& e) {
       EXPECT_EQ(e.code(), EINTR);
@@ -49,21 +49,21 @@ class Request final : public SlowReads::Request {
     return true;
   }
 
-  bool IsGivenUp() const noexcept override { return is_given_up_ != nullptr && *is_given_up_; }
+  bool IsCancelled() const noexcept override { return is_cancelled_ != nullptr && *is_cancelled_; }
 
   void Refuse(int /*code*/) noexcept override { ++ends_.refused; }
 
  private:
   Ends& ends_;
   const std::function<void()> read_;
-  const std::atomic<bool>* const is_given_up_;
+  const std::atomic<bool>* const is_cancelled_;
 };
 
 // A read that never ends, in steps after which another one can go on.
 void ReadForEver() {
   while (true) {
     std::this_thread::sleep_for(milliseconds(1));
-    Interruption::CheckTurn();
+    Cancellation::CheckPreempted();
   }
 }
 
@@ -93,7 +93,7 @@ TEST(SlowReads, GivesLongReadsTheirTurnsWhileNewOnesCome) {
   reads.Add(std::make_unique<Request>(ends, [&] {
     while (++steps < 20) {
       std::this_thread::sleep_for(milliseconds(10));
-      Interruption::CheckTurn();
+      Cancellation::CheckPreempted();
     }
   }));
   std::jthread adding([&] {
@@ -111,14 +111,14 @@ TEST(SlowReads, GivesLongReadsTheirTurnsWhileNewOnesCome) {
 
 TEST(SlowReads, StopsThoseThatNobodyWaitsForWhereverTheyAre) {
   Ends ends;
-  std::atomic<bool> is_given_up = false;
+  std::atomic<bool> is_cancelled = false;
   SlowReads reads(2);
   for (int i = 0; i < 20; ++i) {
-    reads.Add(std::make_unique<Request>(ends, ReadForEver, &is_given_up));
+    reads.Add(std::make_unique<Request>(ends, ReadForEver, &is_cancelled));
   }
   std::this_thread::sleep_for(milliseconds(20));
   EXPECT_EQ(ends.all(), 0);
-  is_given_up = true;
+  is_cancelled = true;
   EXPECT_TRUE(Within(seconds(20), [&] { return ends.all() == 20; }));
   EXPECT_GT(ends.refused, 0);
 }

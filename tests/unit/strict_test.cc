@@ -45,7 +45,8 @@ TEST(Strict, TellsTheFirstTensorThatCannotBeReadAndHowManyThereAre) {
 TEST(Strict, CountsATensorThatHasLostSomeOfItsPieces) {
   Checkpoint checkpoint;
   checkpoint.root.members.push_back(TensorCalled("a"));
-  std::get<Tensor>(checkpoint.root.members[0].content).notes.emplace_back("complete", "false");
+  std::get<Tensor>(checkpoint.root.members[0].content)
+      .annotations.emplace_back("complete", "false");
   EXPECT_THAT([&] { CheckWhole(checkpoint, "dcp"); },
               ThrowsMessage<Error>("dcp: tensor 'a': some of its pieces are lost: 1 of 1 tensors "
                                    "cannot be read, and strict wants all of them"));
@@ -53,8 +54,8 @@ TEST(Strict, CountsATensorThatHasLostSomeOfItsPieces) {
 
 TEST(Strict, CountsAnObjectThatIsLost) {
   Checkpoint checkpoint;
-  Value lost{.json = "null", .python_type = "", .notes = {}};
-  lost.notes.emplace_back("error", "\"it is gone\"");
+  Value lost{.json = "null", .python_type = "", .annotations = {}};
+  lost.annotations.emplace_back("error", "\"it is gone\"");
   checkpoint.root.members.push_back({{"step"}, std::move(lost)});
   EXPECT_THAT([&] { CheckWhole(checkpoint, "dcp"); },
               ThrowsMessage<Error>("dcp: value 'step': \"it is gone\": 1 of 1 tensors cannot be "

@@ -285,7 +285,7 @@ TEST(Strided, RefusesATensorWhoseSizeIsNoNumber) {
 TEST(Strided, ReadsATensorOfExabytesThatIsStoredInAFewBytes) {
   const uint64_t huge = uint64_t{1} << 60;
   const auto source =
-      MakeStrided(Storage("abcd"), Int32({huge}, {0}), std::make_shared<PanelCache>());
+      MakeStrided(Storage("abcd"), Int32({huge}, {0}), std::make_shared<BlockCache>());
   EXPECT_EQ(source->size(), 4 * huge);
   EXPECT_EQ(ReadString(*source, 4 * huge - 6, 6), "cdabcd");
 }
@@ -436,7 +436,7 @@ class RandomViews : public testing::TestWithParam<Dtype> {
 };
 
 TEST_P(RandomViews, AreReadAsElementByElement) {
-  const auto panels = std::make_shared<PanelCache>();
+  const auto blocks = std::make_shared<BlockCache>();
   for (int round = 0; round < 60; ++round) {
     const View view = RandomView();
     SCOPED_TRACE(testing::Message()
@@ -447,7 +447,7 @@ TEST_P(RandomViews, AreReadAsElementByElement) {
     const auto memory = std::make_shared<MemorySource>(before + stored);
     const Extent storage{memory, before.size(), stored.size()};
     const std::string expected = Expected(stored, view);
-    const auto source = MakeStrided(storage, view, round % 2 == 0 ? panels : nullptr);
+    const auto source = MakeStrided(storage, view, round % 2 == 0 ? blocks : nullptr);
     ASSERT_EQ(source->size(), expected.size());
     for (int range = 0; range < 8; ++range) {
       const uint64_t begin = Random(0, expected.size());
@@ -465,7 +465,7 @@ INSTANTIATE_TEST_SUITE_P(OfEverySize, RandomViews,
                                          Dtype::kFloat64, Dtype::kComplex64, Dtype::kComplex128),
                          [](const auto& dtype) { return std::string(Name(dtype.param)); });
 
-class Panels : public testing::Test {
+class Blocks : public testing::Test {
  protected:
   // A matrix of 9 MiB that is stored transposed.
   static constexpr uint64_t kRows = 1500;
@@ -484,8 +484,8 @@ class Panels : public testing::Test {
   const std::string stored_ = Noise(kRows * kColumns * 4);
   const std::string expected_ = TransposedBytes(stored_);
   const std::shared_ptr<CountingSource> memory_ = std::make_shared<CountingSource>(stored_);
-  const std::shared_ptr<PanelCache> panels_ = std::make_shared<PanelCache>();
-  const ByteSourcePtr matrix_ = MakeStrided(Whole(memory_), Transposed(kRows, kColumns), panels_);
+  const std::shared_ptr<BlockCache> blocks_ = std::make_shared<BlockCache>();
+  const ByteSourcePtr matrix_ = MakeStrided(Whole(memory_), Transposed(kRows, kColumns), blocks_);
 };
 
 // Reads all of `source` in requests of 128 KiB.
@@ -498,49 +498,49 @@ std::string ReadInRequests(const ByteSource& source) {
   return text;
 }
 
-TEST_F(Panels, GiveTheSameBytesAsOneRead) {
+TEST_F(Blocks, GiveTheSameBytesAsOneRead) {
   EXPECT_TRUE(ReadInRequests(*matrix_) == expected_);
   EXPECT_TRUE(ReadAll(*matrix_) == expected_);
 }
 
-TEST_F(Panels, ReadTheirSourceOnceIfReadInOrder) {
+TEST_F(Blocks, ReadTheirSourceOnceIfReadInOrder) {
   ReadInRequests(*matrix_);
   EXPECT_EQ(memory_->bytes, stored_.size());
 }
 
-TEST_F(Panels, TakeNoMemoryOnceTheyHaveBeenRead) {
+TEST_F(Blocks, TakeNoMemoryOnceTheyHaveBeenRead) {
   ReadString(*matrix_, 0, 1000);
-  EXPECT_GT(panels_->used(), 0U);
+  EXPECT_GT(blocks_->used(), 0U);
   ReadString(*matrix_, 1000, matrix_->size() - 1000);
-  EXPECT_EQ(panels_->used(), 0U);
+  EXPECT_EQ(blocks_->used(), 0U);
 }
 
-TEST_F(Panels, AreNotMadeForAReadThatIsCheaperAlone) {
+TEST_F(Blocks, AreNotMadeForAReadThatIsCheaperAlone) {
   ReadString(*matrix_, matrix_->size() / 2, 1024);
-  EXPECT_EQ(panels_->used(), 0U);
+  EXPECT_EQ(blocks_->used(), 0U);
   EXPECT_THAT(memory_->bytes, Lt(stored_.size() / 8));
 }
 
-TEST_F(Panels, AreMadeForTheSecondReadThatIsNear) {
+TEST_F(Blocks, AreMadeForTheSecondReadThatIsNear) {
   ReadString(*matrix_, matrix_->size() / 2, 1024);
   ReadString(*matrix_, matrix_->size() / 2 + 8192, 1024);
-  EXPECT_GT(panels_->used(), 0U);
+  EXPECT_GT(blocks_->used(), 0U);
   const uint64_t reads = memory_->reads;
   EXPECT_EQ(ReadString(*matrix_, matrix_->size() / 2 + 4096, 1024),
             expected_.substr(expected_.size() / 2 + 4096, 1024));
   EXPECT_EQ(memory_->reads, reads);
 }
 
-TEST_F(Panels, AreNotMadeForContiguousRows) {
+TEST_F(Blocks, AreNotMadeForContiguousRows) {
   const auto rows = MakeStrided(
       Whole(memory_),
-      {.dtype = Dtype::kFloat32, .shape = {kRows, kColumns - 1}, .stride = {kColumns, 1}}, panels_);
+      {.dtype = Dtype::kFloat32, .shape = {kRows, kColumns - 1}, .stride = {kColumns, 1}}, blocks_);
   ReadString(*rows, 0, 4096);
-  EXPECT_EQ(panels_->used(), 0U);
+  EXPECT_EQ(blocks_->used(), 0U);
   EXPECT_THAT(memory_->bytes, Lt(8192U));
 }
 
-TEST_F(Panels, AreReadByManyAtOnce) {
+TEST_F(Blocks, AreReadByManyAtOnce) {
   std::atomic<int> wrong = 0;
   {
     std::vector<std::jthread> readers;
@@ -558,7 +558,7 @@ TEST_F(Panels, AreReadByManyAtOnce) {
   EXPECT_EQ(wrong, 0);
 }
 
-TEST_F(Panels, AreMadeOnceForAllWhoWait) {
+TEST_F(Blocks, AreMadeOnceForAllWhoWait) {
   {
     std::vector<std::jthread> readers;
     for (uint64_t i = 0; i < 8; ++i) {
@@ -568,27 +568,27 @@ TEST_F(Panels, AreMadeOnceForAllWhoWait) {
   EXPECT_THAT(memory_->bytes, Lt(stored_.size() / 2));
 }
 
-TEST_F(Panels, AreMadeAgainIfTheirSourceFailed) {
+TEST_F(Blocks, AreMadeAgainIfTheirSourceFailed) {
   memory_->failures = 1;
   EXPECT_THAT([&] { ReadString(*matrix_, 0, 10); }, ThrowsMessage<Error>("connection reset"));
-  EXPECT_EQ(panels_->used(), 0U);
+  EXPECT_EQ(blocks_->used(), 0U);
   EXPECT_EQ(ReadString(*matrix_, 0, 10), expected_.substr(0, 10));
 }
 
-TEST_F(Panels, OfTwoTensorsAreDifferentOnes) {
+TEST_F(Blocks, OfTwoTensorsAreDifferentOnes) {
   const auto other_bytes = std::make_shared<MemorySource>(std::string(stored_.size(), 'x'));
-  const auto other = MakeStrided(Whole(other_bytes), Transposed(kRows, kColumns), panels_);
+  const auto other = MakeStrided(Whole(other_bytes), Transposed(kRows, kColumns), blocks_);
   ReadString(*matrix_, 0, 10);
   EXPECT_EQ(ReadString(*other, 0, 10), "xxxxxxxxxx");
 }
 
-TEST(PanelCache, StaysWithinItsCapacity) {
-  PanelCache cache(3 * kMiB);
+TEST(BlockCache, StaysWithinItsCapacity) {
+  BlockCache cache(3 * kMiB);
   const uint64_t owner = cache.NewOwner();
   const auto read = [&](uint64_t index) {
     std::array<std::byte, 1> byte = {};
-    EXPECT_TRUE(cache.Read({owner, index}, kMiB, 5, byte, [&](std::span<std::byte> panel) {
-      std::ranges::fill(panel, static_cast<std::byte>(index));
+    EXPECT_TRUE(cache.Read({owner, index}, kMiB, 5, byte, [&](std::span<std::byte> block) {
+      std::ranges::fill(block, static_cast<std::byte>(index));
     }));
     return std::to_integer<uint64_t>(byte[0]);
   };
@@ -600,14 +600,14 @@ TEST(PanelCache, StaysWithinItsCapacity) {
   EXPECT_EQ(cache.used(), 3 * kMiB);
 }
 
-TEST(PanelCache, ForgetsWhatWasNotUsedForLongest) {
-  PanelCache cache(2 * kMiB);
+TEST(BlockCache, ForgetsWhatWasNotUsedForLongest) {
+  BlockCache cache(2 * kMiB);
   const uint64_t owner = cache.NewOwner();
   std::array<std::byte, 1> byte = {};
   std::vector<uint64_t> filled;
   const auto read = [&](uint64_t index) {
     cache.Read({owner, index}, kMiB, 0, byte,
-               [&](std::span<std::byte> /*panel*/) { filled.push_back(index); });
+               [&](std::span<std::byte> /*block*/) { filled.push_back(index); });
   };
   read(1);
   read(2);
@@ -618,31 +618,31 @@ TEST(PanelCache, ForgetsWhatWasNotUsedForLongest) {
   EXPECT_THAT(filled, ElementsAre(1, 2, 3, 2));
 }
 
-TEST(PanelCache, RefusesAPanelThatIsLargerThanItself) {
-  PanelCache cache(kMiB);
+TEST(BlockCache, RefusesABlockThatIsLargerThanItself) {
+  BlockCache cache(kMiB);
   std::array<std::byte, 1> byte = {};
   EXPECT_FALSE(cache.Read({cache.NewOwner(), 0}, kMiB + 1, 0, byte,
-                          [](std::span<std::byte> /*panel*/) { FAIL(); }));
+                          [](std::span<std::byte> /*block*/) { FAIL(); }));
 }
 
-TEST(PanelCache, RefusesAPanelWhileAllItsMemoryIsBeingUsed) {
-  PanelCache cache(kMiB);
+TEST(BlockCache, RefusesABlockWhileAllItsMemoryIsInUse) {
+  BlockCache cache(kMiB);
   const uint64_t owner = cache.NewOwner();
   std::array<std::byte, 1> byte = {};
-  const auto nothing = [](std::span<std::byte> /*panel*/) {};
-  EXPECT_TRUE(cache.Read({owner, 0}, kMiB, 0, byte, [&](std::span<std::byte> /*panel*/) {
+  const auto nothing = [](std::span<std::byte> /*block*/) {};
+  EXPECT_TRUE(cache.Read({owner, 0}, kMiB, 0, byte, [&](std::span<std::byte> /*block*/) {
     EXPECT_FALSE(cache.Read({owner, 1}, kMiB, 0, byte, nothing));
   }));
   EXPECT_TRUE(cache.Read({owner, 1}, kMiB, 0, byte, nothing));
 }
 
-TEST(PanelCache, MakesNothingWithoutAFill) {
-  PanelCache cache;
+TEST(BlockCache, MakesNothingWithoutAFill) {
+  BlockCache cache;
   const uint64_t owner = cache.NewOwner();
   std::array<std::byte, 1> byte = {};
   EXPECT_FALSE(cache.Read({owner, 0}, 10, 0, byte, nullptr));
-  EXPECT_TRUE(cache.Read({owner, 0}, 10, 0, byte, [](std::span<std::byte> panel) {
-    std::ranges::fill(panel, std::byte{7});
+  EXPECT_TRUE(cache.Read({owner, 0}, 10, 0, byte, [](std::span<std::byte> block) {
+    std::ranges::fill(block, std::byte{7});
   }));
   EXPECT_TRUE(cache.Read({owner, 0}, 10, 0, byte, nullptr));
   EXPECT_EQ(byte[0], std::byte{7});

@@ -253,8 +253,8 @@ TEST(TorchTar, ReadsATensor) {
   EXPECT_EQ(ReadString(tensor.data), "bbcc");
   EXPECT_EQ(tensor.member, "storage 5");
   EXPECT_TRUE(tensor.is_in_file);
-  EXPECT_THAT(checkpoint.notes, testing::IsSupersetOf({Note{"protocol_version", "1000"},
-                                                       Note{"little_endian", "true"}}));
+  EXPECT_THAT(checkpoint.annotations, testing::IsSupersetOf({Annotation{"protocol_version", "1000"},
+                                                             Annotation{"little_endian", "true"}}));
 }
 
 TEST(TorchTar, ReadsATensorOfAStorageThatIsAViewOfAnother) {

@@ -155,7 +155,7 @@ TEST(TensorDict, TakesTheFirstBytesOfAFileThatIsTooLong) {
   const Checkpoint checkpoint = OneTensor(kBytes, {{"t.memmap", "0123"}});
   const auto& tensor = At<Tensor>(checkpoint.root, "t");
   EXPECT_EQ(Text(tensor), "01");
-  EXPECT_THAT(tensor.notes, ElementsAre(Pair("file_bytes", "4")));
+  EXPECT_THAT(tensor.annotations, ElementsAre(Pair("file_bytes", "4")));
 }
 
 TEST(TensorDict, TellsAShapeThatNoTensorHas) {
@@ -172,7 +172,7 @@ TEST(TensorDict, ShowsATypeThatNobodyKnowsAsBytes) {
   const auto& tensor = At<Tensor>(checkpoint.root, "t");
   EXPECT_EQ(tensor.foreign_dtype, "torch.int4");
   EXPECT_EQ(Text(tensor), "01");
-  EXPECT_THAT(tensor.notes,
+  EXPECT_THAT(tensor.annotations,
               ElementsAre(Pair("stored_dtype", "\"torch.int4\""), Pair("stored_shape", "[2]")));
 }
 
@@ -200,7 +200,7 @@ TEST(TensorDict, IsOnTheCpuWhereverItWas) {
   const Checkpoint checkpoint = Read({{"meta.json", R"({"shape":[],"device":"cuda:0",
       "_type":"<class 'tensordict._td.TensorDict'>"})"}});
   EXPECT_EQ(checkpoint.root.collection.text, "");
-  EXPECT_THAT(checkpoint.root.notes, ElementsAre(Pair("saved_device", "\"cuda:0\"")));
+  EXPECT_THAT(checkpoint.root.annotations, ElementsAre(Pair("saved_device", "\"cuda:0\"")));
 }
 
 TEST(TensorDict, HasNoNamesThatItsLoaderWouldRefuse) {
@@ -288,7 +288,7 @@ TEST(TensorDict, IsReadWithTheJsonOfPython) {
   const auto& value = At<ckptfs::Value>(checkpoint.root, "v");
   EXPECT_EQ(value.json,
             R"(["NaN","-Infinity","Infinity","123456789012345678901234567890","\ud800"])");
-  EXPECT_THAT(value.notes,
+  EXPECT_THAT(value.annotations,
               ElementsAre(Pair("python_types", R"({"/0":"float","/1":"float","/2":"float",)"
                                                R"("/3":"int"})")));
 }
@@ -417,7 +417,7 @@ TEST(TensorClass, HasItsTensorsAndItsFields) {
   EXPECT_TRUE(checkpoint.root.collection.is_closed);
   EXPECT_EQ(checkpoint.root.collection.text,
             R"("_type":"<class '__main__.Foo'>","name":"n","pair":[5,6])");
-  EXPECT_THAT(checkpoint.root.notes, ElementsAre(Pair("field_types", R"({"pair":"tuple"})")));
+  EXPECT_THAT(checkpoint.root.annotations, ElementsAre(Pair("field_types", R"({"pair":"tuple"})")));
   EXPECT_EQ(Text(At<Tensor>(GroupAt(checkpoint.root, "_tensordict"), "t")), "01");
 }
 

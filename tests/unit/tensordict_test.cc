@@ -40,7 +40,7 @@ Member ValueMember(std::string key, Value value = {.json = "1"}) {
 // A table whose lines are the first bytes of kSource.
 Table Lines(uint64_t length) {
   Table table{.data = {kSource, 0, length}, .python_type = "list", .error = "", .member = "t"};
-  table.notes.emplace_back("rows", "3");
+  table.annotations.emplace_back("rows", "3");
   return table;
 }
 
@@ -515,7 +515,7 @@ TEST(Meta, DescribesATensor) {
   tensor.member = "data/0";
   tensor.is_in_file = true;
   tensor.file_offset = 1234;
-  tensor.notes = {{"requires_grad", "true"}, {"stride", "[2,1]"}};
+  tensor.annotations = {{"requires_grad", "true"}, {"stride", "[2,1]"}};
   EXPECT_EQ(Mounted(CheckpointOf(TensorMember("a.w", std::move(tensor)))).Text("a/meta.json"),
             R"({"w":{"device":"cpu","shape":[1,2],"dtype":"torch.float32","is_nested":false,)"
             R"("requires_grad":true,"stride":[2,1]},)"
@@ -526,7 +526,7 @@ TEST(Meta, DescribesADict) {
   Member member = GroupMember("g", TensorMember("x"));
   auto& group = *std::get<std::unique_ptr<Group>>(member.content);
   group.python_type = "list";
-  group.notes = {{"n", "null"}};
+  group.annotations = {{"n", "null"}};
   EXPECT_EQ(Mounted(CheckpointOf(std::move(member))).Meta()["g"].dump(),
             R"({"type":"TensorDict","python_type":"list","n":null})");
 }
@@ -537,7 +537,7 @@ TEST(Meta, DescribesADirectoryMadeByDots) {
 }
 
 TEST(Meta, DescribesAValue) {
-  Value value = {.json = R"([1,"x"])", .python_type = "tuple", .notes = {{"n", "[]"}}};
+  Value value = {.json = R"([1,"x"])", .python_type = "tuple", .annotations = {{"n", "[]"}}};
   const Mounted mounted(CheckpointOf(ValueMember("v", std::move(value))));
   EXPECT_EQ(mounted.Meta()["v"].dump(), R"({"type":"NonTensorData","python_type":"tuple","n":[]})");
   EXPECT_EQ(mounted.Text("v/meta.json"),
@@ -548,8 +548,8 @@ TEST(Meta, DescribesAValue) {
 TEST(Meta, TellsAboutTheCheckpointAtTheEndOfTheRoot) {
   Checkpoint checkpoint = CheckpointOf();
   checkpoint.root.python_type = "list";
-  checkpoint.root.notes = {{"r", "1"}};
-  checkpoint.notes = {{"byteorder", "\"little\""}};
+  checkpoint.root.annotations = {{"r", "1"}};
+  checkpoint.annotations = {{"byteorder", "\"little\""}};
   checkpoint.warnings = {"a \"b\"", "c\xFF"};
   EXPECT_EQ(Mounted(std::move(checkpoint)).Meta()["_ckptfs"].dump(),
             R"({"version":"","format":"test","python_type":"list","r":1,"byteorder":"little",)"
@@ -637,7 +637,8 @@ TEST(Index, HasALineForEachTensorAndTableInTheOrderOfTheCheckpoint) {
   tensor.member = "data/0";
   tensor.is_in_file = true;
   tensor.file_offset = 1234;
-  tensor.notes = {{"requires_grad", "true"}, {"stride", "[2,1]"}, {"hashes", R"({"crc32":"0"})"}};
+  tensor.annotations = {
+      {"requires_grad", "true"}, {"stride", "[2,1]"}, {"hashes", R"({"crc32":"0"})"}};
   const Mounted mounted(CheckpointOf(TensorMember("a.w", std::move(tensor)), ValueMember("v"),
                                      GroupMember("g", TableMember("b c"), TensorMember("x")),
                                      TensorMember("a.z")));
@@ -729,11 +730,11 @@ TEST(Foreign, TextThatLooksLikeAMemberIsText) {
 
 TEST(Foreign, NotesAreOursByTheirNamesOnly) {
   Tensor tensor = Bytes();
-  tensor.notes = {{"attributes", R"({"recipe":"evil","x":{"_ckptfs":1}})"},
-                  {"lost_chunks", R"([{"offsets":[],"error":"ours"}])"}};
+  tensor.annotations = {{"attributes", R"({"recipe":"evil","x":{"_ckptfs":1}})"},
+                        {"lost_chunks", R"([{"offsets":[],"error":"ours"}])"}};
   Checkpoint checkpoint = CheckpointOf(TensorMember("w", std::move(tensor)));
-  checkpoint.notes = {{"metadata", R"({"error":"evil"})"},
-                      {"shards", R"({"recipe":{"error":"ours","metadata":{"recipe":1}}})"}};
+  checkpoint.annotations = {{"metadata", R"({"error":"evil"})"},
+                            {"shards", R"({"recipe":{"error":"ours","metadata":{"recipe":1}}})"}};
   const Json meta = Mounted(std::move(checkpoint)).Meta();
   EXPECT_EQ(meta["w"]["attributes"].dump(), R"({"recipe_":"evil","x":{"_ckptfs_":1}})");
   EXPECT_EQ(meta["w"]["lost_chunks"][0]["error"], "ours");
@@ -807,7 +808,7 @@ TEST(Files, HaveAttributesIfWanted) {
   tensor.member = "data/0";
   tensor.is_in_file = true;
   tensor.file_offset = 1234;
-  tensor.notes = {{"requires_grad", "true"}};
+  tensor.annotations = {{"requires_grad", "true"}};
   const Mounted mounted(CheckpointOf(GroupMember("a.b", TensorMember("c.w", std::move(tensor)))),
                         {.has_attributes = true});
   EXPECT_THAT(mounted.tree().AttributesOf(mounted.Number("a/b/c/w.memmap")),
@@ -836,7 +837,7 @@ TEST(Files, HaveNoAttributesIfNotWanted) {
 
 TEST(Files, HaveNoAttributeThatIsLongerThanTheKernelAllows) {
   Tensor tensor = Bytes();
-  tensor.notes = {{"chunks", std::string(65537, ' ')}, {"stride", "[1]"}};
+  tensor.annotations = {{"chunks", std::string(65537, ' ')}, {"stride", "[1]"}};
   const Mounted mounted(CheckpointOf(TensorMember("w", std::move(tensor))),
                         {.has_attributes = true});
   EXPECT_THAT(
@@ -916,7 +917,7 @@ std::string LongJson() { return '"' + std::string(kMaxInlineJson, 'x') + '"'; }
 
 TEST(LongValues, AreFilesOfTheirOwn) {
   Value value{.json = LongJson(), .python_type = "my.Log"};
-  value.notes.emplace_back("python_types", R"({"/0":"tuple"})");
+  value.annotations.emplace_back("python_types", R"({"/0":"tuple"})");
   const Mounted mounted(
       CheckpointOf(ValueMember("log", std::move(value)), ValueMember("n"), TensorMember("w")));
   EXPECT_THAT(mounted.Files(), ElementsAre("log.json", "w.memmap"));
@@ -958,8 +959,8 @@ TEST(LongValues, OfTensorDictAreWhereItLooksForThem) {
 
 TEST(LongValues, OfNotesAreFilesBesideTheOneThatTheyAreAbout) {
   Tensor tensor = Bytes();
-  tensor.notes.emplace_back("attributes", LongJson());
-  tensor.notes.emplace_back("conj", "true");
+  tensor.annotations.emplace_back("attributes", LongJson());
+  tensor.annotations.emplace_back("conj", "true");
   const Mounted mounted(CheckpointOf(TensorMember("a b", std::move(tensor))));
   const Json entry = mounted.Meta()["a b"];
   EXPECT_EQ(entry["attributes_file"], "a%20b.attributes.json");

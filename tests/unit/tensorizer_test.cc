@@ -11,9 +11,9 @@
 #include "parser/base/error.h"
 #include "parser/detect.h"
 #include "parser/io/memory.h"
+#include "tests/support/encrypter.h"
 #include "tests/support/pickle_writer.h"
 #include "tests/support/reading.h"
-#include "tests/support/sealer.h"
 #include "tests/support/sources.h"
 #include "tests/support/tensorizer_writer.h"
 
@@ -36,7 +36,7 @@ const std::string kFloats = FromHex("0000803f000000400000404000008040");
 const std::string kKey =
     FromHex("000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f");
 const std::string kNonce = FromHex("a0a1a2a3a4a5a6a7a8a9aaabacadaeafb0b1b2b3b4b5b6b7");
-const std::string kSealed = FromHex("36953725 8266e7ee 772b7b0b f6a8f686");
+const std::string kEncrypted = FromHex("36953725 8266e7ee 772b7b0b f6a8f686");
 const std::string kTag = FromHex("a3361f25fbad35fa65eea06dc9a9f5ee");
 
 Checkpoint Read(const TensorizerWriter& file, const ReadOptions& options = {}) {
@@ -102,23 +102,23 @@ TEST(Tensorizer, FindsTheBytesOfATensor) {
 
 TEST(Tensorizer, TellsAboutTheFile) {
   const Checkpoint checkpoint = Read(TensorizerWriter(4).Add(Named("a")).AddRoom(10));
-  EXPECT_THAT(checkpoint.notes,
+  EXPECT_THAT(checkpoint.annotations,
               ElementsAre(Pair("data_version", "4"), Pair("feature_flags", "0"),
                           Pair("tensor_count", "1"), Pair("total_data_bytes", "16"),
                           Pair("encrypted", "false"), Pair("index_bytes", "47")));
 }
 
 TEST(Tensorizer, TellsTheKindAndTheModuleOfAParameter) {
-  EXPECT_THAT(ReadOne({.kind = 0, .module = 7}).notes,
+  EXPECT_THAT(ReadOne({.kind = 0, .module = 7}).annotations,
               ElementsAre(Pair("kind", "\"parameter\""), Pair("module_index", "7")));
 }
 
 TEST(Tensorizer, TellsTheKindOfABuffer) {
-  EXPECT_THAT(ReadOne({.kind = 1}).notes, Contains(Pair("kind", "\"buffer\"")));
+  EXPECT_THAT(ReadOne({.kind = 1}).annotations, Contains(Pair("kind", "\"buffer\"")));
 }
 
 TEST(Tensorizer, TellsNoModuleOfAStateDict) {
-  EXPECT_THAT(ReadOne({}).notes, ElementsAre(Pair("kind", "\"state_dict\"")));
+  EXPECT_THAT(ReadOne({}).annotations, ElementsAre(Pair("kind", "\"state_dict\"")));
 }
 
 TEST(Tensorizer, ReadsAScalar) {
@@ -131,7 +131,7 @@ TEST(Tensorizer, ReadsATensorWithoutElements) {
   const Tensor tensor = ReadOne({.shape = {3, 0}, .data = ""});
   EXPECT_EQ(tensor.shape, (Shape{3, 0}));
   EXPECT_EQ(tensor.data.length, 0U);
-  EXPECT_THAT(tensor.notes, Not(Contains(Key("meta"))));
+  EXPECT_THAT(tensor.annotations, Not(Contains(Key("meta"))));
 }
 
 TEST(Tensorizer, IgnoresWhatIsBehindTheLastTensor) {
@@ -194,28 +194,28 @@ TEST_F(TensorizerHashes, AreOfTheHeaderToo) {
 }
 
 TEST_F(TensorizerHashes, AreOfWhatWasEncryptedAndNotOfHowItWas) {
-  Stored sealed = kExample;
-  sealed.data = kSealed;
-  sealed.hashes = {{1, FromHex("8fa7fa5de04dbd8b1772e263b00d0b6550996ec6402991ad8976244"
-                               "26b91bf77")}};
-  sealed.encryption = EncryptionSection({{2, ChunksRecord(2 << 20, kNonce, kTag)}});
+  Stored encrypted = kExample;
+  encrypted.data = kEncrypted;
+  encrypted.hashes = {{1, FromHex("8fa7fa5de04dbd8b1772e263b00d0b6550996ec6402991ad8976244"
+                                  "26b91bf77")}};
+  encrypted.encryption = EncryptionSection({{2, ChunksRecord(2 << 20, kNonce, kTag)}});
   const auto ask = [](bool) {
     return std::make_shared<Secret>(
         Secret{Secret::Kind::kKey, SecretBytes(std::as_bytes(std::span(kKey))), "key_file k"});
   };
-  ReadAndReport(TensorizerWriter(3).Add(sealed), {.ask_secret = ask});
+  ReadAndReport(TensorizerWriter(3).Add(encrypted), {.ask_secret = ask});
   EXPECT_THAT(reports_, ElementsAre(Pair("memory: tensor 'fc.weight'", Verdict::kRight)));
 }
 
 TEST(Tensorizer, TellsTheHashes) {
   EXPECT_THAT(
-      ReadOne(kExample).notes,
+      ReadOne(kExample).annotations,
       Contains(Pair("hashes", R"({"crc32":"a21f7235","sha256":"fb67afcb25a0b196836d2859f834617772)"
                               R"(7ddcb5a6dbcb8fa699229104d0b747"})")));
 }
 
 TEST(Tensorizer, TellsNoHashesWhereThereAreNone) {
-  EXPECT_THAT(ReadOne({}).notes, Not(Contains(Key("hashes"))));
+  EXPECT_THAT(ReadOne({}).annotations, Not(Contains(Key("hashes"))));
 }
 
 TEST(Tensorizer, AHashThatIsTooShortCostsItsTensor) {
@@ -274,8 +274,8 @@ TEST(Tensorizer, ShowsATypeThatItDoesNotKnowAsBytes) {
   EXPECT_EQ(tensor.dtype, Dtype::kOpaque);
   EXPECT_EQ(tensor.foreign_dtype, "torch.new");
   EXPECT_EQ(tensor.shape, (Shape{6}));
-  EXPECT_THAT(tensor.notes, Contains(Pair("stored_dtype", R"("<V2\u0000torch.new")")));
-  EXPECT_THAT(tensor.notes, Contains(Pair("stored_shape", "[3,1]")));
+  EXPECT_THAT(tensor.annotations, Contains(Pair("stored_dtype", R"("<V2\u0000torch.new")")));
+  EXPECT_THAT(tensor.annotations, Contains(Pair("stored_shape", "[3,1]")));
 }
 
 TEST(Tensorizer, DoesNotTakeAKnownNameForATypeOfAnotherSize) {
@@ -326,7 +326,7 @@ TEST(Tensorizer, ShowsATensorWithoutDataAsZeros) {
   EXPECT_EQ(ReadString(tensor.data), std::string(24, '\0'));
   EXPECT_TRUE(tensor.data.source->is_hole());
   EXPECT_FALSE(tensor.is_in_file);
-  EXPECT_THAT(tensor.notes, Contains(Pair("meta", "true")));
+  EXPECT_THAT(tensor.annotations, Contains(Pair("meta", "true")));
 }
 
 TEST(Tensorizer, ShowsATensorWithoutDataOfAForeignType) {
@@ -349,7 +349,7 @@ TEST(Tensorizer, DoesNotGuessHowManyZerosAnUnknownTypeHas) {
 // What is wrong with the tensor 'w', which has no size that a file could have.
 std::string LossOf(const Stored& stored) {
   const Checkpoint checkpoint = Read(WithGood(stored));
-  EXPECT_THAT(ValueAt(checkpoint, "w").notes, Contains(Key("error")));
+  EXPECT_THAT(ValueAt(checkpoint, "w").annotations, Contains(Key("error")));
   return checkpoint.warnings.at(0);
 }
 
@@ -755,9 +755,9 @@ TEST(Tensorizer, RefusesHeadersThatTakeTooMuchReading) {
             "file of this size may take");
 }
 
-// Encryption. The keys have tests of their own.
+// TensorEncryption. The keys have tests of their own.
 
-Stored Encrypted(const std::string& section, const std::string& data = kSealed) {
+Stored Encrypted(const std::string& section, const std::string& data = kEncrypted) {
   return {.dtype = "|u1", .shape = {data.size()}, .data = data, .encryption = section};
 }
 
@@ -770,20 +770,20 @@ TEST(Tensorizer, TellsHowATensorIsEncrypted) {
       {{1, DerivationRecord(3, 8192, kTag)}, {2, ChunksRecord(2 << 20, kNonce, kTag)}}))));
   const Tensor& tensor = TensorAt(checkpoint, "w");
   EXPECT_THAT(
-      tensor.notes,
+      tensor.annotations,
       Contains(Pair("encryption",
                     R"({"cipher":"xsalsa20-poly1305","chunk_size":16,"chunks":1,"data_offset":270,)"
                     R"("key_derivation":{"method":"argon2id","passes":3,"memory":8192,)"
                     R"("salt":"a3361f25fbad35fa65eea06dc9a9f5ee"}})")));
   EXPECT_FALSE(tensor.is_in_file);
-  EXPECT_THAT(checkpoint.notes, Contains(Pair("encrypted", "true")));
+  EXPECT_THAT(checkpoint.annotations, Contains(Pair("encrypted", "true")));
 }
 
 TEST(Tensorizer, ShowsAllButTheBytesWithoutAKey) {
-  const Stored sealed = Encrypted(Chunks(1024, 1));
-  Stored other = sealed;
+  const Stored encrypted = Encrypted(Chunks(1024, 1));
+  Stored other = encrypted;
   other.name = "v";
-  const Checkpoint checkpoint = Read(TensorizerWriter(3).Add(sealed).Add(other));
+  const Checkpoint checkpoint = Read(TensorizerWriter(3).Add(encrypted).Add(other));
   const Tensor& tensor = TensorAt(checkpoint, "w");
   EXPECT_EQ(tensor.error, "it is encrypted, and there is no key: give one with -o key_file");
   EXPECT_EQ(tensor.error_code, ENOKEY);
@@ -798,7 +798,7 @@ TEST(Tensorizer, ReadsTensorsWithoutDataInAnEncryptedFile) {
   EXPECT_EQ(ReadString(TensorAt(checkpoint, "w").data), std::string(16, '\0'));
 }
 
-std::string DamageOfEncrypted(const std::string& section, const std::string& data = kSealed) {
+std::string DamageOfEncrypted(const std::string& section, const std::string& data = kEncrypted) {
   const Checkpoint checkpoint = Read(WithGood(Encrypted(section, data), 3));
   return TensorAt(checkpoint, "w").error;
 }

@@ -15,7 +15,7 @@
 
 #include "parser/base/error.h"
 #include "parser/base/fd.h"
-#include "tests/support/sealer.h"
+#include "tests/support/encrypter.h"
 
 namespace ckptfs {
 namespace {

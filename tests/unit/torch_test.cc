@@ -56,7 +56,7 @@ TEST(Torch, ReadsATensorInADict) {
   EXPECT_EQ(ReadString(tensor.data), "abcd");
   EXPECT_EQ(tensor.member, "data/0");
   EXPECT_TRUE(tensor.is_in_file);
-  EXPECT_EQ(tensor.notes, (std::vector<Note>{{"requires_grad", "true"}}));
+  EXPECT_EQ(tensor.annotations, (std::vector<Annotation>{{"requires_grad", "true"}}));
 }
 
 TEST(Torch, GathersATransposedTensor) {
@@ -119,7 +119,8 @@ TEST(Torch, TellsTheTypesThatJsonDoesNot) {
                                          .SetItem());
   const Value& value = ValueAt(checkpoint, "d");
   EXPECT_EQ(value.json, R"({"betas":[0.5,1.0]})");
-  EXPECT_EQ(value.notes, (std::vector<Note>{{"python_types", R"({"/betas":"tuple"})"}}));
+  EXPECT_EQ(value.annotations,
+            (std::vector<Annotation>{{"python_types", R"({"/betas":"tuple"})"}}));
 }
 
 TEST(Torch, WritesADictWithMixedKeysAsPairs) {
@@ -171,8 +172,8 @@ TEST(Torch, CutsAListThatContainsItself) {
   const Checkpoint checkpoint =
       Read(PickleWriter().EmptyDict().Text("l").Raw("]q\x01h\x01").Append().SetItem());
   EXPECT_EQ(ValueAt(checkpoint, "l").json, R"(["..."])");
-  EXPECT_EQ(ValueAt(checkpoint, "l").notes,
-            (std::vector<Note>{{"python_types", R"({"/0":"cycle"})"}}));
+  EXPECT_EQ(ValueAt(checkpoint, "l").annotations,
+            (std::vector<Annotation>{{"python_types", R"({"/0":"cycle"})"}}));
 }
 
 TEST(Torch, SaysWhichTensorReachesBeyondItsStorage) {
@@ -231,7 +232,7 @@ TEST(Torch, RefusesALaterTensorThatSeesItsStorageAsAnotherType) {
                                          .SetItem(),
                                      {"abcd"});
   EXPECT_EQ(ReadString(TensorAt(checkpoint, "a").data), "abcd");
-  EXPECT_EQ(ValueAt(checkpoint, "b").notes[0].second,
+  EXPECT_EQ(ValueAt(checkpoint, "b").annotations[0].second,
             "\"its storage '0' is said to be 4 bytes of int32 here, but was 4 bytes of float32 "
             "before\"");
 }

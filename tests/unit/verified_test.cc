@@ -20,7 +20,7 @@
 #include "parser/base/error.h"
 #include "parser/io/memory.h"
 #include "parser/layer/assembled.h"
-#include "parser/layer/decoded.h"
+#include "parser/layer/decompressed.h"
 #include "parser/layer/slice.h"
 #include "parser/layer/strided.h"
 #include "tests/support/sources.h"
@@ -509,17 +509,17 @@ TEST(VerifiedParts, ATransposedTensorKnows) {
 TEST(VerifiedParts, ADeflatedStreamKnowsIfItHasAHash) {
   const std::string deflated = Deflate(kData);
   const Extent data = {std::make_shared<MemorySource>(deflated), 0, deflated.size()};
-  const Coded coded = {.coding = Coding::kDeflate, .data = data, .size = 10};
+  const Compressed compressed = {.coding = Coding::kDeflate, .data = data, .size = 10};
   const auto decoding = std::make_shared<Decoding>(
-      std::make_shared<PanelCache>(), std::make_shared<ScratchSpace>(uint64_t{1} << 30U));
-  const auto without = MakeDecoded(coded, 0, decoding);
+      std::make_shared<BlockCache>(), std::make_shared<ScratchSpace>(uint64_t{1} << 30U));
+  const auto without = MakeDecompressed(compressed, 0, decoding);
   ReadString(*without, 0, 1);
   EXPECT_EQ(without->verdict(), Verdict::kNone);
-  const auto right = MakeDecoded(coded, kCrc, decoding);
+  const auto right = MakeDecompressed(compressed, kCrc, decoding);
   EXPECT_EQ(right->verdict(), Verdict::kUnread);
   ReadString(*right, 0, 1);
   EXPECT_EQ(right->verdict(), Verdict::kRight);
-  const auto wrong = MakeDecoded(coded, 1, decoding);
+  const auto wrong = MakeDecompressed(compressed, 1, decoding);
   EXPECT_THROW(ReadString(*wrong, 0, 1), Error);
   EXPECT_EQ(wrong->verdict(), Verdict::kWrong);
 }

@@ -99,7 +99,7 @@ TEST(Zanj, ReadsArraysInLists) {
   EXPECT_EQ(tensor.dtype, Dtype::kInt16);
   EXPECT_EQ(tensor.shape, (std::vector<uint64_t>{2, 3}));
   EXPECT_EQ(ReadString(tensor.data), Bytes<int16_t>({1, 2, 3, 4, 5, 6}));
-  EXPECT_THAT(tensor.notes, ElementsAre(Pair("python_type", "\"numpy.ndarray\"")));
+  EXPECT_THAT(tensor.annotations, ElementsAre(Pair("python_type", "\"numpy.ndarray\"")));
   EXPECT_FALSE(tensor.is_in_file);
 }
 
@@ -109,7 +109,7 @@ TEST(Zanj, ReadsTensorsOfTorch) {
            R"("dtype":"torch.float32","n_elements":1}})");
   EXPECT_EQ(ReadString(TensorAt(checkpoint, "x").data), Bytes<float>({2.5}));
   EXPECT_TRUE(TensorAt(checkpoint, "x").shape.empty());
-  EXPECT_THAT(TensorAt(checkpoint, "x").notes, IsEmpty());
+  EXPECT_THAT(TensorAt(checkpoint, "x").annotations, IsEmpty());
 }
 
 TEST(Zanj, ReadsArraysInHex) {
@@ -150,7 +150,8 @@ TEST(Zanj, ShowsListsOfTextsAsAValue) {
   const Value& value = ValueAt(checkpoint, "x");
   EXPECT_EQ(value.json, R"(["a","bc"])");
   EXPECT_EQ(value.python_type, "numpy.ndarray");
-  EXPECT_THAT(value.notes, ElementsAre(Pair("numpy_dtype", "\"<U2\""), Pair("numpy_shape", "[2]")));
+  EXPECT_THAT(value.annotations,
+              ElementsAre(Pair("numpy_dtype", "\"<U2\""), Pair("numpy_shape", "[2]")));
 }
 
 TEST(Zanj, TrustsTheShapeOfAnArrayWithoutElements) {
@@ -256,7 +257,8 @@ TEST(Zanj, BelievesTheHeaderOfAnArrayMoreThanTheJson) {
       Read(Outside("int64", "[1]"), {{"x.npy", Npy("'<i4'", "(2,)", "01234567")}});
   const Tensor& tensor = TensorAt(checkpoint, "x");
   EXPECT_EQ(tensor.dtype, Dtype::kInt32);
-  EXPECT_THAT(tensor.notes, testing::Contains(Pair("told", R"({"dtype":"int64","shape":[1]})")));
+  EXPECT_THAT(tensor.annotations,
+              testing::Contains(Pair("told", R"({"dtype":"int64","shape":[1]})")));
 }
 
 TEST(Zanj, BelievesTheJsonWhereNumpyKnowsTheSizeAlone) {
@@ -343,7 +345,7 @@ TEST(Zanj, TellsTheTypesThatJsonHasNot) {
   const Value& value = ValueAt(checkpoint, "x");
   EXPECT_EQ(value.json,
             R"({"s":[1],"n":"NaN","b":"-99999999999999999999","c":{"a/b":"Infinity"}})");
-  EXPECT_THAT(value.notes,
+  EXPECT_THAT(value.annotations,
               ElementsAre(Pair("python_types", R"-({"/s":"set","/n":"float","/b":"int",)-"
                                                R"-("/c/a~1b":"float","/c":"C"})-")));
 }
@@ -403,7 +405,7 @@ TEST(Zanj, ShowsTablesInTheJsonAsLinesToo) {
       R"({"a":-1,"b":NaN}],"path":["x"]}})");
   EXPECT_EQ(ReadString(TableAt(checkpoint, 0).data),
             "{\"a\": 1, \"b\": \"\\u00e9\"}\n{\"a\": -1, \"b\": NaN}\n");
-  EXPECT_THAT(TableAt(checkpoint, 0).notes,
+  EXPECT_THAT(TableAt(checkpoint, 0).annotations,
               UnorderedElementsAre(Pair("columns", R"(["a","b"])"), Pair("rows", "2")));
 }
 

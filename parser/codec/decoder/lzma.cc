@@ -13,7 +13,7 @@
 namespace ckptfs {
 namespace {
 
-constexpr size_t kHead = 9;        // Bytes before the coded ones.
+constexpr size_t kHead = 9;        // Bytes before the compressed ones.
 constexpr size_t kProperties = 5;  // Of these, the last ones.
 static_assert(kHead <= kHeadOfStream);
 
@@ -69,7 +69,7 @@ class LzmaDecoder final : public Decoder {
     if (result == LZMA_MEM_ERROR) LackMemory();
     if (result == LZMA_STREAM_END) return Status::kEnd;
     if (result == LZMA_OK || result == LZMA_BUF_ERROR) return Status::kMore;
-    damage_ = "its coded bytes are damaged";
+    damage_ = "its compressed bytes are damaged";
     return Status::kDamaged;
   }
 

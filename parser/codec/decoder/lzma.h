@@ -1,6 +1,6 @@
 // LZMA, as liblzma decodes it. In a zip archive a stream is
 //
-//   u8 major, u8 minor version of the coder, u16 5, 5 bytes of properties, the coded bytes
+//   u8 major, u8 minor version of the coder, u16 5, 5 bytes of properties, the compressed bytes
 //
 // and ends after the size that the archive tells, or with a marker, or both.
 

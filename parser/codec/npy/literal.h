@@ -11,7 +11,7 @@
 
 namespace ckptfs::npy {
 
-// A cursor over a literal that nobody has checked. Whatever it is asked to take must come next,
+// A decompressor over a literal that nobody has checked. Whatever it is asked to take must come next,
 // after white space, or it throws Error(EBADMSG), which says at which byte it is.
 //
 // Only what numpy writes is taken, which is less than Python would: no comments, no sums, no texts
@@ -59,7 +59,7 @@ class Literal {
   // Nothing but white space may be left.
   void End();
 
-  // Throws Error(EBADMSG): `what` was wanted where the cursor is.
+  // Throws Error(EBADMSG): `what` was wanted where the decompressor is.
   [[noreturn]] void FailAt(std::string_view what);
 
  private:

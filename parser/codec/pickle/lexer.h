@@ -14,7 +14,7 @@
 
 #include "parser/base/budget.h"
 #include "parser/io/byte_source.h"
-#include "parser/io/soon.h"
+#include "parser/io/prefetch.h"
 #include "parser/io/stored_size.h"
 
 namespace ckptfs::pickle {
@@ -75,7 +75,7 @@ class Window {
   Budget& budget_;
   const uint64_t stored_;  // Bytes of the extent; fewer than it has if it is compressed.
   uint64_t grown_ = 0;     // So many of them the budget has grown by.
-  Onward onward_;
+  SequentialPrefetcher onward_;
   std::vector<std::byte> bytes_;
   uint64_t begin_ = 0;  // Where they are in the extent.
   size_t next_ = 0;     // The next of them.

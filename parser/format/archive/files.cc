@@ -18,7 +18,7 @@
 #include "parser/format/archive/folder.h"
 #include "parser/format/archive/plain_file.h"
 #include "parser/format/archive/relocate.h"
-#include "parser/format/common/merged_notes.h"
+#include "parser/format/common/merged_annotations.h"
 #include "parser/format/common/recognize.h"
 
 namespace ckptfs {
@@ -65,7 +65,7 @@ class Reader {
                       left_out_.size(), Listed(left_out_)));
     }
     if (!told_.empty()) {
-      checkpoint_.notes.emplace_back("files", fmt::format("{{{}}}", told_));
+      checkpoint_.annotations.emplace_back("files", fmt::format("{{{}}}", told_));
     }
     notes_.Finish(checkpoint_);
     checkpoint_.format = kind;
@@ -222,7 +222,7 @@ class Reader {
 
   ArchiveAllowance& allowance_;
   Budget& budget_;
-  MergedNotes notes_;
+  MergedAnnotations notes_;
   ReadOptions options_;
   Checkpoint checkpoint_;
   size_t checkpoints_ = 0;  // That could be read.

@@ -9,8 +9,8 @@
 
 #include "parser/base/error.h"
 #include "parser/io/stored_size.h"
-#include "parser/layer/decoded.h"
-#include "parser/layer/located.h"
+#include "parser/layer/decompressed.h"
+#include "parser/layer/deferred_offset.h"
 #include "parser/layer/slice.h"
 #include "parser/layer/verified.h"
 
@@ -44,13 +44,13 @@ uint64_t ProcessorTime() {
 }
 
 // A member whose local header has not been read, and its name.
-struct Unlocated {
-  explicit Unlocated(const zip::Member& unlocated) : name(unlocated.name), member(unlocated) {
+struct DeferredMember {
+  explicit DeferredMember(const zip::Member& deferred) : name(deferred.name), member(deferred) {
     member.name = name;
   }
-  Unlocated(const Unlocated&) = delete;
-  Unlocated& operator=(const Unlocated&) = delete;
-  ~Unlocated() = default;
+  DeferredMember(const DeferredMember&) = delete;
+  DeferredMember& operator=(const DeferredMember&) = delete;
+  ~DeferredMember() = default;
 
   const std::string name;
   zip::Member member;
@@ -59,12 +59,12 @@ struct Unlocated {
 }  // namespace
 
 Members::Members(Extent data, Budget& budget, const ReadOptions& options,
-                 std::shared_ptr<PanelCache> panels)
+                 std::shared_ptr<BlockCache> blocks)
     : data_(std::move(data)),
       budget_(budget),
       verification_(options.verification),
       scratch_(options.scratch),
-      panels_(std::move(panels)),
+      blocks_(std::move(blocks)),
       directory_(ReadDirectory(data_, budget)) {}
 
 Record Members::Open(const zip::Member& member, std::string_view name) const {
@@ -80,67 +80,68 @@ Record Members::Open(const zip::Member& member, std::string_view name) const {
   return opened;
 }
 
-ByteSourcePtr Members::Located(const zip::Member& member) const {
-  if (!member.until_located || member.compressed_size == 0) return data_.source;
-  budget_.Charge(sizeof(Unlocated) + member.name.size());
-  const auto unlocated = std::make_shared<const Unlocated>(member);
+ByteSourcePtr Members::Deferred(const zip::Member& member) const {
+  if (!member.deferred_offset || member.compressed_size == 0) return data_.source;
+  budget_.Charge(sizeof(DeferredMember) + member.name.size());
+  const auto deferred = std::make_shared<const DeferredMember>(member);
   const Extent expected = {data_.source, data_.offset + member.data_offset, member.compressed_size};
-  const ByteRange header = {.offset = data_.offset + member.until_located->header,
+  const ByteRange header = {.offset = data_.offset + member.deferred_offset->header,
                             .length = zip::LocalSize(member)};
-  return MakeLocated(expected, header,
-                     [unlocated, begin = data_.offset](std::span<const std::byte> bytes) {
-                       return begin + zip::LocateMember(unlocated->member, bytes);
-                     });
+  return MakeDeferredOffset(expected, header,
+                            [deferred, begin = data_.offset](std::span<const std::byte> bytes) {
+                              return begin + zip::LocateMember(deferred->member, bytes);
+                            });
 }
 
-Coded Members::CodedOf(const zip::Member& member) const {
+Compressed Members::CompressedOf(const zip::Member& member) const {
   return {.coding = CodingOf(member.method),
-          .data = {Located(member), data_.offset + member.data_offset, member.compressed_size},
+          .data = {Deferred(member), data_.offset + member.data_offset, member.compressed_size},
           .size = member.size};
 }
 
 ByteSourcePtr Members::SourceOf(const zip::Member& member, std::string_view name) const {
   const bool is_stored = member.method == zip::Method::kStored;
   const bool is_checked = verification_ != nullptr && member.crc != 0;
-  if (is_stored && !is_checked && !member.until_located) return data_.source;
+  if (is_stored && !is_checked && !member.deferred_offset) return data_.source;
   if (const auto found = sources_.find(&member); found != sources_.end()) return found->second;
   constexpr uint64_t kCost = 640;  // In bytes, of a source and of remembering it.
   budget_.Charge(kCost);
-  const Extent data = {Located(member), data_.offset + member.data_offset, member.compressed_size};
+  const Extent data = {Deferred(member), data_.offset + member.data_offset, member.compressed_size};
   if (!is_stored && decoding_ == nullptr) {
-    decoding_ = std::make_shared<Decoding>(panels_, scratch_);
+    decoding_ = std::make_shared<Decoding>(blocks_, scratch_);
   }
   const ByteSourcePtr source =
       is_stored && !is_checked ? data.source
       : is_stored              ? MakeVerified(data, {.crc32 = member.crc}, {},
                                               fmt::format("member {}", Quoted(name)), verification_)
-                               : MakeDecoded(CodedOf(member), member.crc, decoding_);
+                               : MakeDecompressed(CompressedOf(member), member.crc, decoding_);
   return sources_.emplace(&member, source).first->second;
 }
 
-void Members::ReadSoon(std::span<const zip::Member* const> members) const {
+void Members::Prefetch(std::span<const zip::Member* const> members) const {
   if (!data_.source->is_remote()) return;
   std::vector<ByteRange> ranges;
   for (const zip::Member* member : members) {
     if (member == nullptr || !member->error.empty()) continue;
     const uint64_t begin =
-        member->until_located ? member->until_located->header : member->data_offset;
+        member->deferred_offset ? member->deferred_offset->header : member->data_offset;
     const uint64_t end = member->data_offset + member->compressed_size;
     ranges.push_back({.offset = data_.offset + begin, .length = end - begin});
   }
-  data_.source->ReadSoon(ranges);
+  data_.source->Prefetch(ranges);
 }
 
-void Members::ReadHeadsSoon(std::span<const zip::Member> members, uint64_t most) const {
+void Members::PrefetchHeads(std::span<const zip::Member> members, uint64_t most) const {
   if (!data_.source->is_remote()) return;
   std::vector<ByteRange> ranges;
   for (const zip::Member& member : members) {
     if (!member.error.empty()) continue;
-    const uint64_t begin = member.until_located ? member.until_located->header : member.data_offset;
+    const uint64_t begin =
+        member.deferred_offset ? member.deferred_offset->header : member.data_offset;
     const uint64_t end = member.data_offset + std::min(member.compressed_size, most);
     ranges.push_back({.offset = data_.offset + begin, .length = end - begin});
   }
-  data_.source->ReadSoon(ranges);
+  data_.source->Prefetch(ranges);
 }
 
 std::vector<std::byte> Members::Read(const Record& record) const {
@@ -170,13 +171,13 @@ std::vector<std::byte> Members::ReadHead(const Record& record, size_t most) cons
   }
   constexpr uint64_t kNanosecondsPerStep = 100;
   const uint64_t begin = ProcessorTime();
-  Cursor cursor(CodedOf(*member));
-  const size_t decoded = cursor.Decode(head);
+  Decompressor decompressor(CompressedOf(*member));
+  const size_t decoded = decompressor.Decode(head);
   budget_.Work((ProcessorTime() - begin) / kNanosecondsPerStep);
   if (decoded == head.size()) return head;
-  const std::string damage = cursor.damage();
-  throw Error(EIO, damage.empty() ? cursor.Message(fmt::format("ends after {} of {} bytes", decoded,
-                                                               member->size))
+  const std::string damage = decompressor.damage();
+  throw Error(EIO, damage.empty() ? decompressor.Message(fmt::format("ends after {} of {} bytes",
+                                                                     decoded, member->size))
                                   : damage);
 }
 

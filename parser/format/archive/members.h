@@ -14,8 +14,8 @@
 #include "parser/codec/zip.h"
 #include "parser/format/archive/record.h"
 #include "parser/io/byte_source.h"
-#include "parser/layer/decoded.h"
-#include "parser/layer/panel_cache.h"
+#include "parser/layer/block_cache.h"
+#include "parser/layer/decompressed.h"
 #include "parser/read_options.h"
 
 namespace ckptfs {
@@ -25,9 +25,9 @@ class Members {
  public:
   // Reads the directory of the archive that `data` is. What is kept is charged to `budget`, which
   // must outlive this. Members whose hash was recorded are checked if `options` have a
-  // verification; `panels` keeps what is decoded. Throws Error as zip::ReadDirectory does.
+  // verification; `blocks` keeps what is decoded. Throws Error as zip::ReadDirectory does.
   Members(Extent data, Budget& budget, const ReadOptions& options,
-          std::shared_ptr<PanelCache> panels);
+          std::shared_ptr<BlockCache> blocks);
 
   const zip::Directory& directory() const { return directory_; }
   std::span<const zip::Member> list() const { return directory_.members(); }
@@ -41,11 +41,11 @@ class Members {
   Record Open(const zip::Member& member, std::string_view name) const;
 
   // Says that all of `members`, which are of these or null, will be read soon and whole.
-  void ReadSoon(std::span<const zip::Member* const> members) const;
+  void Prefetch(std::span<const zip::Member* const> members) const;
 
   // Says that up to `most` bytes of the beginnings of `members`, which are of these, will be read
   // soon.
-  void ReadHeadsSoon(std::span<const zip::Member> members, uint64_t most) const;
+  void PrefetchHeads(std::span<const zip::Member> members, uint64_t most) const;
 
   // The bytes of a record that is read whole, charged to the budget for good. Throws Error.
   std::vector<std::byte> Read(const Record& record) const;
@@ -56,18 +56,18 @@ class Members {
   std::vector<std::byte> ReadHead(const Record& record, size_t most) const;
 
   Budget& budget() const { return budget_; }
-  const std::shared_ptr<PanelCache>& panels() const { return panels_; }
+  const std::shared_ptr<BlockCache>& blocks() const { return blocks_; }
 
  private:
   ByteSourcePtr SourceOf(const zip::Member& member, std::string_view name) const;
-  ByteSourcePtr Located(const zip::Member& member) const;
-  Coded CodedOf(const zip::Member& member) const;
+  ByteSourcePtr Deferred(const zip::Member& member) const;
+  Compressed CompressedOf(const zip::Member& member) const;
 
   Extent data_;
   Budget& budget_;
   std::shared_ptr<const Verification> verification_;
   std::shared_ptr<ScratchSpace> scratch_;
-  std::shared_ptr<PanelCache> panels_;
+  std::shared_ptr<BlockCache> blocks_;
   zip::Directory directory_;
   mutable std::shared_ptr<Decoding> decoding_;  // Null as long as no member is compressed.
   mutable std::unordered_map<const zip::Member*, ByteSourcePtr> sources_;  // That were made.

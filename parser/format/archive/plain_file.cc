@@ -26,7 +26,7 @@ Value StringOf(const std::string& text, Budget& budget) {
   std::string json = json::String(text);
   budget.Refund(kCopies * (kMostEscaped * text.size() -
                            std::min(kMostEscaped * text.size(), uint64_t{json.size()})));
-  return {.json = std::move(json), .python_type = "", .notes = {}, .collection = {}};
+  return {.json = std::move(json), .python_type = "", .annotations = {}, .collection = {}};
 }
 
 }  // namespace

@@ -24,8 +24,8 @@ Content Damaged(Tensor tensor, const Error& error) {
   Value value{
       .json = fmt::format(R"({{"class":"torch.Tensor","error":{}}})", json::String(error.what())),
       .python_type = "tensor",
-      .notes = {}};
-  value.notes.emplace_back("error", json::String(error.what()));
+      .annotations = {}};
+  value.annotations.emplace_back("error", json::String(error.what()));
   return value;
 }
 

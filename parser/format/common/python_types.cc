@@ -31,7 +31,8 @@ void PythonTypes::Tell(std::string_view type) {
 }
 
 void PythonTypes::AddTo(Value& value) {
-  if (!types_.empty()) value.notes.emplace_back("python_types", fmt::format("{{{}}}", types_));
+  if (!types_.empty())
+    value.annotations.emplace_back("python_types", fmt::format("{{{}}}", types_));
 }
 
 }  // namespace ckptfs

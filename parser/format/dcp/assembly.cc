@@ -26,10 +26,10 @@ std::string BoxText(const Region& box) {
                      fmt::join(box.sizes, ","));
 }
 
-void AddNote(Tensor& tensor, std::string_view name, std::string text, Budget& budget) {
-  if (std::ranges::count(tensor.notes, name, &Note::first) != 0) return;
-  budget.Charge(sizeof(Note) + text.size());
-  tensor.notes.emplace_back(name, std::move(text));
+void AddAnnotation(Tensor& tensor, std::string_view name, std::string text, Budget& budget) {
+  if (std::ranges::count(tensor.annotations, name, &Annotation::first) != 0) return;
+  budget.Charge(sizeof(Annotation) + text.size());
+  tensor.annotations.emplace_back(name, std::move(text));
 }
 
 // Assembles one tensor.
@@ -54,8 +54,8 @@ class Assembly {
   bool TryChunk(size_t chunk, std::string& why);
   void Take(const Region& box, Content content);
   Content Assembled(Tensor tensor, const Tiling& tiling);
-  std::string ChunksNote(const Tiling& tiling) const;
-  std::string LostNote() const;
+  std::string ChunksAnnotation(const Tiling& tiling) const;
+  std::string LostAnnotation() const;
 
   const Item& item_;
   const std::string_view index_;
@@ -136,7 +136,7 @@ void Assembly::ReadChunks(const Tiling& tiling) {
   }
 }
 
-std::string Assembly::ChunksNote(const Tiling& tiling) const {
+std::string Assembly::ChunksAnnotation(const Tiling& tiling) const {
   constexpr size_t kMost = 1000;
   std::string note = "[";
   for (const size_t chunk : std::span(tiling.order).first(std::min(kMost, tiling.order.size()))) {
@@ -151,7 +151,7 @@ std::string Assembly::ChunksNote(const Tiling& tiling) const {
   return note + ']';
 }
 
-std::string Assembly::LostNote() const {
+std::string Assembly::LostAnnotation() const {
   constexpr size_t kMost = 100;
   std::string note = "[";
   for (const Lost& lost : std::span(lost_).first(std::min(kMost, lost_.size()))) {
@@ -165,15 +165,16 @@ Content Assembly::Assembled(Tensor tensor, const Tiling& tiling) {
   if (whole_) {
     Tensor* whole = std::get_if<Tensor>(&*whole_);
     if (whole == nullptr) return *std::move(whole_);
-    for (auto& [name, text] : tensor.notes) AddNote(*whole, name, std::move(text), budget_);
+    for (auto& [name, text] : tensor.annotations)
+      AddAnnotation(*whole, name, std::move(text), budget_);
     tensor = std::move(*whole);
   } else {
     tensor.data.source = MakeAssembled(tensor.shape, ItemSize(tensor.dtype), std::move(pieces_));
   }
-  if (tiling.order.size() > 1) AddNote(tensor, "chunks", ChunksNote(tiling), budget_);
+  if (tiling.order.size() > 1) AddAnnotation(tensor, "chunks", ChunksAnnotation(tiling), budget_);
   if (tiling.is_complete && lost_.empty()) return tensor;
-  AddNote(tensor, "complete", "false", budget_);
-  if (!lost_.empty()) AddNote(tensor, "lost_chunks", LostNote(), budget_);
+  AddAnnotation(tensor, "complete", "false", budget_);
+  if (!lost_.empty()) AddAnnotation(tensor, "lost_chunks", LostAnnotation(), budget_);
   if (!tiling.is_complete) Lose(index_, "its chunks leave out some of its elements");
   return tensor;
 }
@@ -181,7 +182,7 @@ Content Assembly::Assembled(Tensor tensor, const Tiling& tiling) {
 Content Assembly::Run() {
   Tensor tensor{.dtype = item_.dtype, .foreign_dtype = "", .shape = item_.shape};
   if (tensor.dtype == Dtype::kOpaque) tensor.foreign_dtype = item_.dtype_name;
-  if (item_.requires_grad) AddNote(tensor, "requires_grad", "true", budget_);
+  if (item_.requires_grad) AddAnnotation(tensor, "requires_grad", "true", budget_);
   try {
     tensor.data.length = ByteSize(tensor.dtype, tensor.shape);
     const Tiling tiling = TilingOf(item_.shape, item_.boxes, budget_);
@@ -223,8 +224,8 @@ Content LostTensor(Tensor tensor, std::string_view error) {
 }
 
 Content LostValue(std::string_view error) {
-  Value value{.json = "null", .python_type = "", .notes = {}};
-  value.notes.emplace_back("error", json::String(error));
+  Value value{.json = "null", .python_type = "", .annotations = {}};
+  value.annotations.emplace_back("error", json::String(error));
   return value;
 }
 
@@ -232,7 +233,8 @@ bool IsLost(const Content& content) {
   return std::visit(Overloaded{[](const std::unique_ptr<Group>& /*group*/) { return false; },
                                [](const Tensor& tensor) { return !tensor.error.empty(); },
                                [](const Value& value) {
-                                 return std::ranges::count(value.notes, "error", &Note::first) != 0;
+                                 return std::ranges::count(value.annotations, "error",
+                                                           &Annotation::first) != 0;
                                },
                                [](const Table& table) { return !table.error.empty(); }},
                     content);

@@ -66,7 +66,7 @@ Files::Files(const Folder& folder, const Names& names) : names_(names) {
   }
 }
 
-void Files::ReadSoon(std::span<const Item> items) const {
+void Files::Prefetch(std::span<const Item> items) const {
   std::map<const ByteSource*, std::vector<ByteRange>> ranges;
   for (const Item& item : items) {
     for (const auto& place : item.places) {
@@ -81,7 +81,7 @@ void Files::ReadSoon(std::span<const Item> items) const {
       ranges[source].push_back({.offset = place->offset + place->length - end, .length = end});
     }
   }
-  for (const auto& [source, its_ranges] : ranges) source->ReadSoon(its_ranges);
+  for (const auto& [source, its_ranges] : ranges) source->Prefetch(its_ranges);
 }
 
 Extent Files::At(const Place& place) const {

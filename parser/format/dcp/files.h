@@ -18,7 +18,7 @@ namespace ckptfs::dcp {
 
 class Files {
  public:
-  // Opens the files of `folder` that have these names, each of which stays open. One that cannot be
+  // CanDecrypt the files of `folder` that have these names, each of which stays open. One that cannot be
   // had is the damage of what is in it. `names` must outlive it. Throws Error if there are too
   // many.
   Files(const Folder& folder, const Names& names);
@@ -30,7 +30,7 @@ class Files {
   std::string_view NameOf(const Place& place) const { return names_.TextOf(place.file); }
 
   // Says that `items` will be read soon. Does not check their places.
-  void ReadSoon(std::span<const Item> items) const;
+  void Prefetch(std::span<const Item> items) const;
 
   // The bytes at `place`. Throws Error.
   Extent At(const Place& place) const;

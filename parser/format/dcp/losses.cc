@@ -33,7 +33,7 @@ std::string Losses::Sentence(const std::pair<const std::string, Loss>& loss) {
 void Losses::Tell(Checkpoint& checkpoint) const {
   if (empty()) return;
   for (const auto& loss : by_file_) checkpoint.warnings.push_back(Sentence(loss));
-  checkpoint.notes.emplace_back("lost", fmt::format("[{}]", items_));
+  checkpoint.annotations.emplace_back("lost", fmt::format("[{}]", items_));
 }
 
 }  // namespace ckptfs::dcp

@@ -39,19 +39,19 @@ void SetPlain(const StoredType& type, bool is_big_endian, Tensor& tensor) {
 
 // Rows of blocks, as they are in the file.
 void SetBlocks(const StoredType& type, bool is_big_endian, Tensor& tensor) {
-  std::vector<Note>& notes = tensor.notes;
-  notes.emplace_back("logical_shape", ListOf(tensor.shape));
-  notes.emplace_back("block_elements", std::to_string(type.elements));
-  notes.emplace_back("block_bytes", std::to_string(type.bytes));
-  if (is_big_endian) notes.emplace_back("byte_order", "\"big\"");
+  std::vector<Annotation>& annotations = tensor.annotations;
+  annotations.emplace_back("logical_shape", ListOf(tensor.shape));
+  annotations.emplace_back("block_elements", std::to_string(type.elements));
+  annotations.emplace_back("block_bytes", std::to_string(type.bytes));
+  if (is_big_endian) annotations.emplace_back("byte_order", "\"big\"");
   tensor.foreign_dtype = type.name;
   tensor.shape.back() = tensor.shape.back() / type.elements * type.bytes;
 }
 
 void SetUnknown(uint32_t type, bool is_big_endian, Tensor& tensor) {
-  tensor.notes.emplace_back("logical_shape", ListOf(tensor.shape));
-  tensor.notes.emplace_back("unknown_type", "true");
-  if (is_big_endian) tensor.notes.emplace_back("byte_order", "\"big\"");
+  tensor.annotations.emplace_back("logical_shape", ListOf(tensor.shape));
+  tensor.annotations.emplace_back("unknown_type", "true");
+  if (is_big_endian) tensor.annotations.emplace_back("byte_order", "\"big\"");
   tensor.foreign_dtype = fmt::format("ggml type {}", type);
   tensor.shape = {tensor.data.length};
 }
@@ -68,14 +68,14 @@ Tensor TensorOf(const Entry& entry, const Place& place, bool is_big_endian,
                 .member = "",
                 .file_offset = place.offset,
                 .is_in_file = true,
-                .notes = {}};
+                .annotations = {}};
   const StoredType* type = StoredTypeOf(entry.type);
   std::vector<uint64_t> dims(entry.shape.rbegin(), entry.shape.rend());
   const bool is_plain = type != nullptr && type->elements == 1;
-  tensor.notes.reserve(is_plain ? 2 : 6);  // There may be very many.
-  tensor.notes.emplace_back(
+  tensor.annotations.reserve(is_plain ? 2 : 6);  // There may be very many.
+  tensor.annotations.emplace_back(
       "ggml_type", type == nullptr ? std::to_string(entry.type) : json::String(type->name));
-  tensor.notes.emplace_back("dims", ListOf(dims));
+  tensor.annotations.emplace_back("dims", ListOf(dims));
   if (type == nullptr) {
     SetUnknown(entry.type, is_big_endian, tensor);
   } else if (is_plain) {
@@ -88,7 +88,7 @@ Tensor TensorOf(const Entry& entry, const Place& place, bool is_big_endian,
 
 uint64_t CostOf(const Tensor& tensor) {
   uint64_t cost = tensor.foreign_dtype.size();
-  for (const Note& note : tensor.notes) cost += sizeof note + 2 * note.second.size();
+  for (const Annotation& note : tensor.annotations) cost += sizeof note + 2 * note.second.size();
   return cost;
 }
 
@@ -117,12 +117,12 @@ void AddTensors(const ByteSourcePtr& file, const Header& header, uint64_t alignm
   if (damage && good == 0) throw Error(*damage);
 }
 
-void AddNotes(Header header, uint64_t alignment, std::vector<Note>& notes) {
-  notes.emplace_back("gguf_version", std::to_string(header.version));
-  notes.emplace_back("byte_order", header.is_big_endian ? "\"big\"" : "\"little\"");
-  notes.emplace_back("alignment", std::to_string(alignment));
-  notes.emplace_back("metadata", std::move(header.metadata.values));
-  notes.emplace_back("metadata_types", std::move(header.metadata.types));
+void AddAnnotations(Header header, uint64_t alignment, std::vector<Annotation>& annotations) {
+  annotations.emplace_back("gguf_version", std::to_string(header.version));
+  annotations.emplace_back("byte_order", header.is_big_endian ? "\"big\"" : "\"little\"");
+  annotations.emplace_back("alignment", std::to_string(alignment));
+  annotations.emplace_back("metadata", std::move(header.metadata.values));
+  annotations.emplace_back("metadata_types", std::move(header.metadata.types));
 }
 
 void CheckAlignment(const Header& header, uint64_t file_size) {
@@ -146,7 +146,7 @@ Checkpoint ReadAlone(const ByteSourcePtr& file, Header header, Budget& budget) {
     CheckAlignment(header, file->size());
   }
   AddTensors(file, header, alignment, budget, checkpoint);
-  AddNotes(std::move(header), alignment, checkpoint.notes);
+  AddAnnotations(std::move(header), alignment, checkpoint.annotations);
   return checkpoint;
 }
 

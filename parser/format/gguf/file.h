@@ -19,7 +19,7 @@ void AddTensors(const ByteSourcePtr& file, const Header& header, uint64_t alignm
                 Checkpoint& checkpoint);
 
 // Adds what the file tells of itself and of the model.
-void AddNotes(Header header, uint64_t alignment, std::vector<Note>& notes);
+void AddAnnotations(Header header, uint64_t alignment, std::vector<Annotation>& annotations);
 
 // Throws Error if the file may have been laid out with an alignment that it does not tell. gguf-py
 // lays out all parts of a model with that of the model, but only the first part says it.

@@ -10,11 +10,11 @@
 #include <utility>
 #include <variant>
 
+#include "parser/annotations.h"
 #include "parser/base/json.h"
 #include "parser/format/common/open_files.h"
 #include "parser/format/gguf/file.h"
 #include "parser/format/gguf/layout.h"
-#include "parser/notes.h"
 
 namespace ckptfs::gguf {
 namespace {
@@ -48,7 +48,7 @@ Checkpoint Joiner::Read() {
   }
   TellLost();
   shards_.back() = '}';
-  merged_.notes.emplace_back("shards", std::move(shards_));
+  merged_.annotations.emplace_back("shards", std::move(shards_));
   return std::move(merged_);
 }
 
@@ -123,13 +123,13 @@ uint64_t Joiner::AlignmentOf(const Part& part) const {
 void Joiner::Merge(const Part& part, Checkpoint one) {
   const std::string file = json::String(part.name);
   for (Member& member : one.root.members) {
-    budget_.Charge(2 * (sizeof(Note) + file.size()) + member.key.text.size());
+    budget_.Charge(2 * (sizeof(Annotation) + file.size()) + member.key.text.size());
     const auto [known, is_new] = names_.emplace(member.key.text, part.number);
     if (!is_new) {
       Fail(EBADMSG, "tensor {}: is in {} and in {}", Quoted(member.key.text),
            name_.Of(known->second), part.name);
     }
-    NotesOf(member.content).emplace_back("file", file);
+    AnnotationsOf(member.content).emplace_back("file", file);
     merged_.root.members.push_back(std::move(member));
   }
   for (const std::string& warning : one.warnings) {
@@ -141,25 +141,26 @@ void Joiner::Merge(const Part& part, Checkpoint one) {
 // The metadata of the first part is that of the model; the others have little more than numbers.
 void Joiner::TellShard(Part& part, uint64_t alignment) {
   const bool is_told = part.header->metadata.alignment.has_value();
-  std::vector<Note> notes;
-  AddNotes(std::move(*part.header), alignment, notes);
+  std::vector<Annotation> annotations;
+  AddAnnotations(std::move(*part.header), alignment, annotations);
   part.header.reset();
   if (part.number == 1) {
-    merged_.notes = std::move(notes);
+    merged_.annotations = std::move(annotations);
     return;
   }
   if (!is_told && alignment != kUsualAlignment) {
-    notes.emplace_back("alignment_from", json::String(name_.Of(1)));
+    annotations.emplace_back("alignment_from", json::String(name_.Of(1)));
   }
   json::AppendString(shards_, part.name);
-  shards_.append(":").append(json::Object(notes)) += ',';
+  shards_.append(":").append(json::Object(annotations)) += ',';
 }
 
 void Joiner::AddLost(const Part& part) {
   const std::string error = json::String(part.error->what());
   budget_.Charge(2 * sizeof(Member) + 8 * error.size());
-  Value value{.json = fmt::format(R"({{"error":{}}})", error), .python_type = "", .notes = {}};
-  value.notes.emplace_back("error", error);
+  Value value{
+      .json = fmt::format(R"({{"error":{}}})", error), .python_type = "", .annotations = {}};
+  value.annotations.emplace_back("error", error);
   merged_.root.members.push_back({{part.name, Key::Kind::kOther}, std::move(value)});
   lost_.push_back(part.number - 1);
   json::AppendString(shards_, part.name);
@@ -185,10 +186,10 @@ void Joiner::TellLost() {
   if (count > 0) {
     told.front() += fmt::format(" ({} of {} tensors{})", count, *total_,
                                 lost_.size() == 1 ? "" : " with all that is lost");
-    merged_.notes.emplace_back("lost_tensors", std::to_string(count));
+    merged_.annotations.emplace_back("lost_tensors", std::to_string(count));
   }
   files.back() = ']';
-  merged_.notes.emplace_back("lost", std::move(files));
+  merged_.annotations.emplace_back("lost", std::move(files));
   merged_.warnings.insert(merged_.warnings.begin(), std::make_move_iterator(told.begin()),
                           std::make_move_iterator(told.end()));
 }

@@ -14,7 +14,7 @@
 
 #include "parser/base/budget.h"
 #include "parser/io/byte_source.h"
-#include "parser/io/soon.h"
+#include "parser/io/prefetch.h"
 
 namespace ckptfs::gguf {
 
@@ -24,7 +24,7 @@ struct Form {
   bool is_narrow = false;  // Counts, lengths and dimensions have 32 bits: version 1.
 };
 
-// A cursor that begins at the beginning of a file and fetches a block at a time. Every read is
+// A decompressor that begins at the beginning of a file and fetches a block at a time. Every read is
 // checked and throws Error that says what was being read and where. Belongs to one thread.
 class Reader {
  public:
@@ -44,7 +44,7 @@ class Reader {
 
   uint64_t position() const { return position_; }
 
-  // Bytes of the file behind the cursor.
+  // Bytes of the file behind the decompressor.
   uint64_t remaining() const { return file_.size() - position_; }
 
   // Reads an integer.
@@ -76,7 +76,7 @@ class Reader {
 
   const ByteSource& file_;
   Budget& budget_;
-  Onward onward_;
+  SequentialPrefetcher onward_;
   Form form_;
   uint64_t position_ = 0;
   std::span<const std::byte> block_;  // What is left of it.

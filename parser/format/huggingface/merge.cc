@@ -8,16 +8,16 @@
 #include <utility>
 #include <variant>
 
+#include "parser/annotations.h"
 #include "parser/base/json.h"
 #include "parser/base/overloaded.h"
-#include "parser/notes.h"
 
 namespace ckptfs::huggingface {
 namespace {
 
-uint64_t CostOf(const std::vector<Note>& notes) {
-  uint64_t cost = notes.size() * sizeof(Note);
-  for (const Note& note : notes) cost += note.second.size();
+uint64_t CostOf(const std::vector<Annotation>& annotations) {
+  uint64_t cost = annotations.size() * sizeof(Annotation);
+  for (const Annotation& note : annotations) cost += note.second.size();
   return cost;
 }
 
@@ -26,24 +26,26 @@ uint64_t CostOf(const std::vector<Note>& notes) {
 uint64_t CostOf(const Group& group);
 
 uint64_t CostOf(const Table& table) {
-  return CostOf(table.notes) + table.error.size() + table.member.size();
+  return CostOf(table.annotations) + table.error.size() + table.member.size();
 }
 
 uint64_t CostOf(const Member& member) {
   return 2 * sizeof member + member.key.text.size() +
-         std::visit(
-             Overloaded{[](const std::unique_ptr<Group>& group) { return CostOf(*group); },
-                        [](const Tensor& tensor) {
-                          return CostOf(tensor.notes) + tensor.shape.size() * sizeof(uint64_t) +
-                                 tensor.error.size() + tensor.member.size();
-                        },
-                        [](const Value& value) { return CostOf(value.notes) + value.json.size(); },
-                        [](const Table& table) { return CostOf(table); }},
-             member.content);
+         std::visit(Overloaded{[](const std::unique_ptr<Group>& group) { return CostOf(*group); },
+                               [](const Tensor& tensor) {
+                                 return CostOf(tensor.annotations) +
+                                        tensor.shape.size() * sizeof(uint64_t) +
+                                        tensor.error.size() + tensor.member.size();
+                               },
+                               [](const Value& value) {
+                                 return CostOf(value.annotations) + value.json.size();
+                               },
+                               [](const Table& table) { return CostOf(table); }},
+                    member.content);
 }
 
 uint64_t CostOf(const Group& group) {
-  uint64_t cost = sizeof group + CostOf(group.notes);
+  uint64_t cost = sizeof group + CostOf(group.annotations);
   if (group.table != nullptr) cost += sizeof *group.table + CostOf(*group.table);
   for (const Member& member : group.members) cost += CostOf(member);
   return cost;
@@ -75,7 +77,7 @@ Merger::Merger(const Index& index, Budget& budget)
 
 void Merger::Add(size_t shard, Checkpoint checkpoint) {
   Shard& added = shards_.at(shard);
-  added.notes = notes_.Add(checkpoint);
+  added.annotations = notes_.Add(checkpoint);
   for (const std::string& warning : checkpoint.warnings) {
     budget_.Charge(sizeof(std::string) + index_.shards[shard].size() + warning.size());
     merged_.warnings.push_back(fmt::format("{}: {}", index_.shards[shard], warning));
@@ -96,9 +98,9 @@ void Merger::AddMember(size_t shard, Member member) {
     }
     is_found_[weight] = true;
   }
-  std::vector<Note>& notes = NotesOf(member.content);
-  notes.emplace_back("file", json::String(index_.shards[shard]));
-  if (weight == Index::kNone) notes.emplace_back("not_in_index", "true");
+  std::vector<Annotation>& annotations = AnnotationsOf(member.content);
+  annotations.emplace_back("file", json::String(index_.shards[shard]));
+  if (weight == Index::kNone) annotations.emplace_back("not_in_index", "true");
   budget_.Charge(CostOf(member));
   merged_.root.members.push_back(std::move(member));
 }
@@ -120,7 +122,7 @@ void Merger::AddLost() {
     tensor.error = !shard.error.empty()
                        ? shard.error
                        : fmt::format("{} does not have it", index_.shards[weight.shard]);
-    tensor.notes.emplace_back("file", json::String(index_.shards[weight.shard]));
+    tensor.annotations.emplace_back("file", json::String(index_.shards[weight.shard]));
     Member member{{weight.name}, std::move(tensor)};
     budget_.Charge(CostOf(member));
     merged_.root.members.push_back(std::move(member));
@@ -150,8 +152,8 @@ void Merger::TellLost() {
     if (!is_found_[i]) names.push_back(index_.weights[i].name);
   }
   if (names.empty()) return;
-  merged_.notes.emplace_back("lost", ListOf(names));
-  budget_.Charge(merged_.notes.back().second.size());
+  merged_.annotations.emplace_back("lost", ListOf(names));
+  budget_.Charge(merged_.annotations.back().second.size());
 }
 
 Checkpoint Merger::Finish() {
@@ -160,16 +162,16 @@ Checkpoint Merger::Finish() {
                       errors_.front());
   }
   AddLost();
-  if (!index_.metadata.empty()) merged_.notes.emplace_back("index_metadata", index_.metadata);
+  if (!index_.metadata.empty()) merged_.annotations.emplace_back("index_metadata", index_.metadata);
   TellLost();
   notes_.Finish(merged_);
-  std::string notes = "{";
+  std::string annotations = "{";
   for (size_t i = 0; i < shards_.size(); ++i) {
-    json::AppendString(notes, index_.shards[i]);
-    notes += fmt::format(":{{{}}},", shards_[i].notes);
+    json::AppendString(annotations, index_.shards[i]);
+    annotations += fmt::format(":{{{}}},", shards_[i].annotations);
   }
-  notes.back() = '}';
-  merged_.notes.emplace_back("shards", std::move(notes));
+  annotations.back() = '}';
+  merged_.annotations.emplace_back("shards", std::move(annotations));
   return std::move(merged_);
 }
 

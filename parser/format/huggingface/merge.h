@@ -10,7 +10,7 @@
 #include "parser/base/budget.h"
 #include "parser/base/error.h"
 #include "parser/checkpoint.h"
-#include "parser/format/common/merged_notes.h"
+#include "parser/format/common/merged_annotations.h"
 #include "parser/format/huggingface/index.h"
 #include "parser/io/byte_source.h"
 
@@ -36,10 +36,10 @@ class Merger {
 
  private:
   struct Shard {
-    std::string error;      // Why it cannot be read; empty if it can.
-    size_t lost = 0;        // Tensors that should be in it.
-    size_t superseded = 0;  // Members that the index has in other files.
-    std::string notes;      // Members of a JSON object.
+    std::string error;        // Why it cannot be read; empty if it can.
+    size_t lost = 0;          // Tensors that should be in it.
+    size_t superseded = 0;    // Members that the index has in other files.
+    std::string annotations;  // Members of a JSON object.
   };
 
   void AddMember(size_t shard, Member member);
@@ -48,7 +48,7 @@ class Merger {
 
   const Index& index_;
   Budget& budget_;
-  MergedNotes notes_;
+  MergedAnnotations notes_;
   std::vector<Shard> shards_;
   std::vector<bool> is_found_;  // For each tensor of the index.
   std::vector<Error> errors_;   // The first one, if there is any.

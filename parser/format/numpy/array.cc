@@ -78,7 +78,7 @@ void SetType(const Layout& layout, Tensor& tensor) {
   tensor.data.length = ByteSize(tensor.dtype, tensor.shape);
 }
 
-void SetBytes(const Layout& layout, const Record& stored, const std::shared_ptr<PanelCache>& panels,
+void SetBytes(const Layout& layout, const Record& stored, const std::shared_ptr<BlockCache>& blocks,
               Tensor& tensor) {
   tensor.member = stored.member;
   if (!stored.error.empty()) throw Error(stored.error_code, stored.error);
@@ -93,7 +93,7 @@ void SetBytes(const Layout& layout, const Record& stored, const std::shared_ptr<
     tensor.data = stored.data;
     tensor.file_offset = stored.data.offset;
   } else {
-    tensor.data = {MakeStrided(stored.data, view, panels), 0, need};
+    tensor.data = {MakeStrided(stored.data, view, blocks), 0, need};
   }
 }
 
@@ -104,10 +104,10 @@ Record ElementsOf(const npy::Header& header, const Record& saved) {
   return elements;
 }
 
-void FillSaved(npy::Header header, const Record& saved, const std::shared_ptr<PanelCache>& panels,
+void FillSaved(npy::Header header, const Record& saved, const std::shared_ptr<BlockCache>& blocks,
                Tensor& tensor) {
-  tensor.notes.emplace_back("numpy_dtype", std::move(header.descr));
-  if (header.is_fortran) tensor.notes.emplace_back("fortran_order", "true");
+  tensor.annotations.emplace_back("numpy_dtype", std::move(header.descr));
+  if (header.is_fortran) tensor.annotations.emplace_back("fortran_order", "true");
   Record elements = ElementsOf(header, saved);
   const Layout layout{.type = std::move(header.type),
                       .shape = std::move(header.shape),
@@ -115,10 +115,10 @@ void FillSaved(npy::Header header, const Record& saved, const std::shared_ptr<Pa
   SetType(layout, tensor);
   if (elements.data.length > tensor.data.length) {
     const uint64_t rest = elements.data.length - tensor.data.length;
-    tensor.notes.emplace_back("trailing_bytes", std::to_string(rest));
+    tensor.annotations.emplace_back("trailing_bytes", std::to_string(rest));
     elements.data.length = tensor.data.length;
   }
-  SetBytes(layout, elements, panels, tensor);
+  SetBytes(layout, elements, blocks, tensor);
 }
 
 }  // namespace ckptfs::numpy

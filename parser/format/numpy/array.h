@@ -12,7 +12,7 @@
 #include "parser/checkpoint.h"
 #include "parser/codec/npy.h"
 #include "parser/format/archive/record.h"
-#include "parser/layer/panel_cache.h"
+#include "parser/layer/block_cache.h"
 
 namespace ckptfs::numpy {
 
@@ -34,16 +34,16 @@ void SetType(const Layout& layout, Tensor& tensor);
 // Fills in where the bytes of the tensor are, which SetType has been called for. `stored` is what
 // the array has in its file. Throws Error: that of `stored`, and EBADMSG if its length is not the
 // one of the tensor's data.
-void SetBytes(const Layout& layout, const Record& stored, const std::shared_ptr<PanelCache>& panels,
+void SetBytes(const Layout& layout, const Record& stored, const std::shared_ptr<BlockCache>& blocks,
               Tensor& tensor);
 
 // What is behind the header of the array that `saved`, a file or a member, begins with.
 Record ElementsOf(const npy::Header& header, const Record& saved);
 
-// Fills in the array that `saved`, a file or a member, begins with `header`: type, bytes and notes.
+// Fills in the array that `saved`, a file or a member, begins with `header`: type, bytes and annotations.
 // What is behind its elements is ignored and noted. What can be told of the array is there also
 // when this throws Error: as the above, and EBADMSG if there are too few bytes.
-void FillSaved(npy::Header header, const Record& saved, const std::shared_ptr<PanelCache>& panels,
+void FillSaved(npy::Header header, const Record& saved, const std::shared_ptr<BlockCache>& blocks,
                Tensor& tensor);
 
 }  // namespace ckptfs::numpy

@@ -60,7 +60,7 @@ class Reader {
     constexpr uint64_t kHead = 1024;  // Bytes.
     for (auto rest = members_.list(); !rest.empty();) {
       const auto next = rest.first(std::min(kAtOnce, rest.size()));
-      members_.ReadHeadsSoon(next, kHead);
+      members_.PrefetchHeads(next, kHead);
       for (const zip::Member& member : next) Add(member);
       rest = rest.subspan(next.size());
     }
@@ -69,7 +69,7 @@ class Reader {
     if (members_.list().empty()) checkpoint_.warnings.emplace_back("zip: there is nothing in it");
     if (!others_.empty()) {
       others_.back() = ']';
-      checkpoint_.notes.emplace_back("not_arrays", std::move(others_));
+      checkpoint_.annotations.emplace_back("not_arrays", std::move(others_));
     }
     pickles_.Tell(checkpoint_);
     return std::move(checkpoint_);
@@ -92,7 +92,7 @@ class Reader {
       if (header.type.has_objects) {
         AddObjects(member, ElementsOf(header, saved));
       } else {
-        FillSaved(std::move(header), saved, members_.panels(), tensor);
+        FillSaved(std::move(header), saved, members_.blocks(), tensor);
         AddMember(member, std::move(tensor));
       }
       has_readable_ = true;
@@ -108,7 +108,8 @@ class Reader {
       tensor.member = member.name;
       Content damaged = Damaged(tensor, e);
       if (auto* value = std::get_if<Value>(&damaged)) {
-        value->notes.insert(value->notes.begin(), tensor.notes.begin(), tensor.notes.end());
+        value->annotations.insert(value->annotations.begin(), tensor.annotations.begin(),
+                                  tensor.annotations.end());
       }
       AddMember(member, std::move(damaged));
     }
@@ -122,7 +123,7 @@ class Reader {
   }
 
   void AddMember(const zip::Member& member, Content content) {
-    constexpr uint64_t kCost = 1024;  // Bytes: a tensor, its notes, and its file in the tree.
+    constexpr uint64_t kCost = 1024;  // Bytes: a tensor, its annotations, and its file in the tree.
     const std::string_view key = KeyOf(member);
     budget_.Charge(kCost + 2 * member.name.size() + key.size());
     checkpoint_.root.members.push_back({{std::string(key)}, std::move(content)});

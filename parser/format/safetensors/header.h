@@ -48,7 +48,7 @@ struct Header {
 Header ReadHeader(const ByteSource& file, Budget& budget);
 
 // Returns the tensor that an entry of `header`, which is that of `file`, tells about. A dtype that
-// has no place in ours is told in notes.
+// has no place in ours is told in annotations.
 Tensor TensorOf(const Entry& entry, const Header& header, const ByteSourcePtr& file);
 
 }  // namespace ckptfs::safetensors

@@ -18,8 +18,8 @@ std::string ListOf(const std::vector<uint64_t>& shape) {
 // Makes `tensor` one of bytes, whatever the elements are.
 void ShowBytes(const Entry& entry, Tensor& tensor) {
   tensor.shape = {tensor.data.length};
-  tensor.notes.emplace_back("stored_dtype", json::String(entry.dtype));
-  tensor.notes.emplace_back("stored_shape", ListOf(entry.shape));
+  tensor.annotations.emplace_back("stored_dtype", json::String(entry.dtype));
+  tensor.annotations.emplace_back("stored_shape", ListOf(entry.shape));
 }
 
 }  // namespace
@@ -35,7 +35,7 @@ Tensor TensorOf(const Entry& entry, const Header& header, const ByteSourcePtr& f
                 .member = "",
                 .file_offset = offset,
                 .is_in_file = true,
-                .notes = {}};
+                .annotations = {}};
   if (tensor.dtype == Dtype::kOpaque) {
     tensor.foreign_dtype = entry.dtype;
     ShowBytes(entry, tensor);

@@ -37,7 +37,7 @@ bool Drop(Group& group, Budget& budget) {
   if (!has_composite) return false;
   budget.Charge(2 * group.collection.text.size());
   std::string size = DropBatchSize(group.collection.text);
-  if (!size.empty()) group.notes.emplace_back("batch_size", std::move(size));
+  if (!size.empty()) group.annotations.emplace_back("batch_size", std::move(size));
   return true;
 }
 

@@ -37,7 +37,7 @@ class Jagged {
   struct Composite {
     std::string_view key;
     std::vector<std::pair<std::string_view, json::Node>> parts;  // By their names.
-    std::vector<Note> about;                                     // What their directory tells.
+    std::vector<Annotation> about;                               // What their directory tells.
   };
   std::optional<Composite> CompositeOf(std::string_view leaf) const;
 

@@ -22,7 +22,7 @@ namespace {
 constexpr std::string_view kSuffix = ".memmap";
 constexpr std::string_view kSizesSuffix = ".shape.memmap";
 
-// Opens `key` + `suffix`, encoded or not; `open` opens a name in a directory.
+// CanDecrypt `key` + `suffix`, encoded or not; `open` opens a name in a directory.
 template <typename Open>
 auto OpenKey(std::string_view key, std::string_view suffix, const Directory& directory,
              const Open& open) {
@@ -62,7 +62,7 @@ void SetBytes(const std::optional<Record>& record, std::string_view name, Tensor
   if (length < need) {
     Fail(EBADMSG, "its file has {} bytes, but its dtype and shape need {}", length, need);
   }
-  if (length > need) tensor.notes.emplace_back("file_bytes", std::to_string(length));
+  if (length > need) tensor.annotations.emplace_back("file_bytes", std::to_string(length));
   tensor.data.source = record->data.source;
   tensor.data.offset = tensor.file_offset = record->data.offset;
   tensor.is_in_file = record->is_in_file;
@@ -136,8 +136,8 @@ void SetType(std::string_view name, const std::vector<uint64_t>& shape, uint64_t
     return;
   }
   tensor.foreign_dtype = name;
-  tensor.notes.emplace_back("stored_dtype", json::String(name));
-  tensor.notes.emplace_back("stored_shape", fmt::format("[{}]", fmt::join(shape, ",")));
+  tensor.annotations.emplace_back("stored_dtype", json::String(name));
+  tensor.annotations.emplace_back("stored_shape", fmt::format("[{}]", fmt::join(shape, ",")));
   tensor.shape = {length};
 }
 
@@ -146,7 +146,7 @@ void ReadLeaf(std::string_view key, const Entry& entry, const Directory& directo
   const std::optional<Record> record = OpenFile(key, kSuffix, directory);
   SetType(entry.dtype, entry.shape, record ? record->data.length : 0, tensor);
   if (entry.device != "cpu" && !entry.device.empty()) {
-    tensor.notes.emplace_back("saved_device", json::String(entry.device));
+    tensor.annotations.emplace_back("saved_device", json::String(entry.device));
   }
   if (entry.is_nested) ReadSizes(key, entry, directory, budget, tensor);
   if (!record && tensor.dtype == Dtype::kOpaque) {

@@ -36,7 +36,7 @@ void ReadLeaf(std::string_view key, const Entry& entry, const Directory& directo
               Tensor& tensor);
 
 // Sets the type of `tensor` to the one that tensordict calls `name`, and its shape. A type that we
-// do not know is one of bytes, of which there are `length`; notes tell the rest.
+// do not know is one of bytes, of which there are `length`; annotations tell the rest.
 void SetType(std::string_view name, const std::vector<uint64_t>& shape, uint64_t length,
              Tensor& tensor);
 

@@ -24,7 +24,7 @@ Value Lost(std::string_view class_name, std::string_view why) {
   value.json =
       fmt::format(R"({{"class":{},"error":{}}})", json::String(class_name), json::String(why));
   value.python_type = class_name;
-  value.notes.emplace_back("error", json::String(why));
+  value.annotations.emplace_back("error", json::String(why));
   return value;
 }
 

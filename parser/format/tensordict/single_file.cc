@@ -138,7 +138,7 @@ class Reader {
     const std::string_view device = TextAt(metadata, "device");
     head.has_device = !device.empty();
     if (head.has_device && device != "cpu") {
-      group.notes.emplace_back("saved_device", json::String(device));
+      group.annotations.emplace_back("saved_device", json::String(device));
     }
     return head;
   }

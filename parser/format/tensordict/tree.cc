@@ -143,7 +143,7 @@ class Reader {
     const std::string_view device = TextAt(meta, "device");
     head.has_device = !device.empty() && device != "None";
     if (head.has_device && device != "cpu") {
-      group->notes.emplace_back("saved_device", ValueOf(*meta.Find("device"), budget_).json);
+      group->annotations.emplace_back("saved_device", ValueOf(*meta.Find("device"), budget_).json);
     }
     if (const auto names = meta.Find("_names")) {
       head.names = NamesOf(*names, head.batch_size.size());
@@ -281,7 +281,8 @@ class Reader {
     Fields fields = ReadFields(meta, place.directory, budget_);
     if (fields.error) Add("lost_fields", LoseFields(*fields.error, place), *group);
     group->collection = {.text = std::move(fields.text), .is_closed = true, .inner = ""};
-    if (!fields.types.empty()) group->notes.emplace_back("field_types", std::move(fields.types));
+    if (!fields.types.empty())
+      group->annotations.emplace_back("field_types", std::move(fields.types));
     AddCollection("_tensordict", std::move(inner), place, *group);
     return group;
   }

@@ -25,7 +25,7 @@ struct KeyDerivation {
   bool operator==(const KeyDerivation&) const = default;
 };
 
-struct Encryption {
+struct TensorEncryption {
   std::optional<KeyDerivation> derivation;  // None: the key was given as it is.
   uint64_t chunk_size = 0;                  // Plain bytes of a chunk; the last may have fewer.
   std::array<std::byte, 24> nonce = {};     // Of the first chunk; each next one is greater by 1.

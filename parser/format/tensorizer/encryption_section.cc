@@ -7,7 +7,7 @@
 
 #include "parser/base/byte_reader.h"
 #include "parser/base/error.h"
-#include "parser/layer/sealed.h"
+#include "parser/layer/decrypted.h"
 
 namespace ckptfs::tensorizer {
 namespace {
@@ -76,18 +76,19 @@ KeyDerivation ReadDerivation(Section& record) {
 
 // One message is opened as a whole.
 void CheckMessage(uint64_t data_size) {
-  if (data_size > Sealing::kMostOfChunk) {
+  if (data_size > Encryption::kMostOfChunk) {
     Fail(EBADMSG, "its {} bytes are encrypted in one piece, but {} are the most", data_size,
-         Sealing::kMostOfChunk);
+         Encryption::kMostOfChunk);
   }
 }
 
 void CheckChunks(uint64_t chunk_size, uint64_t count, uint64_t data_size) {
   constexpr uint64_t kLeastChunk = 1024;  // Bytes, as for tensorizer; so is this:
   constexpr uint64_t kBlock = 64;
-  if (chunk_size < kLeastChunk || chunk_size % kBlock != 0 || chunk_size > Sealing::kMostOfChunk) {
+  if (chunk_size < kLeastChunk || chunk_size % kBlock != 0 ||
+      chunk_size > Encryption::kMostOfChunk) {
     Fail(EBADMSG, "is encrypted in chunks of {} bytes, but {} to {} in steps of {} are possible",
-         chunk_size, kLeastChunk, Sealing::kMostOfChunk, kBlock);
+         chunk_size, kLeastChunk, Encryption::kMostOfChunk, kBlock);
   }
   const uint64_t want = data_size / chunk_size + (data_size % chunk_size != 0 ? 1 : 0);
   if (count != want) {
@@ -96,7 +97,7 @@ void CheckChunks(uint64_t chunk_size, uint64_t count, uint64_t data_size) {
   }
 }
 
-void ReadChunks(Section& record, uint64_t data_size, Encryption& encryption) {
+void ReadChunks(Section& record, uint64_t data_size, TensorEncryption& encryption) {
   encryption.chunk_size = record.Read<uint64_t>("length of a chunk");
   encryption.nonce = record.Take<sizeof encryption.nonce>("nonce");
   const auto count = record.Read<uint64_t>("number of tags");
@@ -107,24 +108,24 @@ void ReadChunks(Section& record, uint64_t data_size, Encryption& encryption) {
     CheckChunks(encryption.chunk_size, count, data_size);
   }
   // With no more tags than bytes of data, which are in a file, this does not overflow.
-  encryption.macs = record.TakeExtent(count * Sealing::kMacSize, "table of tags");
+  encryption.macs = record.TakeExtent(count * Encryption::kMacSize, "table of tags");
 }
 
-void ReadMessage(Section& record, uint64_t data_size, Encryption& encryption) {
+void ReadMessage(Section& record, uint64_t data_size, TensorEncryption& encryption) {
   CheckMessage(data_size);
   encryption.chunk_size = data_size;
   encryption.nonce = record.Take<sizeof encryption.nonce>("nonce");
-  encryption.macs = record.TakeExtent(Sealing::kMacSize, "tag");
+  encryption.macs = record.TakeExtent(Encryption::kMacSize, "tag");
 }
 
 }  // namespace
 
-std::optional<Encryption> ReadEncryption(const Extent& extent, uint64_t data_size) {
+std::optional<TensorEncryption> ReadEncryption(const Extent& extent, uint64_t data_size) {
   constexpr unsigned kDerivation = 1;
   constexpr unsigned kChunks = 2;
   constexpr unsigned kMessage = 3;
   Section section(extent);
-  Encryption encryption;
+  TensorEncryption encryption;
   bool has_data = false;
   const auto count = section.Read<uint16_t>("number of records");
   for (unsigned i = 0; i < count; ++i) {

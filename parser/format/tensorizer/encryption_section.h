@@ -22,6 +22,6 @@ namespace ckptfs::tensorizer {
 // Reads the section that lies at `extent`, of a tensor with `data_size` bytes of data. Nothing if
 // the data is not encrypted. There is one tag for each chunk, and no chunk is too large to be
 // opened. Of the tags, only the place is looked at. Throws Error(EBADMSG).
-std::optional<Encryption> ReadEncryption(const Extent& extent, uint64_t data_size);
+std::optional<TensorEncryption> ReadEncryption(const Extent& extent, uint64_t data_size);
 
 }  // namespace ckptfs::tensorizer

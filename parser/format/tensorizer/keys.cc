@@ -50,7 +50,7 @@ void Check(const KeyDerivation& derivation) {
 std::shared_ptr<const SecretBytes> KeyOf(const Secret& passphrase,
                                          const KeyDerivation& derivation) {
   static_assert(std::tuple_size_v<decltype(derivation.salt)> == crypto_pwhash_SALTBYTES);
-  const auto key = std::make_shared<SecretBytes>(Sealing::kKeySize);
+  const auto key = std::make_shared<SecretBytes>(Encryption::kKeySize);
   const auto text = passphrase.bytes.bytes();
   if (::crypto_pwhash(reinterpret_cast<unsigned char*>(key->bytes().data()), key->bytes().size(),
                       reinterpret_cast<const char*>(text.data()), text.size(),
@@ -63,7 +63,7 @@ std::shared_ptr<const SecretBytes> KeyOf(const Secret& passphrase,
 }
 
 // Tensors that have one key.
-using Tensors = std::vector<const SealedTensor*>;
+using Tensors = std::vector<const EncryptedTensor*>;
 
 // What came of trying a key.
 struct Trial {
@@ -72,8 +72,8 @@ struct Trial {
   std::optional<Error> error;  // Of a chunk that could not be read.
 };
 
-void Try(const SealedTensor& tensor, const SecretBytes& key, uint64_t index, Trial& trial) try {
-  trial.opened = Opens(tensor.data, SealingOf(tensor.encryption), key, index);
+void Try(const EncryptedTensor& tensor, const SecretBytes& key, uint64_t index, Trial& trial) try {
+  trial.opened = CanDecrypt(tensor.data, EncryptionOf(tensor.encryption), key, index);
   ++trial.tried;
 } catch (const Error& e) {
   if (IsLack(e.code())) throw;
@@ -86,16 +86,16 @@ void Try(Tensors tensors, const SecretBytes& key, Trial& trial) {
   const size_t count = std::min(kMostTried, tensors.size());
   const auto smallest = tensors.begin() + static_cast<ptrdiff_t>(count);
   std::ranges::partial_sort(tensors, smallest, {},
-                            [](const SealedTensor* t) { return t->data.length; });
+                            [](const EncryptedTensor* t) { return t->data.length; });
   tensors.erase(smallest, tensors.end());
   size_t left = kMostTried;
   for (uint64_t index = 0; !tensors.empty(); ++index) {
-    for (const SealedTensor* tensor : tensors) {
+    for (const EncryptedTensor* tensor : tensors) {
       if (left-- == 0) return;
       Try(*tensor, key, index, trial);
       if (trial.opened) return;
     }
-    std::erase_if(tensors, [&](const SealedTensor* t) {
+    std::erase_if(tensors, [&](const EncryptedTensor* t) {
       return (t->data.length - 1) / t->encryption.chunk_size <= index;
     });
   }
@@ -103,14 +103,14 @@ void Try(Tensors tensors, const SecretBytes& key, Trial& trial) {
 
 }  // namespace
 
-Sealing SealingOf(const Encryption& encryption) {
+Encryption EncryptionOf(const TensorEncryption& encryption) {
   return {.chunk_size = encryption.chunk_size, .nonce = encryption.nonce, .macs = encryption.macs};
 }
 
-void Keys::Open(std::span<const SealedTensor> tensors) {
+void Keys::Open(std::span<const EncryptedTensor> tensors) {
   if (tensors.empty() || !ask_) return;
   const bool takes_passphrase = std::ranges::any_of(
-      tensors, [](const SealedTensor& t) { return t.encryption.derivation.has_value(); });
+      tensors, [](const EncryptedTensor& t) { return t.encryption.derivation.has_value(); });
   const std::shared_ptr<const Secret> secret = ask_(takes_passphrase);
   if (secret == nullptr) return;
   origin_ = secret->origin;
@@ -127,9 +127,9 @@ void Keys::Open(std::span<const SealedTensor> tensors) {
   Test(tensors);
 }
 
-void Keys::Derive(const Secret& passphrase, std::span<const SealedTensor> tensors) {
+void Keys::Derive(const Secret& passphrase, std::span<const EncryptedTensor> tensors) {
   uint64_t work = 0;
-  for (const SealedTensor& tensor : tensors) {
+  for (const EncryptedTensor& tensor : tensors) {
     const auto& derivation = tensor.encryption.derivation;
     if (!derivation || std::ranges::count(derived_, *derivation, &Derived::derivation) > 0)
       continue;
@@ -152,9 +152,9 @@ void Keys::Derive(const Secret& passphrase, std::span<const SealedTensor> tensor
   }
 }
 
-void Keys::Test(std::span<const SealedTensor> tensors) const {
+void Keys::Test(std::span<const EncryptedTensor> tensors) const {
   std::map<const SecretBytes*, Tensors> tensors_of;
-  for (const SealedTensor& tensor : tensors) {
+  for (const EncryptedTensor& tensor : tensors) {
     const auto key = KeyFor(tensor.encryption);
     if (key != nullptr) tensors_of[key.get()].push_back(&tensor);
   }
@@ -171,13 +171,13 @@ void Keys::Test(std::span<const SealedTensor> tensors) const {
       key_ != nullptr ? "key" : "passphrase", origin_, trial.tried);
 }
 
-std::shared_ptr<const SecretBytes> Keys::KeyFor(const Encryption& encryption) const {
+std::shared_ptr<const SecretBytes> Keys::KeyFor(const TensorEncryption& encryption) const {
   if (key_ != nullptr || !encryption.derivation) return key_;
   const auto found = std::ranges::find(derived_, *encryption.derivation, &Derived::derivation);
   return found == derived_.end() ? nullptr : found->key;
 }
 
-std::string Keys::NoKeyReason(const Encryption& encryption) const {
+std::string Keys::NoKeyReason(const TensorEncryption& encryption) const {
   if (has_secret()) return "it is encrypted with a key and not with a passphrase, as others are";
   return fmt::format("it is encrypted, and there is no key: give one with -o key_file{}",
                      encryption.derivation ? " or -o passphrase_file" : "");

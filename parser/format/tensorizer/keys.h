@@ -17,19 +17,19 @@
 #include "parser/base/secret.h"
 #include "parser/format/tensorizer/encryption.h"
 #include "parser/io/byte_source.h"
-#include "parser/layer/sealed.h"
+#include "parser/layer/decrypted.h"
 
 namespace ckptfs::tensorizer {
 
 // An encrypted tensor: where its data lies, and how it is encrypted. There is data, its chunks have
-// no more than Sealing::kMostOfChunk bytes, there is a tag for each, and all that is in the file.
-struct SealedTensor {
+// no more than Encryption::kMostOfChunk bytes, there is a tag for each, and all that is in the file.
+struct EncryptedTensor {
   Extent data;
-  Encryption encryption;
+  TensorEncryption encryption;
 };
 
 // What the layer that decrypts wants to know.
-Sealing SealingOf(const Encryption& encryption);
+Encryption EncryptionOf(const TensorEncryption& encryption);
 
 // The keys of one file. Belongs to one thread.
 class Keys {
@@ -42,16 +42,16 @@ class Keys {
   // if the user's secret is not that of the file, EFBIG if deriving a key takes more time or memory
   // than we give it, ENOMEM if there is not as much memory, what the user's secret and reading the
   // file throw.
-  void Open(std::span<const SealedTensor> tensors);
+  void Open(std::span<const EncryptedTensor> tensors);
 
   // Whether the user has a secret.
   bool has_secret() const { return !origin_.empty(); }
 
   // Returns the key of a tensor that was opened; null if there is none, and then NoKeyReason.
-  std::shared_ptr<const SecretBytes> KeyFor(const Encryption& encryption) const;
+  std::shared_ptr<const SecretBytes> KeyFor(const TensorEncryption& encryption) const;
 
   // Why there is no key, for a message about a tensor: "it is encrypted, and there is no key".
-  std::string NoKeyReason(const Encryption& encryption) const;
+  std::string NoKeyReason(const TensorEncryption& encryption) const;
 
  private:
   struct Derived {
@@ -59,8 +59,8 @@ class Keys {
     std::shared_ptr<const SecretBytes> key;
   };
 
-  void Derive(const Secret& passphrase, std::span<const SealedTensor> tensors);
-  void Test(std::span<const SealedTensor> tensors) const;
+  void Derive(const Secret& passphrase, std::span<const EncryptedTensor> tensors);
+  void Test(std::span<const EncryptedTensor> tensors) const;
 
   const AskSecret ask_;
   Budget& budget_;

@@ -18,8 +18,8 @@
 #include "parser/format/tensorizer/encryption_section.h"
 #include "parser/format/tensorizer/tensor_header.h"
 #include "parser/io/zeros.h"
-#include "parser/layer/located.h"
-#include "parser/layer/sealed.h"
+#include "parser/layer/decrypted.h"
+#include "parser/layer/deferred_offset.h"
 
 namespace ckptfs::tensorizer {
 namespace {
@@ -45,8 +45,9 @@ void SetShape(const Entry& entry, const StoredDtype& stored, Tensor& tensor) {
   } else {
     tensor.foreign_dtype = stored.foreign;
     tensor.shape = {stored.size ? SizeOf(entry.shape, *stored.size) : entry.data_size};
-    tensor.notes.emplace_back("stored_dtype", json::String(entry.dtype));
-    tensor.notes.emplace_back("stored_shape", fmt::format("[{}]", fmt::join(entry.shape, ",")));
+    tensor.annotations.emplace_back("stored_dtype", json::String(entry.dtype));
+    tensor.annotations.emplace_back("stored_shape",
+                                    fmt::format("[{}]", fmt::join(entry.shape, ",")));
   }
   tensor.data.length = ByteSize(tensor.dtype, tensor.shape);
 }
@@ -71,7 +72,7 @@ bool IsMeta(const Entry& entry, const StoredDtype& stored, const Tensor& tensor)
 }
 
 std::string JsonOf(const Hashes& hashes) {
-  std::vector<Note> members;
+  std::vector<Annotation> members;
   if (hashes.crc32) members.emplace_back("crc32", fmt::format("\"{:08x}\"", *hashes.crc32));
   if (hashes.sha256) members.emplace_back("sha256", fmt::format("\"{}\"", Hex(*hashes.sha256)));
   return json::Object(members);
@@ -82,11 +83,11 @@ std::string JsonOf(const KeyDerivation& derivation) {
                      derivation.passes, derivation.memory, Hex(derivation.salt));
 }
 
-std::string JsonOf(const Encryption& encryption, uint64_t data_offset) {
-  std::vector<Note> members = {
+std::string JsonOf(const TensorEncryption& encryption, uint64_t data_offset) {
+  std::vector<Annotation> members = {
       {"cipher", "\"xsalsa20-poly1305\""},
       {"chunk_size", std::to_string(encryption.chunk_size)},
-      {"chunks", std::to_string(encryption.macs.length / Sealing::kMacSize)},
+      {"chunks", std::to_string(encryption.macs.length / Encryption::kMacSize)},
       {"data_offset", std::to_string(data_offset)}};
   if (encryption.derivation) {
     members.emplace_back("key_derivation", JsonOf(*encryption.derivation));
@@ -94,30 +95,31 @@ std::string JsonOf(const Encryption& encryption, uint64_t data_offset) {
   return json::Object(members);
 }
 
-Note KindOf(const Entry& entry) {
+Annotation KindOf(const Entry& entry) {
   constexpr std::array<std::string_view, 3> kKinds = {"\"parameter\"", "\"buffer\"",
                                                       "\"state_dict\""};
   return {"kind", std::string(kKinds.at(static_cast<size_t>(entry.kind)))};
 }
 
-void AddNotes(const Entry& entry, const TensorHeader& header, Described& described) {
-  std::vector<Note>& notes = described.tensor.notes;
-  notes.push_back(KindOf(entry));
+void AddAnnotations(const Entry& entry, const TensorHeader& header, Described& described) {
+  std::vector<Annotation>& annotations = described.tensor.annotations;
+  annotations.push_back(KindOf(entry));
   if (entry.kind != Kind::kStateDict) {
-    notes.emplace_back("module_index", std::to_string(header.module));
+    annotations.emplace_back("module_index", std::to_string(header.module));
   }
   if (header.hashes.crc32 || header.hashes.sha256) {
-    notes.emplace_back("hashes", JsonOf(header.hashes));
+    annotations.emplace_back("hashes", JsonOf(header.hashes));
   }
   if (described.encryption) {
-    notes.emplace_back("encryption", JsonOf(*described.encryption, entry.data_offset));
+    annotations.emplace_back("encryption", JsonOf(*described.encryption, entry.data_offset));
   }
 }
 
-// Notes are there once more when meta.json tells them.
+// Annotations are there once more when meta.json tells them.
 uint64_t CostOf(const Described& described) {
   uint64_t cost = described.hashed.size() + 2 * described.tensor.foreign_dtype.size();
-  for (const auto& [name, json] : described.tensor.notes) cost += sizeof(Note) + 2 * json.size();
+  for (const auto& [name, json] : described.tensor.annotations)
+    cost += sizeof(Annotation) + 2 * json.size();
   return cost;
 }
 
@@ -137,9 +139,9 @@ void Describe(const Entry& entry, const FileHeader& header, const ByteSourcePtr&
     }
     if (entry.data_size == 0) described.encryption.reset();
   }
-  AddNotes(entry, read, described);
+  AddAnnotations(entry, read, described);
   if (is_meta) {
-    tensor.notes.emplace_back("meta", "true");
+    tensor.annotations.emplace_back("meta", "true");
     tensor.data.source = std::make_shared<Zeros>(tensor.data.length);
   } else {
     tensor.data = {file, entry.data_offset, entry.data_size};
@@ -160,12 +162,12 @@ void DescribeByIndex(const Entry& entry, const std::shared_ptr<const Index>& ind
   const StoredDtype stored = ReadDtype(entry.dtype);
   SetShape(entry, stored, tensor);
   IsMeta(entry, stored, tensor);
-  tensor.notes.push_back(KindOf(entry));
+  tensor.annotations.push_back(KindOf(entry));
   const Extent data = {file, entry.data_offset, entry.data_size};
   const ByteRange place = {.offset = entry.header_offset,
                            .length = entry.data_offset - entry.header_offset};
-  ByteSourcePtr checked =
-      MakeLocated(data, place, [kept = std::shared_ptr<const Entry>(index, &entry)](auto bytes) {
+  ByteSourcePtr checked = MakeDeferredOffset(
+      data, place, [kept = std::shared_ptr<const Entry>(index, &entry)](auto bytes) {
         CheckTensorHeader(bytes, *kept);
         return kept->data_offset;
       });
@@ -178,14 +180,14 @@ void DescribeByIndex(const Entry& entry, const std::shared_ptr<const Index>& ind
 Tensor Open(Described described, const std::string& name, const Opening& opening) {
   Tensor& tensor = described.tensor;
   if (described.encryption) {
-    const Encryption& encryption = *described.encryption;
+    const TensorEncryption& encryption = *described.encryption;
     const auto key = opening.keys.KeyFor(encryption);
     if (!key) {
       tensor.error = opening.keys.NoKeyReason(encryption);
       tensor.error_code = ENOKEY;
       return std::move(tensor);
     }
-    ByteSourcePtr plain = MakeSealed(tensor.data, SealingOf(encryption), key, opening.opened);
+    ByteSourcePtr plain = MakeDecrypted(tensor.data, EncryptionOf(encryption), key, opening.opened);
     tensor.data = {std::move(plain), 0, tensor.data.length};
   }
   const bool is_meta = tensor.data.source->is_hole();

@@ -19,15 +19,15 @@
 #include "parser/format/tensorizer/index.h"
 #include "parser/format/tensorizer/keys.h"
 #include "parser/io/byte_source.h"
-#include "parser/layer/panel_cache.h"
+#include "parser/layer/block_cache.h"
 #include "parser/layer/verified.h"
 
 namespace ckptfs::tensorizer {
 
 // A tensor whose header has been read.
 struct Described {
-  Tensor tensor;                         // Its data is what is stored, encrypted or not.
-  std::optional<Encryption> encryption;  // None: what is stored is the tensor.
+  Tensor tensor;                               // Its data is what is stored, encrypted or not.
+  std::optional<TensorEncryption> encryption;  // None: what is stored is the tensor.
   Hashes hashes;
   std::vector<std::byte> hashed;  // What was hashed before the data.
 };
@@ -46,7 +46,7 @@ void DescribeByIndex(const Entry& entry, const std::shared_ptr<const Index>& ind
 // What the bytes of all tensors of a file are read with.
 struct Opening {
   const Keys& keys;                                  // Open, if a tensor is encrypted.
-  std::shared_ptr<PanelCache> opened;                // Chunks.
+  std::shared_ptr<BlockCache> opened;                // Chunks.
   std::shared_ptr<const Verification> verification;  // Null: hashes are not checked.
 };
 

@@ -53,7 +53,7 @@ Archive::Archive(Members members) : members_(std::move(members)) {
     const zip::Member* constants = Find("constants.pkl");
     if (constants != nullptr) kind_ = Kind::kScript;
     const zip::Member* const whole[] = {Find("data.pkl"), Find("byteorder"), constants};
-    members_.ReadSoon(whole);
+    members_.Prefetch(whole);
   } else {
     FindKind();
   }

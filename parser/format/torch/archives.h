@@ -1,5 +1,5 @@
 // What is in the archives of PyTorch, one function for each kind (archive.h). They add to the root,
-// the notes and the warnings of `checkpoint`, and throw Error.
+// the annotations and the warnings of `checkpoint`, and throw Error.
 
 #pragma once
 

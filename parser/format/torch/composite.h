@@ -31,7 +31,7 @@ struct Composite {
 
   // What the meta.json of its directory tells: "class", "layout", "shape", "dtype", ..., and
   // "recipe", an expression of Python in which each part stands by its name.
-  std::vector<Note> about;
+  std::vector<Annotation> about;
 };
 
 // Takes the kComposite tensor `value` apart. Throws Error(EBADMSG) if it is none that PyTorch

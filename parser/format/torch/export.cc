@@ -113,11 +113,11 @@ class Section {
                     .stride = exported.strides,
                     .is_big_endian = context_.is_big_endian && SwapSize(*dtype) > 1};
     if (exported.is_parameter) {
-      tensor.notes.emplace_back("python_type", "\"torch.nn.parameter.Parameter\"");
+      tensor.annotations.emplace_back("python_type", "\"torch.nn.parameter.Parameter\"");
     }
-    if (exported.requires_grad) tensor.notes.emplace_back("requires_grad", "true");
+    if (exported.requires_grad) tensor.annotations.emplace_back("requires_grad", "true");
     if (exported.device != "cpu") {
-      tensor.notes.emplace_back("location", json::String(exported.device));
+      tensor.annotations.emplace_back("location", json::String(exported.device));
     }
     FillView(storage, exported.offset, view, context_, tensor);
   }

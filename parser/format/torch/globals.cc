@@ -208,8 +208,9 @@ void Globals::Tell(Checkpoint& checkpoint) const {
     if (IsAllowedByWeightsOnly(name)) continue;
     refused += fmt::format("{}{}", refused.empty() ? "" : ",", text);
   }
-  checkpoint.notes.emplace_back("globals", fmt::format("[{}]", all));
-  checkpoint.notes.emplace_back("globals_refused_by_weights_only", fmt::format("[{}]", refused));
+  checkpoint.annotations.emplace_back("globals", fmt::format("[{}]", all));
+  checkpoint.annotations.emplace_back("globals_refused_by_weights_only",
+                                      fmt::format("[{}]", refused));
 }
 
 bool IsAllowedByWeightsOnly(std::string_view name) {

@@ -20,7 +20,7 @@ class Globals {
   // Adds those of one pickle. Throws Error(EFBIG).
   void Add(const pickle::Graph& graph);
 
-  // Adds to the notes: "globals", a list of all, and "globals_refused_by_weights_only", a list of
+  // Adds to the annotations: "globals", a list of all, and "globals_refused_by_weights_only", a list of
   // those for which torch.load(weights_only=True) refuses a file. Both are sorted.
   void Tell(Checkpoint& checkpoint) const;
 

@@ -35,15 +35,15 @@ const void* IdentityOf(const Value& bytes) {
 }
 
 // The value of the note `name`; empty if there is none.
-std::string_view NoteOf(const std::vector<Note>& notes, std::string_view name) {
-  const auto found = std::ranges::find(notes, name, &Note::first);
-  return found == notes.end() ? std::string_view() : std::string_view(found->second);
+std::string_view AnnotationOf(const std::vector<Annotation>& annotations, std::string_view name) {
+  const auto found = std::ranges::find(annotations, name, &Annotation::first);
+  return found == annotations.end() ? std::string_view() : std::string_view(found->second);
 }
 
 // The element type of the storage that `tensor` shows.
 Dtype DtypeIn(const Tensor& tensor) {
   constexpr std::string_view kBegin = "\"torch.";
-  std::string_view name = NoteOf(tensor.notes, "storage_dtype");
+  std::string_view name = AnnotationOf(tensor.annotations, "storage_dtype");
   if (!name.starts_with(kBegin)) return tensor.dtype;
   name = name.substr(kBegin.size(), name.size() - kBegin.size() - 1);
   return DtypeNamed(name).value_or(tensor.dtype);
@@ -54,13 +54,13 @@ Storage StorageIn(Checkpoint file, const Record& record) {
   auto* tensor =
       file.root.members.size() == 1 ? std::get_if<Tensor>(&file.root.members[0].content) : nullptr;
   const std::string_view type =
-      tensor == nullptr ? std::string_view() : NoteOf(tensor->notes, "python_type");
-  const bool is_untyped = type == kUntypedStorageNote;
-  if (!is_untyped && type != kTypedStorageNote) {
+      tensor == nullptr ? std::string_view() : AnnotationOf(tensor->annotations, "python_type");
+  const bool is_untyped = type == kUntypedStorageAnnotation;
+  if (!is_untyped && type != kTypedStorageAnnotation) {
     Fail(EBADMSG, "its storage is a file that has no storage in it");
   }
   if (!tensor->error.empty()) throw Error(EBADMSG, tensor->error);
-  if (is_untyped && NoteOf(file.notes, "byteorder") == "\"big\"") {
+  if (is_untyped && AnnotationOf(file.annotations, "byteorder") == "\"big\"") {
     Fail(ENOTSUP, "its storage is a big-endian file, and of no type");
   }
   return {.record = {.data = tensor->data,

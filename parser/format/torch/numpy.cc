@@ -142,12 +142,12 @@ Record RecordOf(const Value& value, const Parts& parts, Context& context) {
 void FillParts(const Value& value, const Parts& parts, Context& context, Tensor& tensor) {
   NumpyDtype dtype = NumpyDtypeOf(*parts.type, context.budget);
   const bool is_foreign = dtype.type.dtype == Dtype::kOpaque;
-  if (is_foreign) tensor.notes.emplace_back("numpy_dtype", std::move(dtype.descr));
+  if (is_foreign) tensor.annotations.emplace_back("numpy_dtype", std::move(dtype.descr));
   const bool is_extension = dtype.scalar_class.starts_with("ml_dtypes.");
   const numpy::Layout layout = LayoutOf(parts, std::move(dtype.type));
   numpy::SetType(layout, tensor);
   if (is_foreign && is_extension) tensor.foreign_dtype = std::move(dtype.scalar_class);
-  numpy::SetBytes(layout, RecordOf(value, parts, context), context.reading.panels, tensor);
+  numpy::SetBytes(layout, RecordOf(value, parts, context), context.reading.blocks, tensor);
 }
 
 }  // namespace
@@ -173,14 +173,14 @@ std::optional<ObjectArray> ObjectArrayOf(const Value& value) {
 void FillArray(const Value& value, Context& context, Tensor& tensor) {
   Parts parts;
   if (!GetParts(value, parts)) Fail(EBADMSG, "its array has no shape or no bytes");
-  tensor.notes.emplace_back("python_type", json::String(ClassOf(value, parts)));
+  tensor.annotations.emplace_back("python_type", json::String(ClassOf(value, parts)));
   if (!parts.more.empty()) {
     std::string attributes;
     for (const Value& attribute : parts.more) {
       attributes += attributes.empty() ? '[' : ',';
       attributes += ValueOf(attribute, context.budget).json;
     }
-    tensor.notes.emplace_back("attributes", attributes + ']');
+    tensor.annotations.emplace_back("attributes", attributes + ']');
   }
   FillParts(value, parts, context, tensor);
 }
@@ -203,7 +203,7 @@ void FillMask(const Value& value, Context& context, Tensor& tensor) {
     layout.type = {.item_size = fields, .name = fmt::format("|V{}", fields)};
   }
   numpy::SetType(layout, tensor);
-  numpy::SetBytes(layout, stored, context.reading.panels, tensor);
+  numpy::SetBytes(layout, stored, context.reading.blocks, tensor);
 }
 
 NumpyScalar ScalarOf(const Value& value, Budget& budget) {

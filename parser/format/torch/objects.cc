@@ -32,7 +32,7 @@ using pickle::ItemsOf;
 constexpr std::string_view kNonTensorStack = "tensordict.tensorclass.NonTensorStack";
 
 // Stands where an object lies in itself.
-ckptfs::Value Cycle() { return {.json = "\"...\"", .python_type = "cycle", .notes = {}}; }
+ckptfs::Value Cycle() { return {.json = "\"...\"", .python_type = "cycle", .annotations = {}}; }
 
 // The recursion is as deep as objects lie in one another, which CheckDepth bounds.
 class Walk {
@@ -118,7 +118,7 @@ void Walk::AddAttribute(std::string_view name, const ckptfs::Value& value,
 // Many tensors may share one long type or state; each tells all of it.
 void Walk::ChargeTexts(const Tensor& tensor) {
   context_.budget.Charge(2 * tensor.foreign_dtype.size());
-  for (const auto& [name, json] : tensor.notes) context_.budget.Charge(2 * json.size());
+  for (const auto& [name, json] : tensor.annotations) context_.budget.Charge(2 * json.size());
 }
 
 Content Walk::MakeDamaged(Tensor tensor, const Error& error) {
@@ -131,7 +131,8 @@ Content Walk::MakeDamaged(Tensor tensor, const Error& error) {
 }
 
 Content Walk::MakeTensor(const pickle::Value& value, decltype(Part::fill) fill) {
-  context_.budget.Charge(kCostOfMember);  // Once more: shape, notes, and its files in the tree.
+  context_.budget.Charge(
+      kCostOfMember);  // Once more: shape, annotations, and its files in the tree.
   Tensor tensor;
   try {
     fill(value, context_, tensor);
@@ -184,11 +185,11 @@ Content Walk::MakeComposite(const pickle::Value& value, int depth) {
     composite.about.emplace_back("attributes", fmt::format("{{{}}}", attributes));
   }
   if (group->members.empty()) {
-    ckptfs::Value told{.json = "", .python_type = "tensor", .notes = {}};
+    ckptfs::Value told{.json = "", .python_type = "tensor", .annotations = {}};
     // In the data of a value nothing is ours, so the recipe stands in its entry.
-    const auto recipe = std::ranges::find(composite.about, "recipe", &Note::first);
+    const auto recipe = std::ranges::find(composite.about, "recipe", &Annotation::first);
     if (recipe != composite.about.end()) {
-      told.notes.push_back(std::move(*recipe));
+      told.annotations.push_back(std::move(*recipe));
       composite.about.erase(recipe);
     }
     told.json = json::Object(composite.about);
@@ -255,7 +256,7 @@ void Walk::FillGroup(const Meaning& meaning, Group& group, int depth) {
     }
   }
   if (!attributes.empty())
-    group.notes.emplace_back("attributes", fmt::format("{{{}}}", attributes));
+    group.annotations.emplace_back("attributes", fmt::format("{{{}}}", attributes));
 }
 
 void Walk::AddRoot(const pickle::Value& wrapped) {

@@ -9,7 +9,7 @@
 #include "parser/format/torch/globals.h"
 #include "parser/format/torch/sidecar.h"
 #include "parser/io/folder.h"
-#include "parser/layer/panel_cache.h"
+#include "parser/layer/block_cache.h"
 #include "parser/read_options.h"
 
 namespace ckptfs::torch {
@@ -32,7 +32,7 @@ struct Reading {
   Sidecar sidecar;
 
   // What gathered tensors keep between reads; theirs long after this is gone.
-  std::shared_ptr<PanelCache> panels = std::make_shared<PanelCache>();
+  std::shared_ptr<BlockCache> blocks = std::make_shared<BlockCache>();
 
   // How many files lie in one another here: see saved.h.
   int depth = 0;

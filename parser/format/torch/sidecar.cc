@@ -83,7 +83,7 @@ Record Sidecar::Find(uint64_t index) {
 
 void Sidecar::Tell(Checkpoint& checkpoint) const {
   if (!is_open_) return;
-  checkpoint.notes.emplace_back("sidecar", json::String(name_));
+  checkpoint.annotations.emplace_back("sidecar", json::String(name_));
   for (const std::string& warning : warnings_) {
     checkpoint.warnings.push_back(fmt::format("{}: {}", name_, warning));
   }

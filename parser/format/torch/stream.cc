@@ -62,10 +62,11 @@ void TellSystem(const Value& system, Checkpoint& checkpoint) {
     return nullptr;
   };
   if (const Value* version = find("protocol_version", Kind::kInt)) {
-    checkpoint.notes.emplace_back("protocol_version", std::to_string(version->integer));
+    checkpoint.annotations.emplace_back("protocol_version", std::to_string(version->integer));
   }
   if (const Value* is_little = find("little_endian", Kind::kBool)) {
-    checkpoint.notes.emplace_back("little_endian", is_little->integer != 0 ? "true" : "false");
+    checkpoint.annotations.emplace_back("little_endian",
+                                        is_little->integer != 0 ? "true" : "false");
   }
 }
 

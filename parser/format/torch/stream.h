@@ -27,7 +27,7 @@ struct Piece {
   pickle::Graph Run(std::string_view what, Reading& reading) const;
 };
 
-// A cursor over such data. Messages call what is read `what`, and count bytes from the beginning of
+// A decompressor over such data. Messages call what is read `what`, and count bytes from the beginning of
 // the data. All methods throw Error(EBADMSG) if that is not there.
 class Stream {
  public:
@@ -62,7 +62,7 @@ class Stream {
   Budget& budget_;
 };
 
-// Adds to the notes what `system`, a dict that these formats have, tells of the machine that wrote
+// Adds to the annotations what `system`, a dict that these formats have, tells of the machine that wrote
 // the file: "protocol_version" and "little_endian". What is not as it should be is left out.
 void TellSystem(const pickle::Value& system, Checkpoint& checkpoint);
 

@@ -62,22 +62,23 @@ bool HasBit(const Value* metadata, std::string_view name) {
   return false;
 }
 
-void AddNotes(const Bare& bare, const Storage& storage, const View& view, Budget& budget,
-              Tensor& tensor) {
-  auto& notes = tensor.notes;
-  if (storage.location != "cpu") notes.emplace_back("location", json::String(storage.location));
-  if (view.is_conjugated) notes.emplace_back("conj", "true");
-  if (view.is_negated) notes.emplace_back("neg", "true");
+void AddAnnotations(const Bare& bare, const Storage& storage, const View& view, Budget& budget,
+                    Tensor& tensor) {
+  auto& annotations = tensor.annotations;
+  if (storage.location != "cpu")
+    annotations.emplace_back("location", json::String(storage.location));
+  if (view.is_conjugated) annotations.emplace_back("conj", "true");
+  if (view.is_negated) annotations.emplace_back("neg", "true");
   if (bare.python_type != nullptr) {
-    notes.emplace_back("python_type", json::String(Repr(*bare.python_type)));
+    annotations.emplace_back("python_type", json::String(Repr(*bare.python_type)));
   } else if (bare.is_parameter) {
-    notes.emplace_back("python_type", "\"torch.nn.parameter.Parameter\"");
+    annotations.emplace_back("python_type", "\"torch.nn.parameter.Parameter\"");
   }
-  if (IsTrue(bare.requires_grad)) notes.emplace_back("requires_grad", "true");
+  if (IsTrue(bare.requires_grad)) annotations.emplace_back("requires_grad", "true");
   const bool has_attributes = bare.state != nullptr &&
                               !(bare.state->kind == Kind::kDict && ItemsOf(*bare.state).empty()) &&
                               bare.state->kind != Kind::kNone;
-  if (has_attributes) notes.emplace_back("attributes", ValueOf(*bare.state, budget).json);
+  if (has_attributes) annotations.emplace_back("attributes", ValueOf(*bare.state, budget).json);
 }
 
 // What the integers of a tensor are called that is quantized to `dtype`; nothing if several of them
@@ -99,14 +100,14 @@ std::optional<Dtype> IntegersOf(Dtype dtype) {
 void AddQuantizer(Values quantizer, Budget& budget, Tensor& tensor) {
   const Value& scale = quantizer[1];
   const Value& zero_point = quantizer[2];
-  tensor.notes.emplace_back(
+  tensor.annotations.emplace_back(
       "quantizer",
       fmt::format(R"({{"scheme":{},"scale":{},"zero_point":{}}})", json::String(Repr(quantizer[0])),
                   ValueOf(scale, budget).json, ValueOf(zero_point, budget).json));
   const auto integers = IntegersOf(tensor.dtype);
   const bool has_numbers = scale.kind == Kind::kFloat && zero_point.kind == Kind::kInt;
   if (!integers || !has_numbers) return;
-  tensor.notes.emplace_back(
+  tensor.annotations.emplace_back(
       "recipe", json::String(fmt::format("torch._make_per_tensor_quantized_tensor("
                                          "tensor.view(torch.{}).reshape({}), {}, {})",
                                          Name(*integers), TupleText(tensor.shape),
@@ -135,7 +136,7 @@ void FillArrayTensor(const Bare& bare, Context& context, Tensor& tensor) {
     tensor.data = {stored.source, stored.offset, 0};
   } else {
     tensor.data = {MakeStrided({stored.source, stored.offset + 2, stored.length - 2}, view,
-                               context.reading.panels),
+                               context.reading.blocks),
                    0, length};
   }
 }
@@ -148,11 +149,11 @@ void FillStorage(const Bare& bare, Context& context, Tensor& tensor) {
   tensor.shape = {storage.size / ItemSize(tensor.dtype)};
   tensor.data.length = storage.size;
   tensor.member = storage.record.member;
-  tensor.notes.emplace_back("python_type",
-                            storage.type.is_untyped ? kUntypedStorageNote : kTypedStorageNote);
+  tensor.annotations.emplace_back(
+      "python_type", storage.type.is_untyped ? kUntypedStorageAnnotation : kTypedStorageAnnotation);
   if (is_packed) {
-    tensor.notes.emplace_back("storage_dtype",
-                              fmt::format("\"torch.{}\"", Name(storage.type.dtype)));
+    tensor.annotations.emplace_back("storage_dtype",
+                                    fmt::format("\"torch.{}\"", Name(storage.type.dtype)));
   }
   const View view{.dtype = tensor.dtype,
                   .shape = tensor.shape,
@@ -203,9 +204,10 @@ void FillTensor(const Value& value, Context& context, Tensor& tensor) {
     tensor.foreign_dtype = Repr(arguments[6]);
     tensor.shape = {storage.size};
     tensor.data.length = storage.size;
-    tensor.notes.emplace_back("shape_in_python", fmt::format("[{}]", fmt::join(view.shape, ",")));
+    tensor.annotations.emplace_back("shape_in_python",
+                                    fmt::format("[{}]", fmt::join(view.shape, ",")));
     view = {.dtype = Dtype::kOpaque, .shape = tensor.shape, .stride = {1}};
-    AddNotes(bare, storage, view, context.budget, tensor);
+    AddAnnotations(bare, storage, view, context.budget, tensor);
     FillView(storage, 0, view, context, tensor);
     return;
   }
@@ -217,7 +219,7 @@ void FillTensor(const Value& value, Context& context, Tensor& tensor) {
   if (is_quantized && ItemsOf(arguments[4]).size() == 3) {
     AddQuantizer(ItemsOf(arguments[4]), context.budget, tensor);
   }
-  AddNotes(bare, storage, view, context.budget, tensor);
+  AddAnnotations(bare, storage, view, context.budget, tensor);
   FillView(storage, offset, view, context, tensor);
 }
 

@@ -21,8 +21,8 @@ TensorForm TensorFormOf(const pickle::Value& value);
 
 // The note "python_type" of a storage by itself. One of a type that several elements share a byte
 // of has a note "storage_dtype", too, because it is shown as bytes.
-constexpr std::string_view kTypedStorageNote = "\"torch.storage.TypedStorage\"";
-constexpr std::string_view kUntypedStorageNote = "\"torch.storage.UntypedStorage\"";
+constexpr std::string_view kTypedStorageAnnotation = "\"torch.storage.TypedStorage\"";
+constexpr std::string_view kUntypedStorageAnnotation = "\"torch.storage.UntypedStorage\"";
 
 // Fills in the kDense tensor `value`. What can be told of the tensor (its type, shape and length)
 // is there also when this throws: Error that says what is wrong with it.

@@ -186,7 +186,8 @@ void Writer::WriteRepeated(const pickle::Value& value, std::span<const uint64_t>
   const bool is_long = begin > kMost || counts[0] > kMost || (once.size() + 1) * counts[0] > kMost;
   const uint64_t count = is_long ? 1 : counts[0];
   budget_.Charge(2 * (once.size() + 1) * count);
-  out_.replace(begin, once.size(), "[");
+  out_.erase(begin);
+  out_ += '[';
   for (uint64_t i = 0; i < count; ++i) out_.append(i > 0 ? "," : "").append(once);
   out_ += ']';
 }

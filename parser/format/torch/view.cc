@@ -54,7 +54,7 @@ void SetData(const Storage& storage, uint64_t offset, const View& view, Context&
     return;
   }
   ByteSourcePtr& gathered = context.gathered[IdentityOf(stored, view)];
-  if (!gathered) gathered = MakeStrided(stored, view, context.reading.panels);
+  if (!gathered) gathered = MakeStrided(stored, view, context.reading.blocks);
   tensor.data = {gathered, 0, length};
 }
 
@@ -80,9 +80,9 @@ void FillView(const Storage& storage, uint64_t offset, const View& view, Context
   tensor.member = storage.record.member;
   SetShape(view, tensor);
   if (!IsDenseOrder(view)) {
-    tensor.notes.emplace_back("stride", fmt::format("[{}]", fmt::join(view.stride, ",")));
+    tensor.annotations.emplace_back("stride", fmt::format("[{}]", fmt::join(view.stride, ",")));
   }
-  if (offset != 0) tensor.notes.emplace_back("storage_offset", std::to_string(offset));
+  if (offset != 0) tensor.annotations.emplace_back("storage_offset", std::to_string(offset));
   SetData(storage, offset, view, context, tensor);
 }
 

@@ -24,10 +24,11 @@ namespace ckptfs::torch {
 namespace {
 
 void TellArchive(const Archive& archive, bool is_big_endian, Checkpoint& checkpoint) {
-  checkpoint.notes.emplace_back("byteorder", is_big_endian ? "\"big\"" : "\"little\"");
+  checkpoint.annotations.emplace_back("byteorder", is_big_endian ? "\"big\"" : "\"little\"");
   const std::string_view folder = archive.prefix();
   if (!folder.empty()) {
-    checkpoint.notes.emplace_back("folder", json::String(folder.substr(0, folder.size() - 1)));
+    checkpoint.annotations.emplace_back("folder",
+                                        json::String(folder.substr(0, folder.size() - 1)));
   }
   const auto strangers = std::ranges::count_if(archive.members(), [&](const zip::Member& member) {
     return !member.name.starts_with(folder);
@@ -68,12 +69,12 @@ Checkpoint ReadMembers(Members members, Reading& reading) {
 }  // namespace
 
 Checkpoint ReadZip(const Extent& data, Reading& reading) {
-  return ReadMembers({data, reading.budget, reading.options, reading.panels}, reading);
+  return ReadMembers({data, reading.budget, reading.options, reading.blocks}, reading);
 }
 
 Checkpoint ReadZip(const Source& source, Members members, const ReadOptions& options) {
   Reading reading(members.budget(), source, options);
-  reading.panels = members.panels();
+  reading.blocks = members.blocks();
   Checkpoint checkpoint = ReadMembers(std::move(members), reading);
   reading.Tell(checkpoint);
   return checkpoint;

@@ -122,7 +122,7 @@ void FillInline(json::Node node, const Tag& tag, Externals& externals, Tensor& t
     numpy::SetType(layout, tensor);
     if (!data) Fail(EBADMSG, "has no data");
     const Record record = RecordOf(ElementsOfLists(*data, type->dtype, layout.shape, externals));
-    return numpy::SetBytes(layout, record, externals.members().panels(), tensor);
+    return numpy::SetBytes(layout, record, externals.members().blocks(), tensor);
   }
   if (type) {
     layout.type = *type;
@@ -135,10 +135,10 @@ void FillInline(json::Node node, const Tag& tag, Externals& externals, Tensor& t
     layout.type = UnknownType(name, bytes.size(), layout.shape);
     numpy::SetType(layout, tensor);
   }
-  numpy::SetBytes(layout, RecordOf(std::move(bytes)), externals.members().panels(), tensor);
+  numpy::SetBytes(layout, RecordOf(std::move(bytes)), externals.members().blocks(), tensor);
 }
 
-// Notes what the JSON says of an array in a member, for the case that the member cannot.
+// Annotations what the JSON says of an array in a member, for the case that the member cannot.
 void Expect(json::Node node, Externals& externals, Tensor& tensor) {
   try {
     if (const auto type = TypePrinted(TypeNameOf(node))) {
@@ -175,11 +175,12 @@ void FillExternal(json::Node node, Externals& externals, Tensor& tensor) {
                       record.data.length, externals.budget());
   SetName(TypeNameOf(node), header.descr, header.type);
   const auto told = std::exchange(tensor, {});
-  numpy::FillSaved(std::move(header), record, externals.members().panels(), tensor);
+  numpy::FillSaved(std::move(header), record, externals.members().blocks(), tensor);
   const bool is_known = told.data.length > 0 || !told.shape.empty();
   if (is_known && (told.shape != tensor.shape || told.dtype != tensor.dtype)) {
-    tensor.notes.emplace_back("told", fmt::format(R"({{"dtype":"{}","shape":[{}]}})",
-                                                  Name(told.dtype), fmt::join(told.shape, ",")));
+    tensor.annotations.emplace_back(
+        "told", fmt::format(R"({{"dtype":"{}","shape":[{}]}})", Name(told.dtype),
+                            fmt::join(told.shape, ",")));
   }
 }
 
@@ -200,20 +201,20 @@ void FillArray(json::Node node, const Tag& tag, Externals& externals, Tensor& te
     FillInline(node, tag, externals, tensor);
   }
   if (is_torch) return;
-  tensor.notes.emplace_back("python_type",
-                            json::String(tag.type.empty() ? "numpy.ndarray" : tag.type));
+  tensor.annotations.emplace_back("python_type",
+                                  json::String(tag.type.empty() ? "numpy.ndarray" : tag.type));
 }
 
 Value ValueOfArray(json::Node node, const Tag& tag, Externals& externals) {
   const auto data = node.Find("data");
-  Value value =
-      data ? ValueOf(*data, externals) : Value{.json = "null", .python_type = "", .notes = {}};
+  Value value = data ? ValueOf(*data, externals)
+                     : Value{.json = "null", .python_type = "", .annotations = {}};
   value.python_type = tag.type.empty() ? "numpy.ndarray" : tag.type;
   externals.budget().Charge(2 * value.python_type.size());
   for (const std::string_view key : {"dtype", "shape"}) {
     if (const auto member = node.Find(key)) {
-      value.notes.emplace_back(key == "dtype" ? "numpy_dtype" : "numpy_shape",
-                               ValueOf(*member, externals).json);
+      value.annotations.emplace_back(key == "dtype" ? "numpy_dtype" : "numpy_shape",
+                                     ValueOf(*member, externals).json);
     }
   }
   return value;

@@ -113,7 +113,7 @@ std::string BytesOfBase64(std::string_view text, Budget& budget) {
     bytes += static_cast<char>(group >> 8U);
     bytes += static_cast<char>(group);
   }
-  bytes.resize(bytes.size() - padding);
+  bytes.erase(bytes.size() - padding);
   return bytes;
 }
 

@@ -37,7 +37,7 @@ std::string_view TypeOf(json::Node node, const Tag& tag) {
 void AddColumns(json::Node node, Externals& externals, Table& table) {
   const auto columns = node.Find("columns");
   if (!columns || (!columns->is_list() && !columns->is_object())) return;
-  table.notes.emplace_back("columns", ValueOf(*columns, externals).json);
+  table.annotations.emplace_back("columns", ValueOf(*columns, externals).json);
 }
 
 // A save that failed may have left only the first rows.
@@ -65,12 +65,12 @@ void FillInline(json::Node node, Budget& budget, Table& table) {
   }
   const uint64_t length = lines.size();
   table.data = {std::make_shared<MemorySource>(std::move(lines)), 0, length};
-  table.notes.emplace_back("rows", std::to_string(count));
+  table.annotations.emplace_back("rows", std::to_string(count));
 }
 
 void FillExternal(json::Node node, Externals& externals, Table& table) {
   const auto rows = ToldRows(node);
-  if (rows) table.notes.emplace_back("rows", std::to_string(*rows));
+  if (rows) table.annotations.emplace_back("rows", std::to_string(*rows));
   const Record record = externals.Open(ReferenceOf(node));
   table.member = record.member;
   const zip::Member* member = externals.members().Find(record.member);

@@ -123,8 +123,8 @@ class Builder {
     Value value{.json = fmt::format(R"({{"class":{},"error":{}}})", json::String(table.python_type),
                                     json::String(table.error)),
                 .python_type = table.python_type,
-                .notes = {}};
-    value.notes.emplace_back("error", json::String(table.error));
+                .annotations = {}};
+    value.annotations.emplace_back("error", json::String(table.error));
     return value;
   }
 

@@ -50,7 +50,7 @@ std::string ConfigurationOf(json::Node configuration, Externals& externals) {
   return text += '}';
 }
 
-// Tells of the file as a whole what its metadata do: in brief among the notes, in full as a table
+// Tells of the file as a whole what its metadata do: in brief among the annotations, in full as a table
 // of one row, which no reader of tensors takes for a part of the object.
 void AddMeta(Externals& externals, Checkpoint& checkpoint) try {
   if (externals.members().Find(kMeta) == nullptr) return;
@@ -58,13 +58,16 @@ void AddMeta(Externals& externals, Checkpoint& checkpoint) try {
   const json::Node meta = document.root();
   const auto configuration = meta.Find("zanj_cfg");
   if (configuration && configuration->is_object()) {
-    checkpoint.notes.emplace_back("zanj_cfg", ConfigurationOf(*configuration, externals));
+    checkpoint.annotations.emplace_back("zanj_cfg", ConfigurationOf(*configuration, externals));
   }
   if (const auto time = meta.Find("timestamp")) {
-    checkpoint.notes.emplace_back("timestamp", ValueOf(*time, externals).json);
+    checkpoint.annotations.emplace_back("timestamp", ValueOf(*time, externals).json);
   }
-  Table table{
-      .data = {}, .python_type = "dict", .error = "", .member = std::string(kMeta), .notes = {}};
+  Table table{.data = {},
+              .python_type = "dict",
+              .error = "",
+              .member = std::string(kMeta),
+              .annotations = {}};
   std::string line = ValueOf(meta, externals).json + '\n';
   const uint64_t length = line.size();
   table.data = {std::make_shared<MemorySource>(std::move(line)), 0, length};
@@ -83,7 +86,7 @@ Checkpoint ReadZip(const Source& source, Members members, const ReadOptions& /*o
   constexpr size_t kMostAtOnce = 512;
   constexpr uint64_t kHead = uint64_t{32} << 10U;  // Bytes.
   const auto list = members.list();
-  members.ReadHeadsSoon(list.first(std::min(kMostAtOnce, list.size())), kHead);
+  members.PrefetchHeads(list.first(std::min(kMostAtOnce, list.size())), kHead);
   Externals externals(members, source.file->size());
   Checkpoint checkpoint;
   AddTree(externals.ReadValue(externals.Open(kObject)).root(), externals, checkpoint);

@@ -89,7 +89,7 @@ Frame* Frames::Add(const BlockKey& key, size_t size, Need need, Clock::time_poin
   frame->key = key;
   frame->size = size;
   frame->filled = frame->read = 0;
-  frame->is_given_up = false;
+  frame->is_cancelled = false;
   Move(frame, Frame::Place::kBusy);
   return &*frame;
 }
@@ -104,7 +104,7 @@ void Frames::Settle(Frame& frame, Clock::time_point now) {
     return;
   }
   if (frame.pins > 0) {
-    frame.is_given_up = true;
+    frame.is_cancelled = true;
     return;
   }
   index_.erase(frame.key);
@@ -117,7 +117,7 @@ void Frames::Unpin(Frame& frame, size_t count) {
   const auto it = index_.find(frame.key)->second;
   if (frame.place != Frame::Place::kBusy) {
     Move(it, frame.read < frame.size ? Frame::Place::kKept : Frame::Place::kSpent);
-  } else if (frame.is_given_up && frame.pins == 0) {
+  } else if (frame.is_cancelled && frame.pins == 0) {
     index_.erase(frame.key);
     Move(it, Frame::Place::kFree);
   }

@@ -34,8 +34,8 @@ struct Frame {
   size_t filled =
       0;            // Bytes from the beginning that have arrived; only a fetch writes behind them.
   size_t read = 0;  // Bytes that have been given to readers; the same ones may count twice.
-  unsigned pins = 0;         // Readers that are copying from it.
-  bool is_given_up = false;  // The fetch ended too early; free as soon as nobody copies from it.
+  unsigned pins = 0;          // Readers that are copying from it.
+  bool is_cancelled = false;  // The fetch ended too early; free as soon as nobody copies from it.
   Place place = Place::kFree;
   std::chrono::steady_clock::time_point settled;  // When the fetch had ended.
 };

@@ -39,7 +39,7 @@ constexpr std::chrono::seconds kIdle{5};
 
 void ReadAhead::AddObject(uint64_t size) { objects_.push_back({.size = size}); }
 
-void ReadAhead::ExpectFile(uint32_t object, ByteRange range) {
+void ReadAhead::AdviseFile(uint32_t object, ByteRange range) {
   if (range.length == 0) return;
   // What was read to open the object says nothing about what will be read of its files.
   if (objects_[object].files.empty()) {
@@ -136,7 +136,7 @@ ReadAhead::Stream& ReadAhead::Begin(uint32_t object, ByteRange read) {
   return stream;
 }
 
-ReadAhead::StreamId ReadAhead::Note(uint32_t object, ByteRange read, Clock::time_point now) {
+ReadAhead::StreamId ReadAhead::Annotation(uint32_t object, ByteRange read, Clock::time_point now) {
   Stream* stream = Continued(object, read);
   const bool goes_on = stream != nullptr;
   if (!goes_on) stream = &Begin(object, read);
@@ -207,11 +207,11 @@ uint64_t ReadAhead::RangeLength(StreamId id, Clock::time_point now) {
   return std::clamp(window / kRangesOfWindow, kShortestRange, kLongestRange);
 }
 
-void ReadAhead::NoteFetched(StreamId id, uint64_t end) {
+void ReadAhead::RecordFetched(StreamId id, uint64_t end) {
   if (Stream* stream = Find(id)) stream->fetched = std::max(stream->fetched, end);
 }
 
-void ReadAhead::NoteFailed(StreamId id) {
+void ReadAhead::RecordFailed(StreamId id) {
   if (Stream* stream = Find(id)) stream->has_failed = true;
 }
 

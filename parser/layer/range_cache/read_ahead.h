@@ -35,13 +35,13 @@ class ReadAhead {
   void AddObject(uint64_t size);
 
   // Says that `range` of an object is a file of the mount.
-  void ExpectFile(uint32_t object, ByteRange range);
+  void AdviseFile(uint32_t object, ByteRange range);
 
   // Whether nothing is known of the files of an object yet, since it is being opened.
   bool IsOpening(uint32_t object) const { return objects_[object].files.empty(); }
 
-  // Notes a read of an object. Returns the stream that it belongs to.
-  StreamId Note(uint32_t object, ByteRange read, Clock::time_point now);
+  // Annotations a read of an object. Returns the stream that it belongs to.
+  StreamId Annotation(uint32_t object, ByteRange read, Clock::time_point now);
 
   // Where the window of a stream ends: an offset behind what was read last. 0 if it is forgotten.
   // While an object is being opened, that is how far a range for a reader may go beyond what is
@@ -52,11 +52,11 @@ class ReadAhead {
   uint64_t RangeLength(StreamId id, Clock::time_point now);
 
   // Says that `end` is fetched, or will be, up to which a window needs nothing more.
-  void NoteFetched(StreamId id, uint64_t end);
+  void RecordFetched(StreamId id, uint64_t end);
 
   // Says that fetching for a stream has failed: nothing is read ahead of it before it is read
   // again.
-  void NoteFailed(StreamId id);
+  void RecordFailed(StreamId id);
 
   // Whether somebody has read in a stream not long ago.
   bool IsLive(StreamId id, Clock::time_point now) const;

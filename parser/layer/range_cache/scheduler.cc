@@ -17,7 +17,7 @@ constexpr uint64_t TailOf(uint64_t size) {
   return (size - std::min(size, kTail)) / kBlockSize;
 }
 
-constexpr size_t kMostSoon = 20'000;
+constexpr size_t kMaxPrefetches = 20'000;
 
 }  // namespace
 
@@ -43,13 +43,14 @@ uint32_t Scheduler::AddObject(uint64_t size, std::span<const std::byte> head,
   return object;
 }
 
-void Scheduler::ReadSoon(uint32_t object, std::span<const ByteRange> ranges) {
+void Scheduler::Prefetch(uint32_t object, std::span<const ByteRange> ranges) {
   std::vector<ByteRange> sorted(ranges.begin(), ranges.end());
   std::ranges::sort(sorted, {}, &ByteRange::offset);
   uint64_t begin = 0;
   uint64_t end = 0;  // Of the blocks that are to be asked for.
   const auto add = [&] {
-    if (begin < end && soon_.size() < kMostSoon) soon_.push_back({object, begin, end});
+    if (begin < end && prefetches_.size() < kMaxPrefetches)
+      prefetches_.push_back({object, begin, end});
   };
   for (const ByteRange& range : sorted) {
     if (range.length == 0) continue;
@@ -67,8 +68,8 @@ void Scheduler::ReadSoon(uint32_t object, std::span<const ByteRange> ranges) {
   add();
 }
 
-ReadAhead::StreamId Scheduler::Note(uint32_t object, ByteRange read, Clock::time_point now) {
-  return read_ahead_.Note(object, read, now);
+ReadAhead::StreamId Scheduler::Annotation(uint32_t object, ByteRange read, Clock::time_point now) {
+  return read_ahead_.Annotation(object, read, now);
 }
 
 Frame* Scheduler::Find(const BlockKey& key, size_t needed) {
@@ -141,18 +142,19 @@ std::unique_ptr<RangeFetch> Scheduler::TakeFor(const Waiter& waiter, Clock::time
   auto fetch = Begin(object, first, end, Frames::Need::kReader, now);
   if (fetch == nullptr) return nullptr;
   fetch->stream = waiter.stream;
-  read_ahead_.NoteFetched(waiter.stream, (fetch->first_block + fetch->frames.size()) * kBlockSize);
+  read_ahead_.RecordFetched(waiter.stream,
+                            (fetch->first_block + fetch->frames.size()) * kBlockSize);
   return fetch;
 }
 
-std::unique_ptr<RangeFetch> Scheduler::TakeSoon(Clock::time_point now) {
-  while (!soon_.empty()) {
-    Soon& next = soon_.front();
+std::unique_ptr<RangeFetch> Scheduler::TakePrefetch(Clock::time_point now) {
+  while (!prefetches_.empty()) {
+    PrefetchRange& next = prefetches_.front();
     while (next.block < next.end_block && frames_.Find({next.object, next.block}) != nullptr) {
       ++next.block;
     }
     if (next.block == next.end_block) {
-      soon_.pop_front();
+      prefetches_.pop_front();
       continue;
     }
     auto fetch = Begin(next.object, next.block, next.end_block, Frames::Need::kAhead, now);
@@ -170,7 +172,7 @@ std::unique_ptr<RangeFetch> Scheduler::TakeAhead(Clock::time_point now) {
   auto fetch = Begin(wish->object, wish->range.offset / kBlockSize, end, Frames::Need::kAhead, now);
   if (fetch == nullptr) return nullptr;
   fetch->stream = wish->stream;
-  read_ahead_.NoteFetched(wish->stream, (fetch->first_block + fetch->frames.size()) * kBlockSize);
+  read_ahead_.RecordFetched(wish->stream, (fetch->first_block + fetch->frames.size()) * kBlockSize);
   return fetch;
 }
 
@@ -191,7 +193,7 @@ std::unique_ptr<RangeFetch> Scheduler::Take(Clock::time_point now) {
     if (auto fetch = TakeFor(*waiter, now)) return fetch;
   }
   if (fetches_.size() >= most_fetches_ || ahead_count_ + 1 >= most_fetches_) return nullptr;
-  if (auto fetch = TakeSoon(now)) return fetch;
+  if (auto fetch = TakePrefetch(now)) return fetch;
   return TakeAhead(now);
 }
 
@@ -210,7 +212,7 @@ void Scheduler::Finish(std::unique_ptr<RangeFetch> fetch, const std::exception_p
   if (fetch->is_ahead) --ahead_count_;
   const bool is_stopped = fetch->stop.stop_requested();
   if (error != nullptr && !is_stopped) {
-    read_ahead_.NoteFailed(fetch->stream);
+    read_ahead_.RecordFailed(fetch->stream);
     for (const Frame* frame : fetch->frames) {
       for (Waiter* waiter : waiters_) {
         if (waiter->key == frame->key && frame->filled < waiter->needed) waiter->error = error;

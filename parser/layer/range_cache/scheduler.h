@@ -2,7 +2,7 @@
 // what, and what is being fetched; threads, locks and the network are outside of it, so that a test
 // can drive it through any order of events.
 //
-//   reader   Note ─ Find ─ there: Pin, copy, Unpin
+//   reader   Annotation ─ Find ─ there: Pin, copy, Unpin
 //                     └ not there: Wait ... Find again, or Waiter::error ... Leave
 //   fetcher  Take ─ fetch into the frames, saying Arrived ─ Finish
 //
@@ -59,11 +59,11 @@ class Scheduler {
   // Adds an object of `size` bytes, which begins with `head`. Returns its number.
   uint32_t AddObject(uint64_t size, std::span<const std::byte> head, Clock::time_point now);
 
-  void ExpectFile(uint32_t object, ByteRange range) { read_ahead_.ExpectFile(object, range); }
-  void ReadSoon(uint32_t object, std::span<const ByteRange> ranges);
+  void AdviseFile(uint32_t object, ByteRange range) { read_ahead_.AdviseFile(object, range); }
+  void Prefetch(uint32_t object, std::span<const ByteRange> ranges);
 
-  // Notes that `read` of an object is being read. Returns the stream that it belongs to.
-  ReadAhead::StreamId Note(uint32_t object, ByteRange read, Clock::time_point now);
+  // Annotations that `read` of an object is being read. Returns the stream that it belongs to.
+  ReadAhead::StreamId Annotation(uint32_t object, ByteRange read, Clock::time_point now);
 
   // Returns the frame of a block, if the first `needed` bytes of it are there; else null.
   Frame* Find(const BlockKey& key, size_t needed);
@@ -100,7 +100,7 @@ class Scheduler {
   size_t waiter_count() const { return waiters_.size(); }
 
  private:
-  struct Soon {
+  struct PrefetchRange {
     uint32_t object = 0;
     uint64_t block = 0;
     uint64_t end_block = 0;
@@ -110,7 +110,7 @@ class Scheduler {
   bool IsWanted(const RangeFetch& fetch, Clock::time_point now) const;
   uint64_t PresentUpTo(uint32_t object, uint64_t offset);
   std::unique_ptr<RangeFetch> TakeFor(const Waiter& waiter, Clock::time_point now);
-  std::unique_ptr<RangeFetch> TakeSoon(Clock::time_point now);
+  std::unique_ptr<RangeFetch> TakePrefetch(Clock::time_point now);
   std::unique_ptr<RangeFetch> TakeAhead(Clock::time_point now);
   std::unique_ptr<RangeFetch> Begin(uint32_t object, uint64_t block, uint64_t end_block,
                                     Frames::Need need, Clock::time_point now);
@@ -119,11 +119,11 @@ class Scheduler {
   const size_t most_fetches_;
   Frames frames_;
   ReadAhead read_ahead_;
-  std::vector<uint64_t> sizes_;     // Of the objects, in bytes.
-  std::list<Waiter*> waiters_;      // First come first.
-  std::deque<Soon> soon_;           // What was said to be read soon.
-  std::list<RangeFetch*> fetches_;  // All that are under way.
-  size_t ahead_count_ = 0;          // Of these, those that nobody waited for.
+  std::vector<uint64_t> sizes_;           // Of the objects, in bytes.
+  std::list<Waiter*> waiters_;            // First come first.
+  std::deque<PrefetchRange> prefetches_;  // What was said to be read soon.
+  std::list<RangeFetch*> fetches_;        // All that are under way.
+  size_t ahead_count_ = 0;                // Of these, those that nobody waited for.
 };
 
 }  // namespace ckptfs

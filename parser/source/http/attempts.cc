@@ -12,7 +12,7 @@
 #include <random>
 #include <utility>
 
-#include "parser/base/interruption.h"
+#include "parser/base/cancellation.h"
 #include "parser/source/http/fields.h"
 
 namespace ckptfs::http {
@@ -26,18 +26,18 @@ std::function<double()> Randomness() {
   };
 }
 
-bool IsGivenUp(const std::stop_token& stop) {
-  return stop.stop_requested() || Interruption::IsGivenUpHere();
+bool IsCancelled(const std::stop_token& stop) {
+  return stop.stop_requested() || Cancellation::IsRequested();
 }
 
-// Ends early if `stop` wants it, or an Interruption.
+// Ends early if `stop` wants it, or an Cancellation.
 void Sleep(milliseconds duration, const std::stop_token& stop) {
   constexpr milliseconds kLook(200);
   const auto end = std::chrono::steady_clock::now() + duration;
   std::mutex mutex;
   std::condition_variable_any stopped;
   std::unique_lock lock(mutex);
-  while (!IsGivenUp(stop) && std::chrono::steady_clock::now() < end) {
+  while (!IsCancelled(stop) && std::chrono::steady_clock::now() < end) {
     const auto until = std::min(end, std::chrono::steady_clock::now() + kLook);
     stopped.wait_until(lock, stop, until, [] { return false; });
   }
@@ -75,7 +75,7 @@ bool Attempts::MayPass(int code) const {
 void Attempts::Run(const std::function<bool()>& attempt, const std::stop_token& stop) {
   constexpr int kMostAtOnce = 32;
   for (int again = 0; again < kMostAtOnce; ++again) {
-    if (IsGivenUp(stop)) Fail(ECANCELED, "the request was given up");
+    if (IsCancelled(stop)) Fail(ECANCELED, "the request was given up");
     try {
       if (attempt()) return;
       continue;
@@ -91,7 +91,7 @@ void Attempts::Run(const std::function<bool()>& attempt, const std::stop_token& 
 }
 
 void Attempts::WaitAfter(const Error& fault, milliseconds asked_for, const std::stop_token& stop) {
-  if (IsGivenUp(stop)) Fail(ECANCELED, "the request was given up");
+  if (IsCancelled(stop)) Fail(ECANCELED, "the request was given up");
   const std::string what =
       part_.empty() ? std::string(fault.what()) : fmt::format("{}: {}", part_, fault.what());
   const auto wait = patience_.Wait(Patience::Clock::now(), asked_for);

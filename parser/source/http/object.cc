@@ -9,8 +9,8 @@
 #include <cstring>
 #include <utility>
 
+#include "parser/base/cancellation.h"
 #include "parser/base/error.h"
-#include "parser/base/interruption.h"
 #include "parser/source/http/attempts.h"
 #include "parser/source/http/fields.h"
 #include "parser/source/http/opening.h"
@@ -119,8 +119,8 @@ class Object final : public RemoteObject {
  private:
   void FetchPart(ByteRange range, Delivery& delivery, const std::stop_token& stop) const {
     // Credentials may have to be renewed first, which waits for others than this server.
-    const Interruption::IsGivenUp is_given_up = [&stop] { return stop.stop_requested(); };
-    const Interruption interruption(is_given_up);
+    const Cancellation::IsCancelled is_cancelled = [&stop] { return stop.stop_requested(); };
+    const Cancellation interruption(is_cancelled);
     Attempts attempts(options_, Attempts::Phase::kReading, name_, NameOf(range));
     uint64_t done = 0;
     const auto attempt = [&] {

@@ -10,8 +10,8 @@
 #include <new>
 #include <string>
 
+#include "parser/base/cancellation.h"
 #include "parser/base/error.h"
-#include "parser/base/interruption.h"
 #include "parser/source/http/url.h"
 
 namespace ckptfs::http {
@@ -148,7 +148,7 @@ Response Transfer::Run(const Connection& connection) {
   LibCurl().easy_setopt(handle, CURLOPT_ERRORBUFFER, nullptr);
   LibCurl().easy_setopt(handle, CURLOPT_HTTPHEADER, nullptr);
   if (thrown_) std::rethrow_exception(thrown_);
-  if (IsGivenUp()) Fail(ECANCELED, "the request was given up");
+  if (IsCancelled()) Fail(ECANCELED, "the request was given up");
   if (code != CURLE_OK && !is_body_cut_) FailFor(code, handle, details.data());
   if (!has_head_) Fail(ECONNRESET, "the server sends no headers");
   is_clean_ = code == CURLE_OK;
@@ -189,10 +189,10 @@ int Transfer::OnProgress(void* self, curl_off_t /*total_down*/, curl_off_t down,
   return static_cast<Transfer*>(self)->LookAtTheClock(down + up) ? 0 : 1;
 }
 
-bool Transfer::IsGivenUp() const { return stop_.stop_requested() || Interruption::IsGivenUpHere(); }
+bool Transfer::IsCancelled() const { return stop_.stop_requested() || Cancellation::IsRequested(); }
 
 bool Transfer::LookAtTheClock(curl_off_t bytes) {
-  if (IsGivenUp()) return false;
+  if (IsCancelled()) return false;
   const Clock::time_point now = Clock::now();
   if (bytes != bytes_) {
     bytes_ = bytes;

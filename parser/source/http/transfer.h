@@ -42,7 +42,7 @@ class Transfer {
   void TakeBody(std::string_view bytes);
 
   // Whether nobody wants it any more.
-  bool IsGivenUp() const;
+  bool IsCancelled() const;
 
   // Whether the transfer goes on.
   bool LookAtTheClock(curl_off_t bytes);

@@ -8,8 +8,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "parser/base/cancellation.h"
 #include "parser/base/error.h"
-#include "parser/base/interruption.h"
 #include "parser/source/redis/answers.h"
 
 namespace ckptfs::redis {
@@ -122,7 +122,7 @@ void Connection::Wait(short events) {
          std::chrono::duration<double>(limits_.stall).count());
   }
   if (left <= milliseconds(0)) Fail(ETIMEDOUT, "the server takes too long");
-  if (Interruption::IsGivenUpHere()) Fail(ECANCELED, "the request was given up");
+  if (Cancellation::IsRequested()) Fail(ECANCELED, "the request was given up");
   constexpr milliseconds kLook(200);
   pollfd waiting = {.fd = socket_, .events = events, .revents = 0};
   ::poll(&waiting, 1, static_cast<int>(std::min({stall, left, kLook}).count()));

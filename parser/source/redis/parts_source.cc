@@ -43,8 +43,8 @@ class PartsSource final : public ByteSource {
   uint64_t size() const override { return whole_->size(); }
   timespec modified() const override { return whole_->modified(); }
   bool is_remote() const override { return true; }
-  void ExpectFile(ByteRange range) const override { whole_->ExpectFile(range); }
-  void ReadSoon(std::span<const ByteRange> ranges) const override { whole_->ReadSoon(ranges); }
+  void AdviseFile(ByteRange range) const override { whole_->AdviseFile(range); }
+  void Prefetch(std::span<const ByteRange> ranges) const override { whole_->Prefetch(ranges); }
 
   void ReadAt(uint64_t offset, std::span<std::byte> buffer) const override {
     try {

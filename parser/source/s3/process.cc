@@ -17,9 +17,9 @@
 #include <thread>
 #include <vector>
 
+#include "parser/base/cancellation.h"
 #include "parser/base/error.h"
 #include "parser/base/fd.h"
-#include "parser/base/interruption.h"
 #include "parser/codec/shell_words.h"
 #include "parser/source/s3/answer.h"
 #include "parser/source/s3/providers.h"
@@ -107,7 +107,7 @@ class Child {
 
   // Throws Error if there is no use in waiting any longer.
   void LookAtTheClock() const {
-    if (Interruption::IsGivenUpHere()) Fail(ECANCELED, "the request was given up");
+    if (Cancellation::IsRequested()) Fail(ECANCELED, "the request was given up");
     if (Clock::now() < deadline_) return;
     Fail(EACCES, "the credential_process {} has printed no credentials in {} s", Quoted(program_),
          patience_.count());

@@ -1,10 +1,10 @@
-#include "parser/layer/background.h"
+#include "parser/layer/worker.h"
 
 #include <chrono>
 #include <system_error>
 #include <utility>
 
-#include "parser/base/interruption.h"
+#include "parser/base/cancellation.h"
 
 namespace ckptfs {
 namespace {
@@ -16,7 +16,7 @@ constexpr std::chrono::seconds kMostTime(3);
 
 }  // namespace
 
-Background::~Background() {
+Worker::~Worker() {
   {
     const std::scoped_lock lock(mutex_);
     is_ending_ = is_interrupted_ = true;
@@ -26,7 +26,7 @@ Background::~Background() {
   if (thread_.joinable()) thread_.join();
 }
 
-void Background::Do(uint64_t owner, Job job) {
+void Worker::Do(uint64_t owner, Job job) {
   {
     const std::scoped_lock lock(mutex_);
     if (waiting_.size() == kMostWaiting) return;
@@ -42,23 +42,23 @@ void Background::Do(uint64_t owner, Job job) {
   changed_.notify_all();
 }
 
-void Background::Cancel(uint64_t owner) {
+void Worker::Cancel(uint64_t owner) {
   std::unique_lock lock(mutex_);
   std::erase_if(waiting_, [owner](const Waiting& w) { return w.owner == owner; });
   if (busy_for_ == owner) is_interrupted_ = true;
   changed_.wait(lock, [&] { return busy_for_ != owner; });
 }
 
-void Background::RunJob(const Job& job) const {
+void Worker::RunJob(const Job& job) const {
   const auto end = std::chrono::steady_clock::now() + kMostTime;
-  const Interruption::IsGivenUp is_given_up = [&] {
+  const Cancellation::IsCancelled is_cancelled = [&] {
     return is_interrupted_ || std::chrono::steady_clock::now() > end;
   };
-  const Interruption interruption(is_given_up);
+  const Cancellation interruption(is_cancelled);
   job();
 }
 
-void Background::Run() {
+void Worker::Run() {
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [&] { return is_ending_ || !waiting_.empty(); });

@@ -1,4 +1,4 @@
-// Decoders that stand still somewhere in their streams, until somebody reads on from there.
+// DecompressorPool that stand still somewhere in their streams, until somebody reads on from there.
 
 #pragma once
 
@@ -9,47 +9,47 @@
 #include <memory>
 #include <mutex>
 
-#include "parser/layer/cursor.h"
+#include "parser/layer/decompressor.h"
 
 namespace ckptfs {
 
-// Bounds the memory of all decoders, those at work included: it is at most the capacity, or that of
+// Bounds the memory of all decompressors, those at work included: it is at most the capacity, or that of
 // the largest one if that is more. Those that were not used for longest make room; if there are
 // none, who needs a decoder waits until others are done with theirs. Thread-safe.
-class Decoders {
+class DecompressorPool {
  public:
   // Gives back the memory of a decoder that is at work.
   struct Return {
-    Decoders* decoders = nullptr;
-    void operator()(Cursor* cursor) const noexcept;
+    DecompressorPool* decompressors = nullptr;
+    void operator()(Decompressor* decompressor) const noexcept;
   };
 
-  // A decoder at work. Must not outlive the Decoders that it is from.
-  using Working = std::unique_ptr<Cursor, Return>;
+  // A decoder at work. Must not outlive the DecompressorPool that it is from.
+  using Working = std::unique_ptr<Decompressor, Return>;
 
-  explicit Decoders(size_t capacity = size_t{32} << 20) : capacity_(capacity) {}
+  explicit DecompressorPool(size_t capacity = size_t{32} << 20) : capacity_(capacity) {}
 
   // Puts a decoder to work, once there is memory for it. The thread must have no other one. Throws
-  // as Interruption::CheckTurn does while it waits.
-  Working Start(std::unique_ptr<Cursor> cursor);
+  // as Cancellation::CheckPreempted does while it waits.
+  Working Start(std::unique_ptr<Decompressor> decompressor);
 
   // Returns the decoder that `owner` has kept which stands at `end` or nearest before it, but not
   // before `begin`; null if there is none.
   Working Take(uint64_t owner, uint64_t begin, uint64_t end);
 
   // Keeps a decoder where it stands, as long as its memory is not needed.
-  void Keep(uint64_t owner, Working cursor);
+  void Keep(uint64_t owner, Working decompressor);
 
-  // Drops all decoders of `owner`.
+  // Drops all decompressors of `owner`.
   void Drop(uint64_t owner);
 
-  // Memory of all decoders, in bytes.
+  // Memory of all decompressors, in bytes.
   size_t used() const;
 
  private:
   struct Kept {
     uint64_t owner = 0;
-    Working cursor;
+    Working decompressor;
   };
 
   const size_t capacity_;

@@ -8,7 +8,7 @@
 
 namespace ckptfs {
 
-// The notes of a group, a tensor, a value or a table.
-std::vector<Note>& NotesOf(Content& content);
+// The annotations of a group, a tensor, a value or a table.
+std::vector<Annotation>& AnnotationsOf(Content& content);
 
 }  // namespace ckptfs

@@ -11,34 +11,35 @@
 #include <memory>
 
 #include "parser/io/byte_source.h"
-#include "parser/layer/cursor.h"
-#include "parser/layer/decoders.h"
-#include "parser/layer/panel_cache.h"
+#include "parser/layer/block_cache.h"
+#include "parser/layer/decompressor.h"
+#include "parser/layer/decompressor_pool.h"
 #include "parser/layer/scratch_file.h"
 
 namespace ckptfs {
 
 // What compressed members share.
 struct Decoding {
-  Decoding(std::shared_ptr<PanelCache> decoded, std::shared_ptr<ScratchSpace> space)
-      : panels(std::move(decoded)), scratch(std::move(space)) {}
+  Decoding(std::shared_ptr<BlockCache> decoded, std::shared_ptr<ScratchSpace> space)
+      : blocks(std::move(decoded)), scratch(std::move(space)) {}
 
-  const std::shared_ptr<PanelCache> panels;  // Decoded bytes.
-  Decoders decoders;
+  const std::shared_ptr<BlockCache> blocks;  // Decoded bytes.
+  DecompressorPool decompressors;
   ScratchFile scratch;
 };
 
-// Returns the bytes that `coded` decodes to, `coded.size` of them. Several threads may read at
+// Returns the bytes that `compressed` decodes to, `compressed.size` of them. Several threads may read at
 // once; what is behind the end of the first pass, one of them decodes for all.
 //
 // The first pass checks the stream. Reads throw Error(EIO), and will for ever, from where it is
-// damaged or cut off; and, if it has another length than `coded.size`, goes on behind its end, or,
+// damaged or cut off; and, if it has another length than `compressed.size`, goes on behind its end, or,
 // where `crc` is not 0, decodes to bytes with another CRC-32, everywhere: so the last bytes are
 // given only if all are right. What is decoded again is compared with the first pass. Reads also
-// throw as those of the source do, and as Interruption::CheckTurn does, which is not remembered: a
-// read that stops leaves the first pass to the others, at a whole panel if it can.
+// throw as those of the source do, and as Cancellation::CheckPreempted does, which is not remembered: a
+// read that stops leaves the first pass to the others, at a whole block if it can.
 //
 // A scratch file that cannot be had or may not grow makes reads take longer, but is no error.
-ByteSourcePtr MakeDecoded(const Coded& coded, uint32_t crc, std::shared_ptr<Decoding> decoding);
+ByteSourcePtr MakeDecompressed(const Compressed& compressed, uint32_t crc,
+                               std::shared_ptr<Decoding> decoding);
 
 }  // namespace ckptfs

@@ -1,4 +1,4 @@
-#include "parser/layer/located.h"
+#include "parser/layer/deferred_offset.h"
 
 #include <algorithm>
 #include <atomic>
@@ -12,9 +12,9 @@ namespace {
 
 constexpr uint64_t kUnknown = std::numeric_limits<uint64_t>::max();
 
-class LocatedSource final : public ByteSource {
+class DeferredOffsetSource final : public ByteSource {
  public:
-  LocatedSource(Extent data, ByteRange header, Locate locate)
+  DeferredOffsetSource(Extent data, ByteRange header, Locate locate)
       : data_(std::move(data)), header_(header), locate_(std::move(locate)) {}
 
   std::string name() const override { return data_.source->name(); }
@@ -24,21 +24,21 @@ class LocatedSource final : public ByteSource {
   bool is_remote() const override { return data_.source->is_remote(); }
 
   // The header is read before the first byte.
-  void ExpectFile(ByteRange range) const override {
-    data_.source->ExpectFile(range.offset == data_.offset ? WithHeader(range) : range);
+  void AdviseFile(ByteRange range) const override {
+    data_.source->AdviseFile(range.offset == data_.offset ? WithHeader(range) : range);
   }
 
-  void ReadSoon(std::span<const ByteRange> ranges) const override {
-    std::vector<ByteRange> soon(ranges.begin(), ranges.end());
+  void Prefetch(std::span<const ByteRange> ranges) const override {
+    std::vector<ByteRange> ahead(ranges.begin(), ranges.end());
     if (begin_ == kUnknown) {
-      const auto first = std::ranges::min_element(soon, {}, &ByteRange::offset);
-      if (first != soon.end() && first->offset == data_.offset) {
+      const auto first = std::ranges::min_element(ahead, {}, &ByteRange::offset);
+      if (first != ahead.end() && first->offset == data_.offset) {
         *first = WithHeader(*first);
-      } else if (first != soon.end()) {
-        soon.push_back(header_);
+      } else if (first != ahead.end()) {
+        ahead.push_back(header_);
       }
     }
-    data_.source->ReadSoon(soon);
+    data_.source->Prefetch(ahead);
   }
 
   void ReadAt(uint64_t offset, std::span<std::byte> buffer) const override {
@@ -75,7 +75,7 @@ class LocatedSource final : public ByteSource {
 
   // Several threads may come here at once: all find the same.
   uint64_t Find(ByteRange wanted) const {
-    ReadSoon({&wanted, 1});
+    Prefetch({&wanted, 1});
     std::vector<std::byte> header(header_.length);
     data_.source->ReadAt(header_.offset, header);
     return locate_(header);
@@ -89,8 +89,8 @@ class LocatedSource final : public ByteSource {
 
 }  // namespace
 
-ByteSourcePtr MakeLocated(const Extent& data, ByteRange header, Locate locate) {
-  return std::make_shared<LocatedSource>(data, header, std::move(locate));
+ByteSourcePtr MakeDeferredOffset(const Extent& data, ByteRange header, Locate locate) {
+  return std::make_shared<DeferredOffsetSource>(data, header, std::move(locate));
 }
 
 }  // namespace ckptfs

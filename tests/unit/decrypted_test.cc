@@ -1,4 +1,4 @@
-#include "parser/layer/sealed.h"
+#include "parser/layer/decrypted.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "parser/base/error.h"
-#include "tests/support/sealer.h"
+#include "tests/support/encrypter.h"
 #include "tests/support/sources.h"
 
 namespace ckptfs {
@@ -56,16 +56,19 @@ class CountingSource final : public MemorySource {
 };
 
 // A tensor of five chunks and a bit, in the middle of a file.
-class SealedTest : public testing::Test {
+class DecryptedTest : public testing::Test {
  protected:
   static constexpr uint64_t kBefore = 77;
 
-  explicit SealedTest(uint64_t chunk_size = kChunk)
-      : plain_(Noise(5 * chunk_size + chunk_size / 3)), sealed_(Seal(plain_, chunk_size, *key_)) {}
+  explicit DecryptedTest(uint64_t chunk_size = kChunk)
+      : plain_(Noise(5 * chunk_size + chunk_size / 3)),
+        encrypted_(Encrypt(plain_, chunk_size, *key_)) {}
 
   ByteSourcePtr Open() {
-    stored_ = std::make_shared<CountingSource>(std::string(kBefore, 'x') + sealed_.data + "after");
-    return MakeSealed({stored_, kBefore, sealed_.data.size()}, sealed_.sealing(), key_, opened_);
+    stored_ =
+        std::make_shared<CountingSource>(std::string(kBefore, 'x') + encrypted_.data + "after");
+    return MakeDecrypted({stored_, kBefore, encrypted_.data.size()}, encrypted_.encryption(), key_,
+                         opened_);
   }
 
   std::string Plain(uint64_t offset, uint64_t length) const {
@@ -74,42 +77,44 @@ class SealedTest : public testing::Test {
 
   const std::shared_ptr<const SecretBytes> key_ = SecretOf("a key of just thirty-two letters");
   const std::string plain_;
-  Sealed sealed_;
+  Encrypted encrypted_;
   std::shared_ptr<CountingSource> stored_;
-  std::shared_ptr<PanelCache> opened_ = std::make_shared<PanelCache>();
+  std::shared_ptr<BlockCache> opened_ = std::make_shared<BlockCache>();
 };
 
-class SealedInSmallChunks : public SealedTest {
+class EncryptedInSmallChunks : public DecryptedTest {
  protected:
-  SealedInSmallChunks() : SealedTest(1024) {}
+  EncryptedInSmallChunks() : DecryptedTest(1024) {}
 };
 
-TEST_F(SealedTest, IsAsLongAsThePlainText) { EXPECT_EQ(Open()->size(), plain_.size()); }
+TEST_F(DecryptedTest, IsAsLongAsThePlainText) { EXPECT_EQ(Open()->size(), plain_.size()); }
 
-TEST_F(SealedTest, IsCalledAndDatedAsItsFile) {
+TEST_F(DecryptedTest, IsCalledAndDatedAsItsFile) {
   const auto source = Open();
   EXPECT_EQ(source->name(), "model.tensors");
   EXPECT_EQ(source->modified().tv_sec, 123);
 }
 
-TEST_F(SealedTest, IsReadAsAWhole) { EXPECT_TRUE(ReadString(*Open(), 0, plain_.size()) == plain_); }
+TEST_F(DecryptedTest, IsReadAsAWhole) {
+  EXPECT_TRUE(ReadString(*Open(), 0, plain_.size()) == plain_);
+}
 
-TEST_F(SealedTest, IsReadFromTheMiddleOfOneChunkToThatOfAnother) {
+TEST_F(DecryptedTest, IsReadFromTheMiddleOfOneChunkToThatOfAnother) {
   EXPECT_TRUE(ReadString(*Open(), 3 * kHalf, 6 * kHalf) == Plain(3 * kHalf, 6 * kHalf));
 }
 
-TEST_F(SealedTest, IsReadAcrossABorderOfChunks) {
+TEST_F(DecryptedTest, IsReadAcrossABorderOfChunks) {
   EXPECT_EQ(ReadString(*Open(), kChunk - 1, 2), Plain(kChunk - 1, 2));
 }
 
-TEST_F(SealedTest, IsReadToItsLastByte) {
+TEST_F(DecryptedTest, IsReadToItsLastByte) {
   EXPECT_EQ(ReadString(*Open(), plain_.size() - 1, 1), Plain(plain_.size() - 1, 1));
 }
 
 // Waits until the thread of the cache has done what it was asked for.
-void Wait(PanelCache& cache) {
+void Wait(BlockCache& cache) {
   std::promise<void> done;
-  cache.PrepareSoon(
+  cache.Prefetch(
       {.owner = cache.NewOwner(), .index = 0}, 1, [](std::span<std::byte>) {},
       [&] {
         done.set_value();
@@ -118,7 +123,7 @@ void Wait(PanelCache& cache) {
   done.get_future().wait();
 }
 
-TEST_F(SealedTest, IsDecryptedOnceForAllRequestsInOrder) {
+TEST_F(DecryptedTest, IsDecryptedOnceForAllRequestsInOrder) {
   auto source = Open();
   std::string read;
   while (read.size() < plain_.size()) {
@@ -131,7 +136,7 @@ TEST_F(SealedTest, IsDecryptedOnceForAllRequestsInOrder) {
   EXPECT_EQ(opened_->used(), 0U);
 }
 
-TEST_F(SealedTest, IsOpenedAheadOfWhoReadsInOrder) {
+TEST_F(DecryptedTest, IsOpenedAheadOfWhoReadsInOrder) {
   const auto source = Open();
   constexpr uint64_t kSecondRequest = uint64_t{128} << 10U;
   ReadString(*source, kSecondRequest, 1);
@@ -143,13 +148,13 @@ TEST_F(SealedTest, IsOpenedAheadOfWhoReadsInOrder) {
   EXPECT_EQ(stored_->bytes_read, 3 * kChunk);
 }
 
-TEST_F(SealedTest, IsNotOpenedAheadOfWhoReadsAnywhere) {
+TEST_F(DecryptedTest, IsNotOpenedAheadOfWhoReadsAnywhere) {
   ReadString(*Open(), 5, 1);
   Wait(*opened_);
   EXPECT_EQ(stored_->bytes_read, kChunk);
 }
 
-TEST_F(SealedTest, KeepsTheChunkThatWasReadInPart) {
+TEST_F(DecryptedTest, KeepsTheChunkThatWasReadInPart) {
   const auto source = Open();
   ReadString(*source, kChunk + 5, 1);
   EXPECT_EQ(opened_->used(), kChunk);
@@ -157,21 +162,21 @@ TEST_F(SealedTest, KeepsTheChunkThatWasReadInPart) {
   EXPECT_EQ(stored_->bytes_read, kChunk);
 }
 
-TEST_F(SealedTest, NeedsNoCacheForAChunkThatIsReadAsAWhole) {
+TEST_F(DecryptedTest, NeedsNoCacheForAChunkThatIsReadAsAWhole) {
   ReadString(*Open(), kChunk, 2 * kChunk);
   EXPECT_EQ(opened_->used(), 0U);
   EXPECT_EQ(stored_->bytes_read, 2 * kChunk);
 }
 
-TEST_F(SealedTest, IsReadWhereTheCacheHasNoRoom) {
-  opened_ = std::make_shared<PanelCache>(kHalf);
+TEST_F(DecryptedTest, IsReadWhereTheCacheHasNoRoom) {
+  opened_ = std::make_shared<BlockCache>(kHalf);
   const auto source = Open();
   EXPECT_EQ(ReadString(*source, 3 * kHalf, 1000), Plain(3 * kHalf, 1000));
   EXPECT_EQ(opened_->used(), 0U);
 }
 
-TEST_F(SealedTest, TakesTurnsWhereTheCacheHasNoRoom) {
-  opened_ = std::make_shared<PanelCache>(kHalf);
+TEST_F(DecryptedTest, TakesTurnsWhereTheCacheHasNoRoom) {
+  opened_ = std::make_shared<BlockCache>(kHalf);
   const auto source = Open();
   std::vector<std::string> read(8);
   {
@@ -185,7 +190,7 @@ TEST_F(SealedTest, TakesTurnsWhereTheCacheHasNoRoom) {
   EXPECT_EQ(read, expected);
 }
 
-TEST_F(SealedTest, IsDecryptedOnceForManyReaders) {
+TEST_F(DecryptedTest, IsDecryptedOnceForManyReaders) {
   const auto source = Open();
   std::vector<std::string> read(8);
   std::atomic<unsigned> ready = 0;
@@ -209,82 +214,83 @@ constexpr const char* kSecondIsDamaged =
     "chunk 1 (bytes 262144 to 524287) is not what was encrypted with this key: it is damaged or "
     "was tampered with";
 
-TEST_F(SealedTest, IsAnErrorWhereItWasTamperedWith) {
-  sealed_.data[3 * kHalf] ^= 1;
+TEST_F(DecryptedTest, IsAnErrorWhereItWasTamperedWith) {
+  encrypted_.data[3 * kHalf] ^= 1;
   const auto source = Open();
   EXPECT_THAT([&] { ReadString(*source, kChunk, 1); }, Fails(EIO, kSecondIsDamaged));
   EXPECT_THAT([&] { ReadString(*source, kChunk, kChunk); }, Fails(EIO, kSecondIsDamaged));
   EXPECT_THAT([&] { ReadString(*source, 0, plain_.size()); }, Fails(EIO, kSecondIsDamaged));
 }
 
-TEST_F(SealedTest, IsAnErrorEachTimeItIsRead) {
-  sealed_.data[3 * kHalf] ^= 1;
+TEST_F(DecryptedTest, IsAnErrorEachTimeItIsRead) {
+  encrypted_.data[3 * kHalf] ^= 1;
   const auto source = Open();
   EXPECT_THAT([&] { ReadString(*source, kChunk, 1); }, Fails(EIO, kSecondIsDamaged));
   EXPECT_THAT([&] { ReadString(*source, kChunk, 1); }, Fails(EIO, kSecondIsDamaged));
   EXPECT_EQ(opened_->used(), 0U);
 }
 
-TEST_F(SealedTest, IsRightBesideAChunkThatWasTamperedWith) {
-  sealed_.data[3 * kHalf] ^= 1;
+TEST_F(DecryptedTest, IsRightBesideAChunkThatWasTamperedWith) {
+  encrypted_.data[3 * kHalf] ^= 1;
   const auto source = Open();
   EXPECT_TRUE(ReadString(*source, 0, kChunk) == Plain(0, kChunk));
   EXPECT_EQ(ReadString(*source, 2 * kChunk, 1000), Plain(2 * kChunk, 1000));
 }
 
-TEST_F(SealedTest, IsAnErrorWhereATagWasTamperedWith) {
-  sealed_.macs[Sealing::kMacSize] ^= 1;
+TEST_F(DecryptedTest, IsAnErrorWhereATagWasTamperedWith) {
+  encrypted_.macs[Encryption::kMacSize] ^= 1;
   const auto source = Open();
   EXPECT_THAT([&] { ReadString(*source, 2 * kChunk - 1, 2); }, Fails(EIO, kSecondIsDamaged));
   EXPECT_EQ(ReadString(*source, 2 * kChunk, 2), Plain(2 * kChunk, 2));
 }
 
-TEST_F(SealedTest, GivesNothingAwayOfWhatItCannotAuthenticate) {
-  sealed_.macs[Sealing::kMacSize] ^= 1;
+TEST_F(DecryptedTest, GivesNothingAwayOfWhatItCannotAuthenticate) {
+  encrypted_.macs[Encryption::kMacSize] ^= 1;
   const auto source = Open();
   std::string buffer(kChunk, '\0');
   EXPECT_THAT([&] { source->ReadAt(kChunk, std::as_writable_bytes(std::span(buffer))); },
               Fails(EIO, kSecondIsDamaged));
-  EXPECT_TRUE(buffer == sealed_.data.substr(kChunk, kChunk));
+  EXPECT_TRUE(buffer == encrypted_.data.substr(kChunk, kChunk));
 }
 
-TEST_F(SealedTest, IsAnErrorWhereChunksHaveChangedPlaces) {
-  std::swap_ranges(sealed_.data.begin(), sealed_.data.begin() + kChunk,
-                   sealed_.data.begin() + kChunk);
-  std::swap_ranges(sealed_.macs.begin(), sealed_.macs.begin() + Sealing::kMacSize,
-                   sealed_.macs.begin() + Sealing::kMacSize);
+TEST_F(DecryptedTest, IsAnErrorWhereChunksHaveChangedPlaces) {
+  std::swap_ranges(encrypted_.data.begin(), encrypted_.data.begin() + kChunk,
+                   encrypted_.data.begin() + kChunk);
+  std::swap_ranges(encrypted_.macs.begin(), encrypted_.macs.begin() + Encryption::kMacSize,
+                   encrypted_.macs.begin() + Encryption::kMacSize);
   const auto source = Open();
   EXPECT_THAT([&] { ReadString(*source, kChunk, 1); }, Fails(EIO, kSecondIsDamaged));
 }
 
-TEST_F(SealedTest, IsAnErrorWithAnotherKey) {
-  stored_ = std::make_shared<CountingSource>(sealed_.data);
-  const auto source = MakeSealed({stored_, 0, stored_->size()}, sealed_.sealing(),
-                                 std::make_shared<SecretBytes>(Sealing::kKeySize), opened_);
+TEST_F(DecryptedTest, IsAnErrorWithAnotherKey) {
+  stored_ = std::make_shared<CountingSource>(encrypted_.data);
+  const auto source = MakeDecrypted({stored_, 0, stored_->size()}, encrypted_.encryption(),
+                                    std::make_shared<SecretBytes>(Encryption::kKeySize), opened_);
   EXPECT_THAT([&] { ReadString(*source, kChunk, 1); }, Fails(EIO, kSecondIsDamaged));
 }
 
-TEST_F(SealedTest, TellsWhichKeyOpensIt) {
-  EXPECT_TRUE(Opens(sealed_.extent(), sealed_.sealing(), *key_, 0));
-  EXPECT_TRUE(Opens(sealed_.extent(), sealed_.sealing(), *key_, 5));
-  EXPECT_FALSE(Opens(sealed_.extent(), sealed_.sealing(), SecretBytes(Sealing::kKeySize), 0));
+TEST_F(DecryptedTest, TellsWhichKeyOpensIt) {
+  EXPECT_TRUE(CanDecrypt(encrypted_.extent(), encrypted_.encryption(), *key_, 0));
+  EXPECT_TRUE(CanDecrypt(encrypted_.extent(), encrypted_.encryption(), *key_, 5));
+  EXPECT_FALSE(CanDecrypt(encrypted_.extent(), encrypted_.encryption(),
+                          SecretBytes(Encryption::kKeySize), 0));
 }
 
-TEST_F(SealedInSmallChunks, IsReadAsAWhole) {
+TEST_F(EncryptedInSmallChunks, IsReadAsAWhole) {
   EXPECT_EQ(ReadString(*Open(), 0, plain_.size()), plain_);
 }
 
-TEST_F(SealedInSmallChunks, IsReadFromTheMiddleOfOneChunkToThatOfAnother) {
+TEST_F(EncryptedInSmallChunks, IsReadFromTheMiddleOfOneChunkToThatOfAnother) {
   EXPECT_EQ(ReadString(*Open(), 1000, 3000), Plain(1000, 3000));
 }
 
-TEST_F(SealedInSmallChunks, NeedsNoCache) {
+TEST_F(EncryptedInSmallChunks, NeedsNoCache) {
   ReadString(*Open(), 1000, 1);
   EXPECT_EQ(opened_->used(), 0U);
 }
 
-TEST_F(SealedInSmallChunks, IsAnErrorWhereItWasTamperedWith) {
-  sealed_.data[5130] ^= 1;
+TEST_F(EncryptedInSmallChunks, IsAnErrorWhereItWasTamperedWith) {
+  encrypted_.data[5130] ^= 1;
   const auto source = Open();
   EXPECT_THAT([&] { ReadString(*source, 5120, 1); },
               Fails(EIO,
@@ -293,72 +299,73 @@ TEST_F(SealedInSmallChunks, IsAnErrorWhereItWasTamperedWith) {
 }
 
 // The tags are those of a file that other software has written.
-TEST(Sealed, HasNoncesThatWrapAround) {
+TEST(Encrypted, HasNoncesThatWrapAround) {
   std::string plain(2560, '\0');
   for (size_t i = 0; i < plain.size(); ++i) plain[i] = static_cast<char>(7 * i + 3);
-  std::array<std::byte, Sealing::kNonceSize> nonce = {};
+  std::array<std::byte, Encryption::kNonceSize> nonce = {};
   nonce.fill(std::byte{0xff});
   nonce[0] = std::byte{0xfe};
   const auto key =
       SecretOf(FromHex("000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f"));
-  Sealed sealed = Seal(plain, 1024, *key, nonce);
-  EXPECT_EQ(sealed.data.substr(0, 16), FromHex("7feacbe0b6d8bf6a16352929eb765768"));
-  sealed.macs = FromHex(
+  Encrypted encrypted = Encrypt(plain, 1024, *key, nonce);
+  EXPECT_EQ(encrypted.data.substr(0, 16), FromHex("7feacbe0b6d8bf6a16352929eb765768"));
+  encrypted.macs = FromHex(
       "2331 81ad 1581 1a95 2b03 eade 824e 9c5b  a9d3 14b9 6e22 c11c ce9e 01e4 5afc e1bf"
       "f847 ad59 f538 6ed9 cee2 089f 8179 00c7");
-  const auto source =
-      MakeSealed(sealed.extent(), sealed.sealing(), key, std::make_shared<PanelCache>());
+  const auto source = MakeDecrypted(encrypted.extent(), encrypted.encryption(), key,
+                                    std::make_shared<BlockCache>());
   EXPECT_EQ(ReadString(*source, 0, 2560), plain);
 }
 
-class SealedWrongly : public testing::Test {
+class EncryptedWrongly : public testing::Test {
  protected:
-  ByteSourcePtr Open(Extent data, const Sealing& sealing) const {
-    return MakeSealed(std::move(data), sealing, key_, std::make_shared<PanelCache>());
+  ByteSourcePtr Open(Extent data, const Encryption& encryption) const {
+    return MakeDecrypted(std::move(data), encryption, key_, std::make_shared<BlockCache>());
   }
 
-  const std::shared_ptr<const SecretBytes> key_ = std::make_shared<SecretBytes>(Sealing::kKeySize);
-  const Sealed sealed_ = Seal(std::string(2000, 'a'), 1024, *key_);
-  Extent data_ = sealed_.extent();
-  Sealing sealing_ = sealed_.sealing();
+  const std::shared_ptr<const SecretBytes> key_ =
+      std::make_shared<SecretBytes>(Encryption::kKeySize);
+  const Encrypted encrypted_ = Encrypt(std::string(2000, 'a'), 1024, *key_);
+  Extent data_ = encrypted_.extent();
+  Encryption encryption_ = encrypted_.encryption();
 };
 
-TEST_F(SealedWrongly, HasTooFewTags) {
-  sealing_.macs.length = 16;
-  EXPECT_THAT([&] { Open(data_, sealing_); },
+TEST_F(EncryptedWrongly, HasTooFewTags) {
+  encryption_.macs.length = 16;
+  EXPECT_THAT([&] { Open(data_, encryption_); },
               Fails(EBADMSG,
                     "2 encrypted chunks need 16 bytes of authentication tags each, but there are "
                     "16"));
 }
 
-TEST_F(SealedWrongly, HasTagsThatAreCutOff) {
+TEST_F(EncryptedWrongly, HasTagsThatAreCutOff) {
   data_.length = 1024;
-  sealing_.macs.length = 31;
-  EXPECT_THAT([&] { Open(data_, sealing_); },
+  encryption_.macs.length = 31;
+  EXPECT_THAT([&] { Open(data_, encryption_); },
               Fails(EBADMSG,
                     "1 encrypted chunks need 16 bytes of authentication tags each, but there are "
                     "31"));
 }
 
-TEST_F(SealedWrongly, HasTagsBeyondTheFile) {
-  sealing_.macs.offset = 1;
-  EXPECT_THAT([&] { Open(data_, sealing_); },
+TEST_F(EncryptedWrongly, HasTagsBeyondTheFile) {
+  encryption_.macs.offset = 1;
+  EXPECT_THAT([&] { Open(data_, encryption_); },
               Fails(EBADMSG,
                     "the authentication tags at byte 1 need 32 bytes, but their source ends at "
                     "byte 32"));
 }
 
-TEST_F(SealedWrongly, HasDataBeyondTheFile) {
+TEST_F(EncryptedWrongly, HasDataBeyondTheFile) {
   data_.length = UINT64_MAX;
-  EXPECT_THAT([&] { Open(data_, sealing_); },
+  EXPECT_THAT([&] { Open(data_, encryption_); },
               Fails(EBADMSG,
                     "the encrypted data at byte 0 need 18446744073709551615 bytes, but their "
                     "source ends at byte 2000"));
 }
 
-TEST_F(SealedWrongly, HasChunksWithoutBytes) {
-  sealing_.chunk_size = 0;
-  EXPECT_THAT([&] { Open(data_, sealing_); }, Fails(EBADMSG, "encrypted chunks have no bytes"));
+TEST_F(EncryptedWrongly, HasChunksWithoutBytes) {
+  encryption_.chunk_size = 0;
+  EXPECT_THAT([&] { Open(data_, encryption_); }, Fails(EBADMSG, "encrypted chunks have no bytes"));
 }
 
 // Zeros that need no memory.
@@ -371,20 +378,20 @@ class Zeros final : public ByteSource {
   }
 };
 
-TEST_F(SealedWrongly, HasChunksThatAreTooLarge) {
-  sealing_.chunk_size = (uint64_t{64} << 20) + 1;
+TEST_F(EncryptedWrongly, HasChunksThatAreTooLarge) {
+  encryption_.chunk_size = (uint64_t{64} << 20) + 1;
   EXPECT_THAT(
       [&] {
-        Open({std::make_shared<Zeros>(), 0, uint64_t{1} << 30}, sealing_);
+        Open({std::make_shared<Zeros>(), 0, uint64_t{1} << 30}, encryption_);
       },
       Fails(EFBIG,
             "encrypted chunks have 67108865 bytes, but at most 67108864 are opened at once"));
 }
 
-TEST_F(SealedWrongly, ButNotWithoutAnyChunk) {
+TEST_F(EncryptedWrongly, ButNotWithoutAnyChunk) {
   data_.length = 0;
-  sealing_.macs.length = 0;
-  EXPECT_EQ(Open(data_, sealing_)->size(), 0U);
+  encryption_.macs.length = 0;
+  EXPECT_EQ(Open(data_, encryption_)->size(), 0U);
 }
 
 }  // namespace

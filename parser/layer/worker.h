@@ -16,15 +16,15 @@ namespace ckptfs {
 
 // Does jobs one after another in a thread of its own, which it starts with the first one. What it
 // is given should be of use soon, and no loss if it is not done at all: a job that takes seconds is
-// interrupted (interruption.h). Thread-safe.
-class Background {
+// interrupted (cancellation.h). Thread-safe.
+class Worker {
  public:
   using Job = std::function<void()>;  // Must not throw.
 
-  Background() = default;
-  Background(const Background&) = delete;
-  Background& operator=(const Background&) = delete;
-  ~Background();  // Interrupts the job at hand, waits for it, and drops all others.
+  Worker() = default;
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+  ~Worker();  // Interrupts the job at hand, waits for it, and drops all others.
 
   // Has `job` done, unless many are waiting already.
   void Do(uint64_t owner, Job job);

@@ -11,21 +11,21 @@
 
 namespace ckptfs {
 
-// Collects notes. Belongs to one thread.
-class MergedNotes {
+// Collects annotations. Belongs to one thread.
+class MergedAnnotations {
  public:
   // What is kept is charged to `budget`, which must outlive this.
-  explicit MergedNotes(Budget& budget) : budget_(budget) {}
+  explicit MergedAnnotations(Budget& budget) : budget_(budget) {}
 
-  // Returns the format and the notes of `checkpoint` as members of a JSON object, without braces.
+  // Returns the format and the annotations of `checkpoint` as members of a JSON object, without braces.
   // The globals that its pickles name are kept for Finish.
   std::string Add(const Checkpoint& checkpoint);
 
-  // Adds the globals of all to the notes of `merged`, if there are any.
+  // Adds the globals of all to the annotations of `merged`, if there are any.
   void Finish(Checkpoint& merged) const;
 
  private:
-  void Add(const std::vector<Note>& notes, std::string& json);
+  void Add(const std::vector<Annotation>& annotations, std::string& json);
 
   Budget& budget_;
   std::set<std::string> globals_;

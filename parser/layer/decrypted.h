@@ -14,11 +14,11 @@
 
 #include "parser/base/secret.h"
 #include "parser/io/byte_source.h"
-#include "parser/layer/panel_cache.h"
+#include "parser/layer/block_cache.h"
 
 namespace ckptfs {
 
-struct Sealing {
+struct Encryption {
   static constexpr size_t kKeySize = 32;    // Bytes.
   static constexpr size_t kNonceSize = 24;  // Bytes.
   static constexpr size_t kMacSize = 16;    // Bytes, of one tag.
@@ -34,16 +34,17 @@ struct Sealing {
   Extent macs;
 };
 
-// Returns the plain bytes of `sealed`; they are as many. A chunk that was changed, or that `key`
+// Returns the plain bytes of `encrypted`; they are as many. A chunk that was changed, or that `key`
 // does not fit, is EIO for reads that touch it, and for no other. The memory for opened chunks is
-// that of `opened`, which all sealed sources of a checkpoint share; where a chunk does not fit in
+// that of `opened`, which all encrypted sources of a checkpoint share; where a chunk does not fit in
 // there, reads take turns with a buffer for one chunk. `key` has kKeySize bytes.
 // Throws Error(EBADMSG) if there is not one tag for each chunk.
-ByteSourcePtr MakeSealed(Extent sealed, const Sealing& sealing,
-                         std::shared_ptr<const SecretBytes> key,
-                         std::shared_ptr<PanelCache> opened);
+ByteSourcePtr MakeDecrypted(Extent encrypted, const Encryption& encryption,
+                            std::shared_ptr<const SecretBytes> key,
+                            std::shared_ptr<BlockCache> opened);
 
-// Returns whether `key` opens chunk `index`. Throws as reading `sealed` does.
-bool Opens(const Extent& sealed, const Sealing& sealing, const SecretBytes& key, uint64_t index);
+// Returns whether `key` opens chunk `index`. Throws as reading `encrypted` does.
+bool CanDecrypt(const Extent& encrypted, const Encryption& encryption, const SecretBytes& key,
+                uint64_t index);
 
 }  // namespace ckptfs

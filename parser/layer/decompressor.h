@@ -15,26 +15,27 @@
 namespace ckptfs {
 
 // Where a deflated stream can be entered.
-struct Entrance {
+struct AccessPoint {
   uint64_t position = 0;  // How many bytes are decoded before it.
   uint64_t bit = 0;       // How many bits of the stream are before it.
 };
 
 // A compressed run of bytes, and how many it should decode to.
-struct Coded {
+struct Compressed {
   Coding coding = Coding::kDeflate;
   Extent data;
   uint64_t size = 0;
 };
 
 // Belongs to one thread at a time.
-class Cursor {
+class Decompressor {
  public:
-  // Stands at the beginning. Reads the head of the stream; throws as reading `coded.data` does.
-  explicit Cursor(const Coded& coded);
+  // Stands at the beginning. Reads the head of the stream; throws as reading `compressed.data` does.
+  explicit Decompressor(const Compressed& compressed);
 
-  // Stands at an entrance, before which there are the bytes `window`, kDeflateWindow of them.
-  Cursor(const Coded& coded, const Entrance& entrance, std::span<const std::byte> window);
+  // Stands at an access_point, before which there are the bytes `window`, kDeflateWindow of them.
+  Decompressor(const Compressed& compressed, const AccessPoint& access_point,
+               std::span<const std::byte> window);
 
   // How many bytes have been decoded before this one stood here.
   uint64_t position() const { return position_; }
@@ -44,7 +45,7 @@ class Cursor {
 
   // Decodes what comes next. Returns how many bytes there were: all that `output` has room for,
   // unless the stream has ended or is damaged. Throws Error as reading the source does, ENOMEM, and
-  // after a while EINTR (interruption.h); then it is of no use any more.
+  // after a while EINTR (cancellation.h); then it is of no use any more.
   size_t Decode(std::span<std::byte> output);
 
   // Decodes `length` bytes for nothing. Returns whether there were as many.
@@ -52,7 +53,7 @@ class Cursor {
 
   // The last place in what Decode has made at last where the stream can be entered, of which it has
   // made the window, too.
-  const std::optional<Entrance>& entrance() const { return entrance_; }
+  const std::optional<AccessPoint>& access_point() const { return access_point_; }
 
   // Why Decode had fewer bytes than it should: where, and what is wrong; empty if the stream has
   // come to its end.
@@ -69,11 +70,11 @@ class Cursor {
   std::string Message(std::string_view what) const;
 
  private:
-  const Coded coded_;
+  const Compressed compressed_;
   std::unique_ptr<Decoder> decoder_;
   uint64_t taken_ = 0;  // Bytes of the stream.
   uint64_t position_ = 0;
-  std::optional<Entrance> entrance_;
+  std::optional<AccessPoint> access_point_;
   std::string damage_;
   uint64_t wrong_ = 0;
 };

@@ -2,7 +2,7 @@
 // once. Which signals wait for a thread is told by proc(5), as masks in which the lowest bit is
 // signal 1.
 
-#include "fs/patience.h"
+#include "fs/pending_signals.h"
 
 #include <fcntl.h>
 #include <unistd.h>

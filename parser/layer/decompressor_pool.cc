@@ -1,56 +1,56 @@
-#include "parser/layer/decoders.h"
+#include "parser/layer/decompressor_pool.h"
 
 #include <iterator>
 #include <utility>
 
-#include "parser/base/interruption.h"
+#include "parser/base/cancellation.h"
 
 namespace ckptfs {
 
-void Decoders::Return::operator()(Cursor* cursor) const noexcept {
-  const size_t memory = cursor->memory();
-  delete cursor;
+void DecompressorPool::Return::operator()(Decompressor* decompressor) const noexcept {
+  const size_t memory = decompressor->memory();
+  delete decompressor;
   {
-    const std::scoped_lock lock(decoders->mutex_);
-    decoders->used_ -= memory;
+    const std::scoped_lock lock(decompressors->mutex_);
+    decompressors->used_ -= memory;
   }
-  decoders->changed_.notify_all();
+  decompressors->changed_.notify_all();
 }
 
-Decoders::Working Decoders::Start(std::unique_ptr<Cursor> cursor) {
-  const size_t memory = cursor->memory();
+DecompressorPool::Working DecompressorPool::Start(std::unique_ptr<Decompressor> decompressor) {
+  const size_t memory = decompressor->memory();
   while (true) {
     std::list<Kept> dropped;  // Outlives the lock.
     std::unique_lock lock(mutex_);
-    Interruption::Wait(lock, changed_, [&] {
+    Cancellation::Wait(lock, changed_, [&] {
       return used_ == 0 || (used_ <= capacity_ && memory <= capacity_ - used_) || !kept_.empty();
     });
     if (used_ == 0 || (used_ <= capacity_ && memory <= capacity_ - used_)) {
       used_ += memory;
-      return {cursor.release(), Return{this}};
+      return {decompressor.release(), Return{this}};
     }
     dropped.splice(dropped.end(), kept_, std::prev(kept_.end()));
   }
 }
 
-Decoders::Working Decoders::Take(uint64_t owner, uint64_t begin, uint64_t end) {
+DecompressorPool::Working DecompressorPool::Take(uint64_t owner, uint64_t begin, uint64_t end) {
   const std::scoped_lock lock(mutex_);
   auto best = kept_.end();
   for (auto kept = kept_.begin(); kept != kept_.end(); ++kept) {
     if (kept->owner != owner) continue;
-    const uint64_t position = kept->cursor->position();
+    const uint64_t position = kept->decompressor->position();
     if (position < begin || position > end) continue;
-    if (best == kept_.end() || position > best->cursor->position()) best = kept;
+    if (best == kept_.end() || position > best->decompressor->position()) best = kept;
   }
   if (best == kept_.end()) return {nullptr, Return{this}};
-  Working cursor = std::move(best->cursor);
+  Working decompressor = std::move(best->decompressor);
   kept_.erase(best);
-  return cursor;
+  return decompressor;
 }
 
-void Decoders::Keep(uint64_t owner, Working cursor) {
+void DecompressorPool::Keep(uint64_t owner, Working decompressor) {
   std::list<Kept> one;
-  one.push_back({.owner = owner, .cursor = std::move(cursor)});
+  one.push_back({.owner = owner, .decompressor = std::move(decompressor)});
   {
     const std::scoped_lock lock(mutex_);
     kept_.splice(kept_.begin(), one);
@@ -58,7 +58,7 @@ void Decoders::Keep(uint64_t owner, Working cursor) {
   changed_.notify_all();
 }
 
-void Decoders::Drop(uint64_t owner) {
+void DecompressorPool::Drop(uint64_t owner) {
   std::list<Kept> dropped;  // Outlives the lock.
   const std::scoped_lock lock(mutex_);
   for (auto kept = kept_.begin(); kept != kept_.end();) {
@@ -68,7 +68,7 @@ void Decoders::Drop(uint64_t owner) {
   }
 }
 
-size_t Decoders::used() const {
+size_t DecompressorPool::used() const {
   const std::scoped_lock lock(mutex_);
   return used_;
 }

@@ -26,6 +26,6 @@ using Locate = std::function<uint64_t(std::span<const std::byte> header)>;
 // begin.
 //
 // Reads that touch `data` throw what `locate` throws, and as those of the source do.
-ByteSourcePtr MakeLocated(const Extent& data, ByteRange header, Locate locate);
+ByteSourcePtr MakeDeferredOffset(const Extent& data, ByteRange header, Locate locate);
 
 }  // namespace ckptfs

@@ -1,4 +1,4 @@
-#include "parser/layer/located.h"
+#include "parser/layer/deferred_offset.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -21,33 +21,36 @@ using testing::ThrowsMessage;
 
 // A header of one digit, which says how far behind it the data are, is at byte 1. They are expected
 // at byte 2, and are four bytes.
-ByteSourcePtr Located(const std::string& file) {
-  return MakeLocated({std::make_shared<MemorySource>(file), 2, 4}, {.offset = 1, .length = 1},
-                     [](std::span<const std::byte> header) -> uint64_t {
-                       const int digit = std::to_integer<int>(header[0]) - '0';
-                       if (digit < 0 || digit > 9) Fail(EBADMSG, "its header is no digit");
-                       return 1 + static_cast<uint64_t>(digit);
-                     });
+ByteSourcePtr DeferredOffset(const std::string& file) {
+  return MakeDeferredOffset({std::make_shared<MemorySource>(file), 2, 4},
+                            {.offset = 1, .length = 1},
+                            [](std::span<const std::byte> header) -> uint64_t {
+                              const int digit = std::to_integer<int>(header[0]) - '0';
+                              if (digit < 0 || digit > 9) Fail(EBADMSG, "its header is no digit");
+                              return 1 + static_cast<uint64_t>(digit);
+                            });
 }
 
-TEST(Located, ReadsWhatIsWhereItWasExpected) {
-  EXPECT_EQ(ReadString(*Located("-1abcdefgh"), 2, 4), "abcd");
+TEST(DeferredOffset, ReadsWhatIsWhereItWasExpected) {
+  EXPECT_EQ(ReadString(*DeferredOffset("-1abcdefgh"), 2, 4), "abcd");
 }
 
-TEST(Located, ReadsWhatIsElsewhere) { EXPECT_EQ(ReadString(*Located("-3abcdefgh"), 3, 3), "def"); }
+TEST(DeferredOffset, ReadsWhatIsElsewhere) {
+  EXPECT_EQ(ReadString(*DeferredOffset("-3abcdefgh"), 3, 3), "def");
+}
 
-TEST(Located, ReadsPiecesThatAreElsewhere) {
+TEST(DeferredOffset, ReadsPiecesThatAreElsewhere) {
   std::string text(2, '\0');
-  Located("-3abcdefgh")->ReadPiecesAt(2, 2, 1, std::as_writable_bytes(std::span(text)));
+  DeferredOffset("-3abcdefgh")->ReadPiecesAt(2, 2, 1, std::as_writable_bytes(std::span(text)));
   EXPECT_EQ(text, "ce");
 }
 
-TEST(Located, ReadsAllElseWhereItIs) {
-  EXPECT_EQ(ReadString(*Located("-3abcdefgh"), 6, 4), "efgh");
+TEST(DeferredOffset, ReadsAllElseWhereItIs) {
+  EXPECT_EQ(ReadString(*DeferredOffset("-3abcdefgh"), 6, 4), "efgh");
 }
 
-TEST(Located, GivesNothingBehindABadHeader) {
-  const ByteSourcePtr source = Located("-xabcdefgh");
+TEST(DeferredOffset, GivesNothingBehindABadHeader) {
+  const ByteSourcePtr source = DeferredOffset("-xabcdefgh");
   EXPECT_THAT([&] { ReadString(*source, 2, 1); }, ThrowsMessage<Error>("its header is no digit"));
   EXPECT_THAT([&] { ReadString(*source, 2, 1); }, ThrowsMessage<Error>("its header is no digit"));
 }
@@ -76,7 +79,7 @@ class Told {
 TEST(Layers, TellOfAFileWhereItIsInASlice) {
   const Told told;
   const Slice slice({told.source(), 100, 50});
-  slice.ExpectFile({.offset = 10, .length = 20});
+  slice.AdviseFile({.offset = 10, .length = 20});
   EXPECT_TRUE(slice.is_remote());
   EXPECT_EQ(told.text(), "[110 20]");
 }
@@ -86,7 +89,7 @@ TEST(Layers, TellOfAllThatATransposedTensorTouches) {
   const auto strided =
       MakeStrided({told.source(), 100, 24},
                   {.dtype = Dtype::kUint8, .shape = {3, 2}, .stride = {1, 10}}, nullptr);
-  strided->ExpectFile({.offset = 0, .length = 6});
+  strided->AdviseFile({.offset = 0, .length = 6});
   EXPECT_TRUE(strided->is_remote());
   EXPECT_EQ(told.text(), "[100 13]");
 }

@@ -1,4 +1,4 @@
-#include "fs/background.h"
+#include "fs/daemonize.h"
 
 #include <fcntl.h>
 #include <sys/prctl.h>
@@ -67,8 +67,8 @@ void FillStandardDescriptors() {
   }
 }
 
-int RunInBackground(const std::string& mountpoint,
-                    const std::function<int(const std::function<void()>& mounted)>& serve) {
+int Daemonize(const std::string& mountpoint,
+              const std::function<int(const std::function<void()>& mounted)>& serve) {
   std::array<int, 2> ends = {};
   if (::pipe2(ends.data(), O_CLOEXEC) < 0) FailErrno("cannot make a pipe");
   Fd from_daemon(ends[0]);

@@ -1,4 +1,4 @@
-#include "parser/format/common/merged_notes.h"
+#include "parser/format/common/merged_annotations.h"
 
 #include <fmt/format.h>
 
@@ -44,15 +44,15 @@ std::string ListOf(const std::set<std::string>& texts) {
 
 }  // namespace
 
-std::string MergedNotes::Add(const Checkpoint& checkpoint) {
+std::string MergedAnnotations::Add(const Checkpoint& checkpoint) {
   std::string json = fmt::format("\"format\":{}", json::String(checkpoint.format));
-  Add(checkpoint.root.notes, json);
-  Add(checkpoint.notes, json);
+  Add(checkpoint.root.annotations, json);
+  Add(checkpoint.annotations, json);
   return json;
 }
 
-void MergedNotes::Add(const std::vector<Note>& notes, std::string& json) {
-  for (const auto& [name, text] : notes) {
+void MergedAnnotations::Add(const std::vector<Annotation>& annotations, std::string& json) {
+  for (const auto& [name, text] : annotations) {
     const bool is_global = name == "globals";
     if (is_global || name == "globals_refused_by_weights_only") {
       TextSet texts(is_global ? globals_ : refused_globals_, budget_);
@@ -64,10 +64,10 @@ void MergedNotes::Add(const std::vector<Note>& notes, std::string& json) {
   }
 }
 
-void MergedNotes::Finish(Checkpoint& merged) const {
+void MergedAnnotations::Finish(Checkpoint& merged) const {
   if (globals_.empty()) return;
-  merged.notes.emplace_back("globals", ListOf(globals_));
-  merged.notes.emplace_back("globals_refused_by_weights_only", ListOf(refused_globals_));
+  merged.annotations.emplace_back("globals", ListOf(globals_));
+  merged.annotations.emplace_back("globals_refused_by_weights_only", ListOf(refused_globals_));
 }
 
 }  // namespace ckptfs

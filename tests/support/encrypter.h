@@ -15,7 +15,7 @@
 
 #include "parser/base/secret.h"
 #include "parser/io/memory.h"
-#include "parser/layer/sealed.h"
+#include "parser/layer/decrypted.h"
 
 namespace ckptfs {
 
@@ -41,14 +41,14 @@ inline std::shared_ptr<const SecretBytes> SecretOf(std::string_view text) {
 }
 
 // Bytes that were encrypted chunk by chunk, and the tags of the chunks.
-struct Sealed {
+struct Encrypted {
   uint64_t chunk_size = 0;
-  std::array<std::byte, Sealing::kNonceSize> nonce = {};  // Of the first chunk.
+  std::array<std::byte, Encryption::kNonceSize> nonce = {};  // Of the first chunk.
   std::string data;
   std::string macs;
 
   Extent extent() const { return Whole(data); }
-  Sealing sealing() const {
+  Encryption encryption() const {
     return {.chunk_size = chunk_size, .nonce = nonce, .macs = Whole(macs)};
   }
 
@@ -59,22 +59,22 @@ struct Sealed {
 };
 
 // Encrypts `plain`, the first chunk with the nonce `first`, the others with those that follow it.
-inline Sealed Seal(std::string_view plain, uint64_t chunk_size, const SecretBytes& key,
-                   std::array<std::byte, Sealing::kNonceSize> first = {}) {
-  Sealed sealed{.chunk_size = chunk_size, .nonce = first};
+inline Encrypted Encrypt(std::string_view plain, uint64_t chunk_size, const SecretBytes& key,
+                         std::array<std::byte, Encryption::kNonceSize> first = {}) {
+  Encrypted encrypted{.chunk_size = chunk_size, .nonce = first};
   auto* const nonce = reinterpret_cast<unsigned char*>(first.data());
   while (!plain.empty()) {
     std::string data(plain.substr(0, chunk_size));
-    std::string mac(Sealing::kMacSize, '\0');
+    std::string mac(Encryption::kMacSize, '\0');
     auto* const raw = reinterpret_cast<unsigned char*>(data.data());
     crypto_secretbox_detached(raw, reinterpret_cast<unsigned char*>(mac.data()), raw, data.size(),
                               nonce, reinterpret_cast<const unsigned char*>(key.bytes().data()));
-    sealed.data += data;
-    sealed.macs += mac;
+    encrypted.data += data;
+    encrypted.macs += mac;
     sodium_increment(nonce, first.size());
     plain.remove_prefix(data.size());
   }
-  return sealed;
+  return encrypted;
 }
 
 }  // namespace ckptfs

@@ -1,4 +1,4 @@
-#include "parser/layer/decoded.h"
+#include "parser/layer/decompressed.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -62,16 +62,16 @@ class FailingSource final : public MemorySource {
 };
 
 std::shared_ptr<Decoding> NewDecoding(uint64_t scratch = uint64_t{1} << 30) {
-  return std::make_shared<Decoding>(std::make_shared<PanelCache>(),
+  return std::make_shared<Decoding>(std::make_shared<BlockCache>(),
                                     std::make_shared<ScratchSpace>(scratch));
 }
 
-ByteSourcePtr Decoded(const Coded& coded, uint32_t crc = 0) {
-  return MakeDecoded(coded, crc, NewDecoding());
+ByteSourcePtr Decompressed(const Compressed& coded, uint32_t crc = 0) {
+  return MakeDecompressed(coded, crc, NewDecoding());
 }
 
 ByteSourcePtr Inflated(const std::string& deflated, uint64_t size, uint32_t crc = 0) {
-  return Decoded(CodedOf(Coding::kDeflate, deflated, size), crc);
+  return Decompressed(CompressedOf(Coding::kDeflate, deflated, size), crc);
 }
 
 // A call that throws an Error of that code and message.
@@ -106,27 +106,27 @@ testing::AssertionResult IsAtRandom(const ByteSource& source, const std::string&
 }
 
 // What is so whatever a stream is compressed by.
-class DecodedByAny : public testing::TestWithParam<Coding> {
+class DecompressedByAny : public testing::TestWithParam<Coding> {
  protected:
-  Coded Compressed(const std::string& text) const {
-    return CodedOf(GetParam(), Compress(GetParam(), text), text.size());
+  Compressed CompressedFrom(const std::string& text) const {
+    return CompressedOf(GetParam(), Compress(GetParam(), text), text.size());
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Codings, DecodedByAny,
+INSTANTIATE_TEST_SUITE_P(Codings, DecompressedByAny,
                          testing::Values(Coding::kDeflate, Coding::kBzip2, Coding::kLzma),
                          [](const auto& coding) { return std::string(NameOf(coding.param)); });
 
-TEST_P(DecodedByAny, ReadsAStreamInTheMiddleOfItsSource) {
-  const auto source = Decoded(Compressed("abcd"), Crc("abcd"));
+TEST_P(DecompressedByAny, ReadsAStreamInTheMiddleOfItsSource) {
+  const auto source = Decompressed(CompressedFrom("abcd"), Crc("abcd"));
   EXPECT_EQ(source->size(), 4U);
   EXPECT_EQ(ReadString(*source, 1, 3), "bcd");
   EXPECT_EQ(ReadString(*source, 4, 0), "");
 }
 
-TEST_P(DecodedByAny, ReadsInOrder) {
+TEST_P(DecompressedByAny, ReadsInOrder) {
   const std::string text = Weights(5 * kMiB + 77);
-  const auto source = Decoded(Compressed(text), Crc(text));
+  const auto source = Decompressed(CompressedFrom(text), Crc(text));
   std::string read;
   while (read.size() < text.size()) {
     read += ReadString(*source, read.size(), std::min<size_t>(131072, text.size() - read.size()));
@@ -135,29 +135,29 @@ TEST_P(DecodedByAny, ReadsInOrder) {
   EXPECT_EQ(source->verdict(), Verdict::kRight);
 }
 
-TEST_P(DecodedByAny, ReadsAllAtOnce) {
+TEST_P(DecompressedByAny, ReadsAllAtOnce) {
   const std::string text = Weights(3 * kMiB);
-  const auto source = Decoded(Compressed(text), Crc(text));
+  const auto source = Decompressed(CompressedFrom(text), Crc(text));
   EXPECT_TRUE(ReadString(*source, 0, text.size()) == text);
   EXPECT_TRUE(ReadString(*source, 0, text.size()) == text);
 }
 
-TEST_P(DecodedByAny, ReadsAnywhere) {
+TEST_P(DecompressedByAny, ReadsAnywhere) {
   const std::string text = Weights(7 * kMiB + 1);
-  EXPECT_TRUE(IsAtRandom(*Decoded(Compressed(text), Crc(text)), text, 1));
+  EXPECT_TRUE(IsAtRandom(*Decompressed(CompressedFrom(text), Crc(text)), text, 1));
 }
 
-TEST_P(DecodedByAny, ReadsFromTheEndToTheBeginning) {
+TEST_P(DecompressedByAny, ReadsFromTheEndToTheBeginning) {
   const std::string text = Weights(4 * kMiB + 100);
-  const auto source = Decoded(Compressed(text), Crc(text));
+  const auto source = Decompressed(CompressedFrom(text), Crc(text));
   EXPECT_EQ(ReadString(*source, text.size() - 50, 50), text.substr(text.size() - 50));
   EXPECT_EQ(ReadString(*source, 2 * kMiB, 50), text.substr(2 * kMiB, 50));
   EXPECT_EQ(ReadString(*source, 0, 50), text.substr(0, 50));
 }
 
-TEST_P(DecodedByAny, SeveralThreadsReadAtOnce) {
+TEST_P(DecompressedByAny, SeveralThreadsReadAtOnce) {
   const std::string text = Weights(6 * kMiB);
-  const auto source = Decoded(Compressed(text), Crc(text));
+  const auto source = Decompressed(CompressedFrom(text), Crc(text));
   const auto read = [&](unsigned seed) {
     return [&, seed] { EXPECT_TRUE(IsAtRandom(*source, text, seed, 20)); };
   };
@@ -165,54 +165,54 @@ TEST_P(DecodedByAny, SeveralThreadsReadAtOnce) {
                                   std::jthread(read(3)), std::jthread(read(4))};
 }
 
-TEST_P(DecodedByAny, ReadsWithoutATemporaryFile) {
+TEST_P(DecompressedByAny, ReadsWithoutATemporaryFile) {
   const std::string text = Weights(4 * kMiB + 1);
   const TemporaryFilesIn nowhere("/nonexistent");
-  EXPECT_TRUE(IsAtRandom(*Decoded(Compressed(text), Crc(text)), text, 1, 20));
+  EXPECT_TRUE(IsAtRandom(*Decompressed(CompressedFrom(text), Crc(text)), text, 1, 20));
 }
 
-TEST_P(DecodedByAny, ReadsWithATemporaryFileThatCannotGrow) {
+TEST_P(DecompressedByAny, ReadsWithATemporaryFileThatCannotGrow) {
   const std::string text = Weights(4 * kMiB + 1);
-  const auto source = Decoded(Compressed(text), Crc(text));
+  const auto source = Decompressed(CompressedFrom(text), Crc(text));
   const FilesUpTo limit(GetParam() == Coding::kDeflate ? 60'000 : 1'200'000);
   EXPECT_TRUE(IsAtRandom(*source, text, 1, 20));
 }
 
-TEST_P(DecodedByAny, ReadsZerosThatTakeVeryLittleSpace) {
+TEST_P(DecompressedByAny, ReadsZerosThatTakeVeryLittleSpace) {
   const std::string zeros(10'000'000, '\0');
-  const auto source = Decoded(Compressed(zeros), Crc(zeros));
+  const auto source = Decompressed(CompressedFrom(zeros), Crc(zeros));
   EXPECT_EQ(ReadString(*source, 9'999'990, 10), std::string(10, '\0'));
   EXPECT_EQ(source->verdict(), Verdict::kRight);
 }
 
-TEST_P(DecodedByAny, LeavesNoFileBehindEvenWhileItIsInUse) {
+TEST_P(DecompressedByAny, LeavesNoFileBehindEvenWhileItIsInUse) {
   const std::filesystem::path folder =
       testing::TempDir() + "decoded-" + std::string(NameOf(GetParam()));
   std::filesystem::create_directory(folder);
   const TemporaryFilesIn there(folder);
   const std::string text = Weights(3 * kMiB);
-  const auto source = Decoded(Compressed(text));
+  const auto source = Decompressed(CompressedFrom(text));
   EXPECT_TRUE(ReadString(*source, 0, text.size()) == text);
   EXPECT_TRUE(std::filesystem::is_empty(folder));
   std::filesystem::remove_all(folder);
 }
 
-TEST_P(DecodedByAny, TriesAgainIfItsSourceHasFailed) {
+TEST_P(DecompressedByAny, TriesAgainIfItsSourceHasFailed) {
   const std::string compressed = Compress(GetParam(), "abcd");
   const auto origin = std::make_shared<FailingSource>(compressed, 1);
-  const auto source =
-      Decoded({.coding = GetParam(), .data = {origin, 0, origin->size()}, .size = 4}, Crc("abcd"));
+  const auto source = Decompressed(
+      {.coding = GetParam(), .data = {origin, 0, origin->size()}, .size = 4}, Crc("abcd"));
   EXPECT_THAT(Reading(source), Fails(EIO, "connection reset"));
   EXPECT_EQ(source->verdict(), Verdict::kUnread);
   EXPECT_EQ(ReadString(*source, 0, 4), "abcd");
 }
 
-TEST_P(DecodedByAny, GoesOnWithTheFirstPassAfterItsSourceHasFailed) {
+TEST_P(DecompressedByAny, GoesOnWithTheFirstPassAfterItsSourceHasFailed) {
   const std::string text = Weights(3 * kMiB);
   const auto failing = std::make_shared<FailingSource>(Compress(GetParam(), text), 12);
-  const auto source =
-      Decoded({.coding = GetParam(), .data = {failing, 0, failing->size()}, .size = text.size()},
-              Crc(text));
+  const auto source = Decompressed(
+      {.coding = GetParam(), .data = {failing, 0, failing->size()}, .size = text.size()},
+      Crc(text));
   int failures = 0;
   for (int i = 0; i < 30 && failing->reads() < 12; ++i) {
     try {
@@ -226,17 +226,17 @@ TEST_P(DecodedByAny, GoesOnWithTheFirstPassAfterItsSourceHasFailed) {
   EXPECT_EQ(source->verdict(), Verdict::kRight);
 }
 
-TEST_P(DecodedByAny, DecodesNothingBeforeItIsRead) {
+TEST_P(DecompressedByAny, DecodesNothingBeforeItIsRead) {
   const auto origin = std::make_shared<FailingSource>(Compress(GetParam(), "abcd"), 0);
   const auto source =
-      Decoded({.coding = GetParam(), .data = {origin, 0, origin->size()}, .size = 4});
+      Decompressed({.coding = GetParam(), .data = {origin, 0, origin->size()}, .size = 4});
   EXPECT_EQ(ReadString(*source, 2, 0), "");
   EXPECT_EQ(origin->reads(), 0);
 }
 
-TEST_P(DecodedByAny, GivesTheLastBytesOnlyIfAllAreRight) {
+TEST_P(DecompressedByAny, GivesTheLastBytesOnlyIfAllAreRight) {
   const std::string text = Weights(3 * kMiB);
-  const auto source = Decoded(Compressed(text), Crc(text) + 1);
+  const auto source = Decompressed(CompressedFrom(text), Crc(text) + 1);
   EXPECT_EQ(ReadString(*source, 2 * kMiB - 10, 10), text.substr(2 * kMiB - 10, 10));
   EXPECT_EQ(source->verdict(), Verdict::kUnread);
   EXPECT_THROW(ReadString(*source, 2 * kMiB, 1), Error);
@@ -244,71 +244,73 @@ TEST_P(DecodedByAny, GivesTheLastBytesOnlyIfAllAreRight) {
   EXPECT_THROW(ReadString(*source, 0, 1), Error);
 }
 
-TEST_P(DecodedByAny, GivesWhatIsBeforeTheDamage) {
+TEST_P(DecompressedByAny, GivesWhatIsBeforeTheDamage) {
   const std::string text = Weights(4 * kMiB);
-  Coded coded = Compressed(text);
+  Compressed coded = CompressedFrom(text);
   coded.data.length = coded.data.length * 7 / 8;
-  const auto source = Decoded(coded, Crc(text));
+  const auto source = Decompressed(coded, Crc(text));
   EXPECT_THROW(ReadString(*source, text.size() - 1, 1), Error);
   EXPECT_EQ(source->verdict(), Verdict::kWrong);
   EXPECT_TRUE(ReadString(*source, 0, 3 * kMiB + kMiB / 8) == text.substr(0, 3 * kMiB + kMiB / 8));
 }
 
-TEST_P(DecodedByAny, RefusesAStreamThatIsCutOff) {
+TEST_P(DecompressedByAny, RefusesAStreamThatIsCutOff) {
   const std::string compressed = Compress(GetParam(), "abcd");
-  const auto source = Decoded(CodedOf(GetParam(), compressed.substr(0, compressed.size() - 1), 4));
+  const auto source =
+      Decompressed(CompressedOf(GetParam(), compressed.substr(0, compressed.size() - 1), 4));
   EXPECT_THAT(Reading(source),
               FailsLike(EIO, fmt::format("{} stream at byte {}: is cut off after ",
                                          NameOf(GetParam()), 5 + compressed.size())));
-  EXPECT_THAT(Reading(Decoded(CodedOf(GetParam(), "", 4))),
+  EXPECT_THAT(Reading(Decompressed(CompressedOf(GetParam(), "", 4))),
               Fails(EIO, fmt::format("{} stream at byte 6: is cut off after 0 of 4 bytes",
                                      NameOf(GetParam()))));
 }
 
-TEST_P(DecodedByAny, RefusesBytesAfterTheStream) {
+TEST_P(DecompressedByAny, RefusesBytesAfterTheStream) {
   const std::string compressed = Compress(GetParam(), "abcd");
-  EXPECT_THAT(Reading(Decoded(CodedOf(GetParam(), compressed + "xyz", 4))),
+  EXPECT_THAT(Reading(Decompressed(CompressedOf(GetParam(), compressed + "xyz", 4))),
               Fails(EIO, fmt::format("{} stream at byte {}: ends, but 3 bytes of it are left",
                                      NameOf(GetParam()), 6 + compressed.size())));
 }
 
-TEST_P(DecodedByAny, RefusesBytesOfAnotherCrc) {
+TEST_P(DecompressedByAny, RefusesBytesOfAnotherCrc) {
   const std::string compressed = Compress(GetParam(), "abcd");
-  EXPECT_THAT(Reading(Decoded(CodedOf(GetParam(), compressed, 4), 0x12345678)),
+  EXPECT_THAT(Reading(Decompressed(CompressedOf(GetParam(), compressed, 4), 0x12345678)),
               Fails(EIO, fmt::format("{} stream at byte {}: CRC-32 of what it decodes to is "
                                      "0xed82cd11, but should be 0x12345678",
                                      NameOf(GetParam()), 6 + compressed.size())));
 }
 
-TEST(Decoded, RefusesAStreamThatEndsEarly) {
+TEST(Decompressed, RefusesAStreamThatEndsEarly) {
   EXPECT_THAT(Reading(Inflated(Deflate("abcd"), 5)),
               Fails(EIO, "deflate stream at byte 12: ends after 4 of 5 bytes"));
   const std::string bzip2 = Bzip2("abcd");
-  EXPECT_THAT(Reading(Decoded(CodedOf(Coding::kBzip2, bzip2, 5))),
+  EXPECT_THAT(Reading(Decompressed(CompressedOf(Coding::kBzip2, bzip2, 5))),
               Fails(EIO, fmt::format("bzip2 stream at byte {}: ends after 4 of 5 bytes",
                                      6 + bzip2.size())));
 }
 
-TEST(Decoded, AMarkerThatComesEarlyIsDamage) {
-  const auto source = Decoded(CodedOf(Coding::kLzma, Lzma("abcd"), 5));
+TEST(Decompressed, AMarkerThatComesEarlyIsDamage) {
+  const auto source = Decompressed(CompressedOf(Coding::kLzma, Lzma("abcd"), 5));
   EXPECT_THAT(Reading(source, 4), FailsLike(EIO, "LZMA stream at byte "));
   EXPECT_EQ(ReadString(*source, 0, 4), "abcd");
 }
 
-TEST(Decoded, RefusesAStreamThatGoesOn) {
+TEST(Decompressed, RefusesAStreamThatGoesOn) {
   EXPECT_THAT(
       Reading(Inflated(Deflate("abcd"), 3)),
       Fails(EIO, "deflate stream at byte 12: goes on after the 3 bytes that it should decode to"));
   const std::string bzip2 = Bzip2("abcd");
-  EXPECT_THAT(Reading(Decoded(CodedOf(Coding::kBzip2, bzip2, 3))),
+  EXPECT_THAT(Reading(Decompressed(CompressedOf(Coding::kBzip2, bzip2, 3))),
               FailsLike(EIO, "bzip2 stream at byte "));
-  EXPECT_THAT(Reading(Decoded(CodedOf(Coding::kLzma, Lzma("abcd"), 3))),
+  EXPECT_THAT(Reading(Decompressed(CompressedOf(Coding::kLzma, Lzma("abcd"), 3))),
               FailsLike(EIO, "LZMA stream at byte "));
 }
 
-TEST(Decoded, RemembersThatTheStreamIsDamaged) {
+TEST(Decompressed, RemembersThatTheStreamIsDamaged) {
   const auto origin = std::make_shared<FailingSource>("\7", 0);
-  const auto source = Decoded({.coding = Coding::kDeflate, .data = {origin, 0, 1}, .size = 4}, 1);
+  const auto source =
+      Decompressed({.coding = Coding::kDeflate, .data = {origin, 0, 1}, .size = 4}, 1);
   constexpr auto* kDamage = "deflate stream at byte 1: invalid block type";
   EXPECT_THAT(Reading(source), Fails(EIO, kDamage));
   EXPECT_THAT(Reading(source), Fails(EIO, kDamage));
@@ -316,39 +318,39 @@ TEST(Decoded, RemembersThatTheStreamIsDamaged) {
   EXPECT_EQ(source->verdict(), Verdict::kWrong);
 }
 
-TEST(Decoded, HasNoVerdictWithoutAHash) {
+TEST(Decompressed, HasNoVerdictWithoutAHash) {
   const auto source = Inflated(Deflate("abcd"), 4);
   ReadString(*source, 0, 4);
   EXPECT_EQ(source->verdict(), Verdict::kNone);
 }
 
-TEST(Decoded, ReadsBlocksThatAreStored) {
+TEST(Decompressed, ReadsBlocksThatAreStored) {
   const std::string text = Weights(3 * kMiB + 9);
   EXPECT_TRUE(IsAtRandom(*Inflated(Deflate(text, {.level = 0}), text.size(), Crc(text)), text, 1));
 }
 
-TEST(Decoded, ReadsBlocksWithFixedCodes) {
+TEST(Decompressed, ReadsBlocksWithFixedCodes) {
   const std::string text = Weights(3 * kMiB + 9);
   EXPECT_TRUE(IsAtRandom(
       *Inflated(Deflate(text, {.level = 1, .is_fixed = true}), text.size(), Crc(text)), text, 1));
 }
 
-TEST(Decoded, ReadsAStreamThatWasFlushedAtEachOpportunity) {
+TEST(Decompressed, ReadsAStreamThatWasFlushedAtEachOpportunity) {
   const std::string text = Weights(2 * kMiB + 9);
   EXPECT_TRUE(IsAtRandom(
       *Inflated(Deflate(text, {.level = 1, .flush_after = 100}), text.size(), Crc(text)), text, 1));
 }
 
-TEST(Decoded, ReadsOneHugeBlock) {
+TEST(Decompressed, ReadsOneHugeBlock) {
   const std::string text = Weights(3 * kMiB + 9);
   EXPECT_TRUE(IsAtRandom(*Inflated(DeflateInOneBlock(text), text.size(), Crc(text)), text, 1, 20));
 }
 
-// A tenth of the stream is what it reads at most to make one panel of many again.
-TEST(Decoded, DecodesLittleForALittle) {
+// A tenth of the stream is what it reads at most to make one block of many again.
+TEST(Decompressed, DecodesLittleForALittle) {
   const std::string text = Weights(24 * kMiB);
   const auto origin = std::make_shared<FailingSource>(Deflate(text, {.level = 1}), 0);
-  const auto source = Decoded(
+  const auto source = Decompressed(
       {.coding = Coding::kDeflate, .data = {origin, 0, origin->size()}, .size = text.size()});
   ReadString(*source, text.size() - 1, 1);
   const int all = origin->reads();
@@ -356,11 +358,11 @@ TEST(Decoded, DecodesLittleForALittle) {
   EXPECT_LT(origin->reads() - all, all / 10);
 }
 
-TEST(Decoded, DecodesNothingTwiceInOrder) {
+TEST(Decompressed, DecodesNothingTwiceInOrder) {
   const std::string text = Weights(8 * kMiB);
   const auto origin = std::make_shared<FailingSource>(Deflate(text, {.level = 1}), 0);
   const auto make = [&] {
-    return Decoded(
+    return Decompressed(
         {.coding = Coding::kDeflate, .data = {origin, 0, origin->size()}, .size = text.size()});
   };
   ReadString(*make(), 0, text.size());
@@ -389,13 +391,13 @@ class Changing final : public MemorySource {
   static constexpr uint64_t kPlace = 1'500'000;
 };
 
-TEST(Decoded, WhatWasDecodedAgainIsComparedWithTheFirstPass) {
+TEST(Decompressed, WhatWasDecodedAgainIsComparedWithTheFirstPass) {
   const std::string text = Weights(3 * kMiB);
   const std::string stored = Deflate(text, {.level = 0});
   const auto origin = std::make_shared<Changing>(stored);
-  const auto source =
-      Decoded({.coding = Coding::kDeflate, .data = {origin, 0, stored.size()}, .size = text.size()},
-              Crc(text));
+  const auto source = Decompressed(
+      {.coding = Coding::kDeflate, .data = {origin, 0, stored.size()}, .size = text.size()},
+      Crc(text));
   ReadString(*source, 0, text.size());
   origin->is_changed = true;
   EXPECT_THAT(Reading(source, kMiB + 5),
@@ -407,58 +409,60 @@ TEST(Decoded, WhatWasDecodedAgainIsComparedWithTheFirstPass) {
   EXPECT_EQ(ReadString(*source, kMiB + 5, 5), text.substr(kMiB + 5, 5));
 }
 
-TEST(Decoded, ABlockOfBzip2ThatIsDamagedIsRefusedFromItsBeginning) {
+TEST(Decompressed, ABlockOfBzip2ThatIsDamagedIsRefusedFromItsBeginning) {
   const std::string text = Weights(3 * kMiB);
   std::string compressed = Bzip2(text);
   compressed[compressed.size() / 2] ^= 1;
-  const auto source = Decoded(CodedOf(Coding::kBzip2, compressed, text.size()), Crc(text));
+  const auto source =
+      Decompressed(CompressedOf(Coding::kBzip2, compressed, text.size()), Crc(text));
   EXPECT_THROW(ReadString(*source, text.size() - 1, 1), Error);
   EXPECT_EQ(source->verdict(), Verdict::kWrong);
   EXPECT_EQ(ReadString(*source, 1'390'000, 10), text.substr(1'390'000, 10));
   EXPECT_THAT(Reading(source, 1'600'000), FailsLike(EIO, "bzip2 stream at byte "));
 }
 
-TEST(Decoded, ReadsLzmaWithoutAMarkerAtItsEnd) {
+TEST(Decompressed, ReadsLzmaWithoutAMarkerAtItsEnd) {
   const std::string text = Weights(3 * kMiB);
-  const auto source = Decoded(CodedOf(Coding::kLzma, Lzma(text, false), text.size()), Crc(text));
+  const auto source =
+      Decompressed(CompressedOf(Coding::kLzma, Lzma(text, false), text.size()), Crc(text));
   EXPECT_TRUE(ReadString(*source, 0, text.size()) == text);
   EXPECT_EQ(source->verdict(), Verdict::kRight);
 }
 
-TEST(Decoded, RefusesPropertiesThatLzmaHasNot) {
+TEST(Decompressed, RefusesPropertiesThatLzmaHasNot) {
   std::string compressed = Lzma("abcd");
   compressed[2] = 6;
-  EXPECT_THAT(Reading(Decoded(CodedOf(Coding::kLzma, compressed, 4))),
+  EXPECT_THAT(Reading(Decompressed(CompressedOf(Coding::kLzma, compressed, 4))),
               Fails(EIO, "LZMA stream at byte 6: its properties have 6 bytes, but LZMA has 5"));
   compressed = Lzma("abcd");
   compressed[4] = '\xff';
-  EXPECT_THAT(Reading(Decoded(CodedOf(Coding::kLzma, compressed, 4))),
+  EXPECT_THAT(Reading(Decompressed(CompressedOf(Coding::kLzma, compressed, 4))),
               Fails(EIO, "LZMA stream at byte 6: its properties are none that LZMA has"));
 }
 
-TEST(Decoded, RefusesADictionaryThatIsTooLarge) {
+TEST(Decompressed, RefusesADictionaryThatIsTooLarge) {
   std::string compressed = Lzma("abcd");
   compressed[8] = '\x7f';
-  EXPECT_EQ(ReadString(*Decoded(CodedOf(Coding::kLzma, compressed, 4)), 0, 4), "abcd");
-  EXPECT_THAT(Reading(Decoded(CodedOf(Coding::kLzma, compressed, uint64_t{1} << 30))),
+  EXPECT_EQ(ReadString(*Decompressed(CompressedOf(Coding::kLzma, compressed, 4)), 0, 4), "abcd");
+  EXPECT_THAT(Reading(Decompressed(CompressedOf(Coding::kLzma, compressed, uint64_t{1} << 30))),
               Fails(EIO,
                     "LZMA stream at byte 6: needs a dictionary of 1073741824 bytes, but at most "
                     "67108864 are used"));
 }
 
-TEST(Decoded, ManyMembersShareTheMemoryForDecoders) {
+TEST(Decompressed, ManyMembersShareTheMemoryForDecoders) {
   const std::string text = Weights(5 * kMiB / 2);
-  const Coded coded = CodedOf(Coding::kBzip2, Bzip2(text), text.size());
+  const Compressed coded = CompressedOf(Coding::kBzip2, Bzip2(text), text.size());
   const auto decoding = NewDecoding();
   std::vector<ByteSourcePtr> sources;
   for (int i = 0; i < 12; ++i) {
-    sources.push_back(MakeDecoded(coded, 0, decoding));
+    sources.push_back(MakeDecompressed(coded, 0, decoding));
     EXPECT_EQ(ReadString(*sources.back(), 10, 10), text.substr(10, 10));
   }
-  EXPECT_LE(decoding->decoders.used(), size_t{32} << 20);
+  EXPECT_LE(decoding->decompressors.used(), size_t{32} << 20);
   EXPECT_EQ(ReadString(*sources.front(), 2 * kMiB, 10), text.substr(2 * kMiB, 10));
   sources.clear();
-  EXPECT_EQ(decoding->decoders.used(), 0U);
+  EXPECT_EQ(decoding->decompressors.used(), 0U);
 }
 
 }  // namespace

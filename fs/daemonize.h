@@ -7,7 +7,7 @@
 
 namespace ckptfs {
 
-// Opens /dev/null for what the caller has closed of standard input, output and error, so that no
+// CanDecrypt /dev/null for what the caller has closed of standard input, output and error, so that no
 // file of ours gets one of their numbers. To be called before anything is opened. Throws Error.
 void FillStandardDescriptors();
 
@@ -21,7 +21,7 @@ void FillStandardDescriptors();
 // Everything happens in the daemon, also what could be done before the fork, so that whatever
 // starts threads or holds connections may do so without a thought. Throws Error. SIGPIPE must be
 // ignored.
-int RunInBackground(const std::string& mountpoint,
-                    const std::function<int(const std::function<void()>& mounted)>& serve);
+int Daemonize(const std::string& mountpoint,
+              const std::function<int(const std::function<void()>& mounted)>& serve);
 
 }  // namespace ckptfs

@@ -1,0 +1,58 @@
+// Announces to a remote source what is going to be read, so that it fetches these ranges side by side
+// or in one request, instead of one after another.
+
+#pragma once
+
+#include <algorithm>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "parser/io/byte_source.h"
+
+namespace ckptfs {
+
+// Prefetches many small ranges: a window of the next ones at a time, since all at once might be more
+// than the cache holds. Does nothing for a local source. Belongs to one thread.
+class Prefetcher {
+ public:
+  // `source` must outlive this.
+  explicit Prefetcher(const ByteSource& source) : source_(source), is_needed_(source.is_remote()) {}
+
+  // Adds a range within the source. A range that begins before the last one is ignored.
+  void Add(ByteRange range);
+
+  // Call before a read at `offset`; offsets may only grow.
+  void Reach(uint64_t offset);
+
+ private:
+  const ByteSource& source_;
+  const bool is_needed_;
+  std::vector<ByteRange> ranges_;
+  size_t prefetched_ = 0;  // Of these.
+};
+
+// Prefetches for a parser that reads forward from one offset to an end that it does not know yet.
+// The window grows as the parser advances. Belongs to one thread.
+class SequentialPrefetcher {
+ public:
+  // `source` must outlive this.
+  SequentialPrefetcher(const ByteSource& source, uint64_t begin)
+      : source_(source), end_(begin + std::min(kFirst, source.size() - begin)) {}
+
+  // Call before a read at `offset`.
+  void Reach(uint64_t offset);
+
+ private:
+  static constexpr uint64_t kFirst = uint64_t{64} << 10U;  // Bytes that a first read brings anyway.
+
+  const ByteSource& source_;
+  uint64_t end_;              // Of what has been prefetched.
+  uint64_t window_ = kFirst;  // Bytes that were prefetched last.
+};
+
+// Prefetches both ends of `source`, which every format's signature and directory are in.
+void PrefetchEnds(const ByteSource& source);
+
+}  // namespace ckptfs
