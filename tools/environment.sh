@@ -91,6 +91,18 @@ need_python() {
   export CKPTFS_PYTHON=$folder/bin/python CKPTFS_OLD_TENSORDICT=$folder/old
 }
 
+# need_ruff: sets $ruff to the linter of the Python files, which lives in the user's cache.
+need_ruff() {
+  local version=0.17.6 folder
+  folder=${XDG_CACHE_HOME:-$HOME/.cache}/ckptfs/ruff-$version
+  ruff=$folder/bin/ruff
+  if [[ -x $ruff ]]; then return; fi
+  need python3-venv
+  say "installing ruff in $folder"
+  python3 -m venv "$folder"
+  "$folder/bin/pip" install --quiet "ruff==$version" >&2
+}
+
 # configure DIRECTORY [OPTION...]: sets up a build directory, unless it is.
 configure() {
   local directory=$root/$1

@@ -21,7 +21,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "mount"))
-from ckptfs import Mount, is_mounted, run, wait_until  # noqa: E402: the path must be set first.
+from ckptfs import Mount, is_mounted, run, wait_until  # The path must be set first.
 
 # Of what --encrypted of make_checkpoints.py writes.
 KEY = bytes(range(32)).hex()

@@ -13,9 +13,9 @@ from tempfile import TemporaryDirectory
 from lab import HERE
 
 sys.path[:0] = [str(HERE.parent / "servers"), str(HERE.parent / "mount")]
-from craft import write_safetensors  # noqa: E402: the path must be set first.
-from fault_server import FaultServer  # noqa: E402
-from nginx import Nginx  # noqa: E402
+from craft import write_safetensors  # The path must be set first.
+from fault_server import FaultServer
+from nginx import Nginx
 
 GIGABIT = 125  # Of 10^6 bytes per second.
 RANGE = 8 << 20

@@ -13,7 +13,7 @@ import tensors_craft
 from craft import mapping, tensor
 
 sys.path.insert(0, str(ckptfs.TESTS / "servers"))
-from fault_server import FaultServer  # noqa: E402
+from fault_server import FaultServer
 
 MIB = 1 << 20
 TENSORS = 6

@@ -14,11 +14,11 @@ import sys
 import ckptfs
 from bombs_test import Bomb, distributed, get, instance, put
 from ckptfs import DAMAGED, FORMAT, LIMITS
-from craft import (PROTO, STOP, Record, array, call, glob, integer, mapping, sequence, storage,
-                   tensor, text, write_archive, write_checkpoint, write_safetensors)
+from craft import (PROTO, STOP, Record, array, call, glob, integer, mapping, sequence, tensor, text,
+                   write_archive, write_checkpoint, write_safetensors)
 
 sys.path.insert(0, str(ckptfs.TESTS / "servers"))
-from fault_server import FaultServer  # noqa: E402
+from fault_server import FaultServer
 
 CONTROL = "\1"  # A byte that takes six in JSON.
 

@@ -7,7 +7,6 @@ import os
 import pwd
 import shutil
 import signal
-import subprocess
 import threading
 from pathlib import Path
 

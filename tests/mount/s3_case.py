@@ -11,7 +11,7 @@ from ckptfs import TESTS
 sys.path.insert(0, str(TESTS / "servers"))
 
 try:
-    import boto3  # noqa: F401 (the server's clients are made of it)
+    import boto3
 except ImportError as error:
     boto3 = None
     MISSING = str(error)

@@ -12,7 +12,6 @@ import os
 import random
 import struct
 import time
-from pathlib import Path
 
 import ckptfs
 import view
@@ -196,7 +195,7 @@ class Random(ckptfs.Case):
         save_file(tensors, file)
         mount = self.mount(file)
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
-            for i in (0, 1):
+            for _i in (0, 1):
                 read = pool.map(ckptfs.read, [mount / f"{name}.memmap" for name in tensors])
                 self.assertEqual(list(read), [t.numpy().tobytes() for t in tensors.values()])
 

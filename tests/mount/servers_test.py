@@ -9,7 +9,6 @@ import sys
 import time
 
 import ckptfs
-import craft
 import view
 from ckptfs import CKPTFS, LIMITS, SOURCE
 
@@ -361,7 +360,7 @@ class Secrets(Case):
                 ("s3://b/k", "-o", "endpoint=http://h/?token=SECRET"),
                 (f"redis://:SECRET@{closed}/k",), (f"redis://u:SECRET%40{closed}/k",),
                 (f"redis://{closed}/0?password=SECRET",), (f"http://u:SECRET@{closed}/m?sig=SECRET#SECRET",),
-                (f"http://u:SECRET@h:port/m",), ("file://u:SECRET@host/m",), (f"http://u%3ASECRET%40{closed}/m",),
+                ("http://u:SECRET@h:port/m",), ("file://u:SECRET@host/m",), (f"http://u%3ASECRET%40{closed}/m",),
                 (server.url("/m?sig=SECRET"),)):
             with self.subTest(source=source, options=options):
                 code, said = self.refused(source, *options, "-o", "timeout=1", AWS_ACCESS_KEY_ID="k",

@@ -7,9 +7,7 @@ import os
 import random
 import resource
 import shutil
-import struct
 import time
-from pathlib import Path
 
 import ckptfs
 import craft

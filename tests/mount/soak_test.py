@@ -22,7 +22,7 @@ import ckptfs
 import craft
 
 sys.path.insert(0, str(ckptfs.TESTS / "servers"))
-from fault_server import FaultServer  # noqa: E402
+from fault_server import FaultServer
 
 SECONDS = float(os.environ.get("CKPTFS_SOAK_SECONDS", 20))
 SEED = int(os.environ.get("CKPTFS_SOAK_SEED", time.time_ns() % 1_000_000))

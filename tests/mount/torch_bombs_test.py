@@ -14,7 +14,7 @@ import zipfile
 
 from bombs_test import PROTO4, Bomb, get, put
 from canary import A
-from craft import (PROTO, STOP, Record, array, call, glob, integer, mapping, sequence, storage,
+from craft import (PROTO, STOP, Record, array, call, glob, integer, sequence, storage,
                    tensor, text, write_archive)
 from legacy_test import MAGIC, SYSTEM, VERSION, keys, stored
 

@@ -98,7 +98,7 @@ class Tree(ckptfs.Case):
             self.assertEqual(kind, "tensor")
             found[".".join(path)] = ckptfs.read(what.path)
         self.assertEqual(found, data)
-        for directory, directories, files in os.walk(os.fsencode(mount.path)):
+        for _directory, directories, files in os.walk(os.fsencode(mount.path)):
             for name in directories + files:
                 self.assertLessEqual(len(name), 1024)
                 self.assertNotIn(name, (b".", b".."))

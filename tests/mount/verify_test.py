@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import zlib
 from pathlib import Path
 

@@ -12,7 +12,7 @@ import ckptfs
 import craft
 
 sys.path.insert(0, str(ckptfs.TESTS / "servers"))
-from fault_server import FaultServer  # noqa: E402
+from fault_server import FaultServer
 
 SIZE = 16 << 20  # Of each tensor, in bytes.
 NAMES = "abcd"

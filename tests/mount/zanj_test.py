@@ -3,8 +3,6 @@
 import hashlib
 import json
 import math
-import re
-import sys
 import zipfile
 from pathlib import Path
 
@@ -49,7 +47,6 @@ class Look:
         self.tensors, self.values, self.tables, self.types = {}, {}, {}, {}
         self.entries, self.members = {}, {}
         self.places = view.places(mount)
-        rows = set()  # Of tables whose arrays are beside them.
         for kind, keys, what in view.walk(mount):
             dotted = ".".join(keys)
             if keys == (META,):

@@ -13,7 +13,6 @@
 
 Debian: apt-get install --no-install-recommends redis-server openssl
 """
-import os
 import pathlib
 import shutil
 import signal

@@ -25,7 +25,7 @@ import torch
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent / "mount"))
 
-import oracle  # noqa: E402
+import oracle
 
 # The frameworks write where they were into their files.
 WORK = Path(tempfile.gettempdir()) / "frameworks"

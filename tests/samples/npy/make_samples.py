@@ -5,7 +5,15 @@
 Needs numpy 2 and ml_dtypes. Same bytes on every run.
 """
 
-import hashlib, io, json, pathlib, re, shutil, struct, warnings, zipfile
+import hashlib
+import io
+import json
+import pathlib
+import re
+import shutil
+import struct
+import warnings
+import zipfile
 
 import ml_dtypes
 import numpy as np
@@ -181,7 +189,6 @@ def edges():
 
 
 def archives():
-    import zlib
     arrays = {"f": np.arange(6, dtype="f4").reshape(2, 3), "big": np.arange(5, dtype=">i4"), "fortran": np.asfortranarray(np.arange(6.0).reshape(2, 3)), "zero": np.zeros((0, 2), "f4"), "scalar": np.int64(7), "text": np.array("pt"), "half": np.arange(700, dtype="f2")}
 
     def tens(pairs, data):
@@ -233,7 +240,9 @@ def archives():
         f(s, w=np.arange(300.0), v=np.arange(3))
         add(name, bytes(s.b), "to a pipe: flag bit 3, sizes 0 or ffffffff in the local header, a data descriptor after the bytes", expect=tens([("w.npy", np.arange(300.0)), ("v.npy", np.arange(3))], bytes(s.b)))
 
-    def zipped(name, note, members, ours="accept", pairs=(), edit=lambda d: d, more={}, method=0):
+    def zipped(name, note, members, ours="accept", pairs=(), edit=lambda d: d, more=None, method=0):
+        if more is None:
+            more = {}
         b = io.BytesIO()
         with zipfile.ZipFile(b, "w", method) as z:
             for k, v in members:
