@@ -1,9 +1,8 @@
 # shellcheck shell=bash disable=SC2034
 # What tools/run, tools/test, tools/lint, tools/fuzz and .ci/run share; they source it.
 #
-# Each function makes sure that something is there: packages of Debian or Ubuntu, a Python with
-# PyTorch, a build directory. What is there is left alone, so that a second run takes no time and
-# needs no network.
+# Each function provides something if it is missing: packages of Debian or Ubuntu, a Python with
+# PyTorch, a build directory. A second run takes no time and needs no network.
 
 set -euo pipefail
 
@@ -24,8 +23,8 @@ die() {
   exit 1
 }
 
-# need PACKAGE[:COMMAND]...: installs those packages that are missing. One that is wanted for a
-# command is not missing where the command is there.
+# need PACKAGE[:COMMAND]...: installs the packages that are missing. A package with a COMMAND is not
+# missing if the command exists.
 need() {
   local package missing=()
   for package in "$@"; do
@@ -37,7 +36,7 @@ need() {
     fi
   done
   if ((${#missing[@]} == 0)); then return; fi
-  command -v apt-get >/dev/null || die "needs ${missing[*]}: install what they are called here"
+  command -v apt-get >/dev/null || die "missing packages: ${missing[*]} (Debian's names): install them"
   local sudo=()
   if ((EUID != 0)); then sudo=(sudo); fi
   say "installing ${missing[*]}"
@@ -103,22 +102,22 @@ need_ruff() {
   "$folder/bin/pip" install --quiet "ruff==$version" >&2
 }
 
-# configure DIRECTORY [OPTION...]: sets up a build directory, unless it is.
+# configure DIRECTORY [OPTION...]: sets up a build directory, unless it exists.
 configure() {
   local directory=$root/$1
   shift
   if [[ ! -e $directory/build.ninja ]]; then meson setup "$directory" "$root" "$@" >&2; fi
 }
 
-# build DIRECTORY [TARGET...]: builds all or those; quiet where there is nothing to do.
+# build DIRECTORY [TARGET...]: builds these targets, or all.
 build() {
   local directory=$1
   shift
   ninja --quiet -C "$root/$directory" "$@" >&2
 }
 
-# release [TARGET...]: builds what users want, in build/release; sets $ckptfs to the program. A
-# warning of a compiler that we have not met must not keep them from it.
+# release [TARGET...]: builds the program in build/release and sets $ckptfs to it. A warning of an
+# unknown compiler is no error for users.
 release() {
   need "${build_packages[@]}"
   configure build/release --buildtype=release "-Dwerror=${CI:-false}"
