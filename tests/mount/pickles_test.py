@@ -389,6 +389,34 @@ class LongValues(ckptfs.Case):
                 with self.mount(file) as mount:
                     self.assertEqual(view.values(mount.path), {key: [numbers]})
 
+    def save_batches(self, *sizes):
+        """A stack of two values for each batch size."""
+        import torch
+        from tensordict import NonTensorData, NonTensorStack, TensorDict
+        data = TensorDict({}, [])
+        for i, size in enumerate(sizes):
+            data[f"s{i}"] = NonTensorStack(*(NonTensorData(text * 100, batch_size=size) for text in "ab"))
+        data["w"] = self.tensor
+        torch.save(data, self.file)
+        return data
+
+    def test_of_a_batch_are_repeated(self):
+        from tensordict import TensorDict
+        saved = self.save_batches([12_000], [2, 6_000], [3])
+        with self.mount(self.file) as mount:
+            loaded = TensorDict.load_memmap(mount.path)
+            for key in "s0", "s1", "s2":
+                self.assertEqual(loaded.get(key).tolist(), saved.get(key).tolist(), key)
+
+    def test_of_a_batch_of_too_many_are_errors(self):
+        self.save_batches([3], [1 << 40])
+        with self.mount(self.file, quiet=False) as mount:
+            why = "a value is repeated 1099511627776 times for its batch size, to more than 4194304 bytes of JSON"
+            self.assertIn(f"value 's1': {why}", mount.messages)
+            self.assertEqual(view.entries(mount.path)["s1"]["error"], why)
+            self.assertEqual(ckptfs.meta(mount / "s0")["data"], [["a" * 100] * 3, ["b" * 100] * 3])
+            self.assertEqual(ckptfs.read(mount / "w.memmap"), self.tensor.numpy().tobytes())
+
     def test_do_not_keep_tensordict_from_loading_the_rest(self):
         import tensordict
         with self.mount(self.file) as mount:

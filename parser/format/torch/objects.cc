@@ -15,6 +15,7 @@
 #include "parser/base/json.h"
 #include "parser/format/common/damaged.h"
 #include "parser/format/tensordict/batch_sizes.h"
+#include "parser/format/tensordict/losses.h"
 #include "parser/format/torch/bare.h"
 #include "parser/format/torch/children.h"
 #include "parser/format/torch/composite.h"
@@ -55,6 +56,7 @@ class Walk {
   void FillGroup(const Meaning& meaning, Group& group, int depth);
   std::unique_ptr<Group> MakeGroup(const pickle::Value& value, int depth);
   Content MakeContent(const pickle::Value& wrapped, int depth);
+  ckptfs::Value MakeValue(const pickle::Value& value);
   Content MakeTensor(const pickle::Value& value, decltype(Part::fill) fill = FillTensor);
   Content MakeComposite(const pickle::Value& value, int depth);
   Content MakePart(const Part& part, int depth);
@@ -211,15 +213,24 @@ Content Walk::MakeContent(const pickle::Value& wrapped, int depth) {
     case TensorForm::kNone:
       break;
   }
-  if (!HasTensor(value, depth)) {
-    ckptfs::Value plain = ValueOf(value, context_.budget);
-    if (plain.python_type == kNonTensorStack) {
-      plain.collection = Understand(value, context_.budget).collection;
-    }
-    return plain;
-  }
+  if (!HasTensor(value, depth)) return MakeValue(value);
   if (ancestors_.contains(value.node)) return Cycle();
   return MakeGroup(value, depth);
+}
+
+ckptfs::Value Walk::MakeValue(const pickle::Value& value) try {
+  ckptfs::Value plain = ValueOf(value, context_.budget);
+  if (plain.python_type == kNonTensorStack) {
+    plain.collection = Understand(value, context_.budget).collection;
+  }
+  return plain;
+} catch (const Error& e) {
+  if (e.code() != EOVERFLOW) throw;
+  constexpr uint64_t kCopies = 6;  // Of the message in JSON, until meta.json has it.
+  std::string warning = fmt::format("value {}: {}", Quoted(path_), e.what());
+  context_.budget.Charge(kCopies * warning.size());
+  checkpoint_.warnings.push_back(std::move(warning));
+  return tensordict::Lost(Understand(value, context_.budget).type, e.what());
 }
 
 std::unique_ptr<Group> Walk::MakeGroup(const pickle::Value& value, int depth) {

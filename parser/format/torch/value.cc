@@ -176,16 +176,22 @@ void Writer::WriteRepeated(const pickle::Value& value, std::span<const uint64_t>
     types_.Tell(Write(value));
     return;
   }
-  constexpr uint64_t kMost = 1 << 20;  // Bytes. What would be longer is written once.
   const size_t begin = out_.size();
   {
     const auto inside = types_.Enter("0");
     WriteRepeated(value, counts.subspan(1));
   }
   const std::string once = out_.substr(begin);
-  const bool is_long = begin > kMost || counts[0] > kMost || (once.size() + 1) * counts[0] > kMost;
-  const uint64_t count = is_long ? 1 : counts[0];
-  budget_.Charge(2 * (once.size() + 1) * count);
+  constexpr uint64_t kMost = 4 << 20;  // Bytes.
+  const uint64_t count = counts[0];
+  if (count > 1 && (count > kMost || (once.size() + 1) * count > kMost)) {
+    Fail(EOVERFLOW,
+         "a value is repeated {} times for its batch size, to more than {} bytes of JSON", count,
+         kMost);
+  }
+  constexpr uint64_t kCopies = 4;  // Until meta.json has it.
+  budget_.Charge(kCopies * (once.size() + 1) * count);
+  budget_.WorkOnBytes((once.size() + 1) * count);
   out_.erase(begin);
   out_ += '[';
   for (uint64_t i = 0; i < count; ++i) out_.append(i > 0 ? "," : "").append(once);

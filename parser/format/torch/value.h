@@ -21,7 +21,8 @@ constexpr int kMaxDepth = 1000;
 
 // Returns `value`, with the types that JSON does not tell: its own, and in a note "python_types"
 // (an object: JSON pointer -> type) those of what is inside. A value that contains itself is cut
-// there. Memory is taken from `budget`. Throws Error(EFBIG).
+// there. Memory is taken from `budget`. Throws Error: EFBIG, and EOVERFLOW if a value is repeated
+// for its batch size to more than the limit.
 ckptfs::Value ValueOf(const pickle::Value& value, Budget& budget);
 
 // What a member is called whose key in Python is `key`.
