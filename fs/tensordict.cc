@@ -260,12 +260,12 @@ class Layout {
   std::string_view MetaOf(const Pending& pending, uint32_t directory) {
     const Collection& collection = pending.group.collection;
     if (collection.is_closed && directory == pending.at.inode) {
-      closed_ = CollectionMeta(collection.text);
+      closed_ = CollectionMeta(collection.Json());
       return closed_;
     }
     if (directory != pending.at.inode) return meta_.Finish("", std::exchange(summary_, {}));
     const auto& about = pending.group.about;
-    return meta_.Finish(collection.text,
+    return meta_.Finish(collection.Json(),
                         about.empty() ? std::exchange(summary_, {}) : AboutText(about));
   }
 

@@ -1,8 +1,10 @@
 #include "parser/checkpoint.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cerrno>
+#include <string>
 #include <string_view>
 
 #include "parser/base/error.h"
@@ -73,6 +75,13 @@ void ValidateGroup(const Group& group) {
 }
 
 }  // namespace
+
+std::string Collection::Json() const {
+  if (!batch) return text;
+  std::string json = fmt::format("\"shape\":[{}],", fmt::join(batch->size, ","));
+  if (!batch->names.empty()) json.append("\"_names\":").append(batch->names) += ',';
+  return json += text;
+}
 
 void Validate(const Checkpoint& checkpoint) { ValidateGroup(checkpoint.root); }
 

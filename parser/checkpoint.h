@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -54,12 +55,20 @@ struct Tensor {
   std::shared_ptr<const Tensor> sizes;
 };
 
+// What the members of a TensorDict have in common: their shapes begin with these dimensions.
+struct Batch {
+  std::vector<uint64_t> size;
+  std::string names;  // Of the dimensions, a list in JSON; empty if they have no names.
+};
+
 // What tensordict calls a directory, where that is not what it calls a dict or a value as a rule.
 struct Collection {
-  // Not empty: what its own meta.json says instead, members in JSON without braces around them:
-  // "_type" above all, "shape", which is the batch size, "stack_dim", ...; of a value all but
-  // "data".
+  // Members of its meta.json, in JSON without braces around them: "_type", "device", "stack_dim",
+  // ...; of a value all but "data". Empty: those that a dict or a value has as a rule.
   std::string text;
+
+  // Of a TensorDict whose `text` is not empty: further members, "shape" and "_names".
+  std::optional<Batch> batch;
 
   // Of a group: tensordict takes whatever else is in that meta.json for a field of the class, so
   // the members of the group are not listed there, and found by their names.
@@ -68,6 +77,9 @@ struct Collection {
   // Of a value, if not empty: likewise of a TensorDict without members, `_tensordict`, which has
   // the batch size of the value.
   std::string inner;
+
+  // Returns the members of `batch` and `text`.
+  std::string Json() const;
 };
 
 // JSON of a checkpoint that is longer than this, in bytes, is a file of its own on the mount, and no

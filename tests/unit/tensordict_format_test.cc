@@ -192,8 +192,9 @@ TEST(TensorDict, IgnoresWhatItsLoaderIgnores) {
 TEST(TensorDict, KeepsItsBatchSizeItsNamesAndThatItHasNoDevice) {
   const Checkpoint checkpoint = Read({{"meta.json", R"({"shape":[2,3],"device":"None",
       "_names":["a",null],"_type":"<class 'tensordict._td.TensorDict'>"})"}});
-  EXPECT_EQ(checkpoint.root.collection.text, R"("shape":[2,3],"device":"None","_names":["a",null],)"
-                                             R"("_type":"<class 'tensordict._td.TensorDict'>")");
+  EXPECT_EQ(checkpoint.root.collection.Json(),
+            R"("shape":[2,3],"_names":["a",null],"device":"None",)"
+            R"("_type":"<class 'tensordict._td.TensorDict'>")");
 }
 
 TEST(TensorDict, IsOnTheCpuWhereverItWas) {
@@ -207,7 +208,7 @@ TEST(TensorDict, HasNoNamesThatItsLoaderWouldRefuse) {
   const auto text_of = [](const std::string& names) {
     return Read({{"meta.json", R"({"shape":[2,3],"device":"cpu","_names":)" + names +
                                    R"(,"_type":"<class 'tensordict._td.TensorDict'>"})"}})
-        .root.collection.text;
+        .root.collection.Json();
   };
   const auto* const without =
       R"("shape":[2,3],"device":"cpu","_type":"<class 'tensordict._td.TensorDict'>")";
@@ -554,8 +555,8 @@ TEST(Consolidated, HasLevels) {
   const Group& group = GroupAt(checkpoint.root, "a.b");
   EXPECT_EQ(checkpoint.root.members.front().key.kind, Key::Kind::kWhole);
   EXPECT_EQ(Text(At<Tensor>(group, "t")), "0123");
-  EXPECT_EQ(group.collection.text, R"("shape":[4],"device":"cpu","_names":["n"],)"
-                                   R"("_type":"<class 'tensordict._td.TensorDict'>")");
+  EXPECT_EQ(group.collection.Json(), R"("shape":[4],"_names":["n"],"device":"cpu",)"
+                                     R"("_type":"<class 'tensordict._td.TensorDict'>")");
 }
 
 TEST(Consolidated, HasStacks) {

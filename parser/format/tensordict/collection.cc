@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <iterator>
 #include <limits>
+#include <utility>
 
 #include "parser/base/dtype.h"
 #include "parser/base/error.h"
@@ -96,16 +97,19 @@ std::string NamesOf(json::Node list, size_t count) {
   return has_any ? fmt::format("[{}]", fmt::join(names, ",")) : "";
 }
 
-std::string TextOf(const Head& head, std::string_view type) {
+Collection CollectionOf(Head head, std::string_view type, Budget& budget) {
   if (IsLoadedAsTensorDict(type)) type = kTensorDictType;
   if (head.batch_size.empty() && head.has_device && head.names.empty() && type == kTensorDictType) {
     return {};
   }
-  std::string text = fmt::format(R"("shape":[{}],"device":"{}")", fmt::join(head.batch_size, ","),
-                                 head.has_device ? "cpu" : "None");
-  if (!head.names.empty()) text.append(",\"_names\":").append(head.names);
-  text.append(",\"_type\":").append(json::String(type));
-  return text;
+  Collection collection;
+  collection.text = fmt::format(R"("device":"{}","_type":{})", head.has_device ? "cpu" : "None",
+                                json::String(type));
+  constexpr uint64_t kCostOfSize = 24;  // Bytes of a size, as a number and in JSON.
+  budget.Charge(2 * (collection.text.size() + head.names.size()) +
+                kCostOfSize * head.batch_size.size());
+  collection.batch = {.size = std::move(head.batch_size), .names = std::move(head.names)};
+  return collection;
 }
 
 std::string StackText(uint64_t dimension, std::string_view name, std::string_view type) {

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "parser/base/budget.h"
+#include "parser/checkpoint.h"
 #include "parser/codec/json_document.h"
 
 namespace ckptfs::tensordict {
@@ -51,8 +53,9 @@ std::vector<uint64_t> SizesOf(json::Node list, std::string_view what);
 // The names of `count` dimensions as Head has them. What cannot be that is no name.
 std::string NamesOf(json::Node list, size_t count);
 
-// The text of a Collection of the class `type`; empty for a TensorDict that has nothing to tell.
-std::string TextOf(const Head& head, std::string_view type);
+// Returns the Collection of the class `type`; its text is empty if it is a TensorDict without a
+// batch size on the CPU, as a dict is. Its memory is charged to `budget`.
+Collection CollectionOf(Head head, std::string_view type, Budget& budget);
 
 // The text of a Collection of the class `type` whose members are stacked along `dimension`, which
 // is called `name` unless that is empty.

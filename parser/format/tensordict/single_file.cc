@@ -94,6 +94,7 @@ class Reader {
     if (name == "LazyStackedTensorDict" || name == "NonTensorStack") {
       for (const json::Node members : {level, leaves, values}) RequireNumbers(members);
       SetStack(name == "NonTensorStack" ? kNonTensorStackType : kLazyStackType, metadata, *group);
+      budget_.Charge(2 * group->collection.text.size());
     } else {
       if (name != "TensorDict") group->python_type = ClassOf(name).empty() ? name : ClassOf(name);
       Head head = HeadOf(metadata, *group);
@@ -101,9 +102,8 @@ class Reader {
       for (const json::Node members : {level, leaves, values}) {
         if (members.Find("_names")) head.names.clear();
       }
-      group->collection.text = TextOf(head, kTensorDictType);
+      group->collection = CollectionOf(std::move(head), kTensorDictType, budget_);
     }
-    budget_.Charge(2 * group->collection.text.size());
     AddLeaves(leaves, path, *group);
     AddValues(values, path, *group);
     for (const auto& [key, below] : json::UniqueMembers(level, budget_)) {
@@ -217,8 +217,9 @@ class Reader {
     Head head;
     if (items.size() > 1) head.batch_size = SizesOf(items[1], "batch size");
     head.has_device = items.size() > 2 && items[2].is_text();
-    if (!head.batch_size.empty()) value.collection.inner = TextOf(head, kTensorDictType);
-    budget_.Charge(2 * value.collection.inner.size());
+    if (!head.batch_size.empty()) {
+      value.collection.inner = CollectionOf(std::move(head), kTensorDictType, budget_).Json();
+    }
     return value;
   } catch (const Error& e) {
     return losses_.LoseCollection(path, e);

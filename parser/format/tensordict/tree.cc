@@ -148,8 +148,7 @@ class Reader {
     if (const auto names = meta.Find("_names")) {
       head.names = NamesOf(*names, head.batch_size.size());
     }
-    group->collection.text = TextOf(head, type);
-    budget_.Charge(2 * group->collection.text.size());
+    group->collection = CollectionOf(std::move(head), type, budget_);
     AddEntries(meta, place, *group);
     if (MayBeOfVersion3(meta)) {
       if (place.directory.is_listed()) {
@@ -305,7 +304,8 @@ class Reader {
     if (const auto shape = document.root().Find("shape")) {
       head.batch_size = SizesOf(*shape, "batch size");
     }
-    return head.batch_size.empty() ? "" : TextOf(head, kTensorDictType);
+    if (head.batch_size.empty()) return "";
+    return CollectionOf(std::move(head), kTensorDictType, budget_).Json();
   } catch (const Error& e) {
     if (IsLack(e.code())) throw;
     return "";

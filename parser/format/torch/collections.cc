@@ -143,8 +143,7 @@ bool AddCollection(const Value& value, Meaning& meaning, Budget& budget) {
     if (members == nullptr || members->kind != Kind::kDict) return false;
     meaning.form = Form::kMapping;
     meaning.type = type == tensordict::kTensorDictType ? "dict" : tensordict::ClassOf(type);
-    meaning.collection.text = tensordict::TextOf(HeadOf(*state, budget), type);
-    budget.Charge(2 * meaning.collection.text.size());
+    meaning.collection = tensordict::CollectionOf(HeadOf(*state, budget), type, budget);
     budget.Work(ItemsOf(*members).size());
     AddPairs(meaning.children, ItemsOf(*members), budget);
     return true;
