@@ -61,13 +61,14 @@ Checkpoint ReadFile(const Source& source, const Probe& probe, const ReadOptions&
   Fail(ENOTSUP, "not a checkpoint in a format we know{}{}", what.empty() ? "" : ": ", what);
 }
 
-// The format that the file `name` begins and ends as. One that cannot be read has none; why the first
-// one was refused that may not be read goes to `refusal`.
+// The format that the file `name` begins and ends as. One that cannot be read has none, unless the
+// error is transient; why the first one was refused that may not be read goes to `refusal`.
 const Format* FormatIn(const Folder& folder, const std::string& name,
                        std::optional<Error>& refusal) try {
   const ByteSourcePtr file = folder.Open(name);
   return FormatOf(Sample(*file).probe());
 } catch (const Error& e) {
+  if (IsTransient(e.code())) throw WithContext(name, e);
   if (e.code() == EACCES && !refusal) refusal.emplace(WithContext(name, e));
   return nullptr;
 }

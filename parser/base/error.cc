@@ -1,5 +1,6 @@
 #include "parser/base/error.h"
 
+#include <algorithm>
 #include <system_error>
 
 #include "parser/base/utf8.h"
@@ -34,7 +35,11 @@ std::string Printable(std::string_view text) {
 
 std::string ErrnoText(int code) { return std::generic_category().message(code); }
 
-bool IsLack(int code) { return code == EMFILE || code == ENFILE || code == ENOMEM; }
+bool IsTransient(int code) {
+  constexpr int kTransient[] = {ECONNREFUSED, ECONNRESET, EHOSTUNREACH, EMFILE,    ENETUNREACH,
+                                ENFILE,       ENOMEM,     EPROTO,       EREMOTEIO, ETIMEDOUT};
+  return std::ranges::count(kTransient, code) != 0;
+}
 
 Error WithContext(std::string_view context, const Error& e) {
   return {e.code(), fmt::format("{}: {}", context, e.what())};

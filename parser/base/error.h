@@ -48,10 +48,9 @@ template <typename... Args>
   throw Error(code, fmt::format(format, std::forward<Args>(args)...) + ": " + ErrnoText(code));
 }
 
-// Whether `code` says that this process lacks something: memory, or room for one more open file.
-// What it was about may be as good as any, so who takes a file that fails for damaged must not do
-// so then.
-bool IsLack(int code);
+// Whether `code` means resource exhaustion (ENOMEM, EMFILE, ENFILE) or a server that fails: the
+// file may be intact, so a format that goes on after a corrupt part must not go on then.
+bool IsTransient(int code);
 
 // Returns `e` with "<context>: " before its message.
 Error WithContext(std::string_view context, const Error& e);

@@ -152,7 +152,7 @@ Content ReadValue(const Item& item, std::string_view index, const Names& files,
       if (!item.places[i]) throw Error(EBADMSG, "it is not told where it is");
       return read(i);
     } catch (const Error& e) {
-      if (e.code() == EFBIG) throw;
+      if (e.code() == EFBIG || IsTransient(e.code())) throw;
       if (why.empty()) why = e.what();
     }
   }

@@ -52,7 +52,8 @@ bool IsShard(const Folder& folder, const std::string& name) try {
   const ByteSourcePtr file = folder.Open(name);
   Budget budget = Budget::ForFile(StoredSize(*file));
   return ShardingOf(safetensors::ReadHeader(*file, budget)) != nullptr;
-} catch (const Error&) {
+} catch (const Error& e) {
+  if (IsTransient(e.code())) throw WithContext(name, e);
   return false;
 }
 
@@ -128,7 +129,7 @@ Checkpoint Parse(const Folder& folder, const std::string& index, const ReadOptio
     try {
       files.push_back(ReadShardFile(names[i], sources[i], budget));
     } catch (const Error& e) {
-      if (e.code() == EFBIG) throw WithContext(names[i], e);
+      if (e.code() == EFBIG || IsTransient(e.code())) throw WithContext(names[i], e);
       checkpoint.warnings.push_back(
           fmt::format("{}: {}: what it has is lost", Quoted(names[i]), e.what()));
       continue;

@@ -71,7 +71,7 @@ void Read(size_t number, const std::string& name, const OpenedFile& shard,
     checkpoint = ReadCheckpoint(shard.file, name, options);
   } catch (const Error& e) {
     // What is spent is so for all other files, too.
-    if (IsLack(e.code()) || options.budget->is_spent()) throw;
+    if (IsTransient(e.code()) || options.budget->is_spent()) throw;
     return merger.AddBroken(number, e);
   }
   merger.Add(number, std::move(checkpoint));

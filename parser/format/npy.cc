@@ -125,7 +125,7 @@ class Reader {
     try {
       Add(Take(tensor));
     } catch (const Error& e) {
-      if (e.code() == EFBIG || IsLack(e.code())) throw;
+      if (e.code() == EFBIG || IsTransient(e.code())) throw;
       const std::string name = std::to_string(count_);
       WarnOfDamage(name, WithContext(fmt::format("array at byte {}", begin), e), budget_,
                    checkpoint_);

@@ -135,7 +135,7 @@ Checkpoint ReadPickles(const Extent& data, std::byte mark, torch::Reading& readi
       all.root.members.push_back(
           {{number, Key::Kind::kNumber}, std::move(one.root.members.front().content)});
     } catch (const Error& e) {
-      if (e.code() == EFBIG || IsLack(e.code()) || all.root.members.empty()) throw;
+      if (e.code() == EFBIG || IsTransient(e.code()) || all.root.members.empty()) throw;
       all.warnings.push_back(
           fmt::format("pickle {} at byte {}: {}: it is left out", number, offset, e.what()));
       return all;

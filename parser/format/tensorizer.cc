@@ -108,7 +108,7 @@ class Reader {
           Describe(entry, header_, file_, budget_, described);
         }
       } catch (const Error& e) {
-        if (e.code() == EFBIG || IsLack(e.code())) throw;
+        if (e.code() == EFBIG || IsTransient(e.code())) throw;
         if (!first_damage_) first_damage_ = WithContext(Subject(entry), e);
         WarnOfDamage(ShownName(entry.name), e, budget_, checkpoint_);
         places_[i].member().content = Damaged(std::move(described.tensor), e);

@@ -161,6 +161,7 @@ std::string Payload::Step(Place& place, uint64_t& position) try {
   position += named.size;
   return {};
 } catch (const Error& e) {
+  if (IsTransient(e.code())) throw;
   return fmt::format("storage {} at byte {}: {}", Quoted(place.key), begin_ + position, e.what());
 }
 
@@ -308,7 +309,7 @@ Checkpoint ReadStreams(Extent data, Reading& reading) {
     try {
       one = ReadFirst(data, reading, trailing);
     } catch (const Error& e) {
-      if (e.code() == EFBIG || IsLack(e.code()) || all.root.members.empty()) throw;
+      if (e.code() == EFBIG || IsTransient(e.code()) || all.root.members.empty()) throw;
       all.warnings.push_back(
           fmt::format("stream {} at byte {}: {}: it is left out", number, data.offset, e.what()));
       break;

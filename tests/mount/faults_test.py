@@ -4,6 +4,8 @@ import errno
 import hashlib
 import json
 import os
+import re
+import shutil
 import signal
 import sys
 import tempfile
@@ -13,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import ckptfs
 import craft
+import view
 from ckptfs import SOURCE
 
 sys.path.insert(0, str(ckptfs.TESTS / "servers"))
@@ -99,6 +102,63 @@ class Together(ckptfs.Case):
         outcome, seconds = self.outcomes[name]
         self.assertLess(seconds, SOON)
         return outcome
+
+
+class FailingParts(ckptfs.Case):
+    """A server that fails on one file of several, while they are parsed: nothing is corrupt, so the mount
+    fails, too, and works as soon as the server does."""
+
+    def setUp(self):
+        self.root = self.scratch()
+        self.server = FaultServer(self.root)
+        self.addCleanup(self.server.__exit__)
+
+    def assertFails(self, source, part, fault, sentence):
+        """`part` fails with `fault`; returns a mount of the time after that."""
+        url = self.server.url(f"/{source}")
+        self.server.rules([{"path": f"*/{part}"} | fault])
+        done = self.ckptfs("-o", "timeout=1", url, self.mountpoint())
+        self.assertEqual(done.returncode, SOURCE, done.stderr)
+        self.assertRegex(done.stderr.splitlines()[-1], rf"\Ackptfs: .*{re.escape(part)}: .*{sentence}")
+        nofail = self.ckptfs("-o", "timeout=1,nofail", url, self.mountpoint())
+        self.assertEqual(nofail.returncode, 0, nofail.stderr)
+        self.assertIn("nothing is mounted (nofail)", nofail.stderr)
+        self.server.rules([])
+        mount = self.mount(url)
+        self.assertEqual([line for line in view.lines(mount.path) if line["error"]], [])
+        return mount
+
+    def copy(self, sample):
+        shutil.copytree(ckptfs.SAMPLES / sample, self.root / "model")
+
+    def test_of_an_index(self):
+        header = json.dumps({f"w{i}": {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]}
+                             for i in range(60_000)})
+        for name in "a", "b":
+            craft.write_safetensors(self.root / f"{name}.safetensors", header.replace("w", name))
+        index = {"weight_map": {f"{name}{i}": f"{name}.safetensors" for i in range(60_000) for name in "ab"}}
+        (self.root / "model.safetensors.index.json").write_text(json.dumps(index))
+        for fault, sentence in (({"status": 503}, "status 503; gave up after 1 s"),
+                                ({"status": 503, "after": 1}, "status 503; gave up after 1 s"),
+                                ({"stall_head": 60}, "gave up after 1 s")):
+            with self.subTest(fault):
+                mount = self.assertFails("model.safetensors.index.json", "b.safetensors", fault, sentence)
+                self.assertEqual(len(os.listdir(mount.path)), 120_001)
+
+    def test_of_a_gguf_split(self):
+        self.copy("gguf")
+        self.assertFails("model/w_split-00001-of-00003.gguf", "w_split-00002-of-00003.gguf",
+                         {"status": 503}, "status 503")
+
+    def test_of_dcp(self):
+        self.copy("dcp/torch-2.13/dcp")
+        part = next(self.root.glob("model/*.distcp")).name
+        self.assertFails("model/.metadata", part, {"status": 503}, "status 503")
+
+    def test_of_a_tensordict(self):
+        self.copy("tensordict/tensordict_memmap_v0.15.3")
+        part = next(self.root.glob("model/*.memmap")).name
+        self.assertFails("model/meta.json", part, {"status": 503}, "status 503")
 
 
 class LastingFaults(Together):

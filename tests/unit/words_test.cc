@@ -92,12 +92,17 @@ TEST(Error, SaysWhatTheSystemSaid) {
   EXPECT_EQ(CodeOf(fail), ENOENT);
 }
 
-TEST(Error, OfALackIsNotThatOfAFile) {
-  EXPECT_TRUE(IsLack(EMFILE));
-  EXPECT_TRUE(IsLack(ENFILE));
-  EXPECT_TRUE(IsLack(ENOMEM));
-  EXPECT_FALSE(IsLack(ENOENT));
-  EXPECT_FALSE(IsLack(EBADMSG));
+TEST(Error, IsTransientIfTheFileMayBeIntact) {
+  EXPECT_TRUE(IsTransient(EMFILE));
+  EXPECT_TRUE(IsTransient(ENFILE));
+  EXPECT_TRUE(IsTransient(ENOMEM));
+  EXPECT_TRUE(IsTransient(EREMOTEIO));
+  EXPECT_TRUE(IsTransient(ETIMEDOUT));
+  EXPECT_TRUE(IsTransient(ECONNREFUSED));
+  EXPECT_FALSE(IsTransient(EACCES));
+  EXPECT_FALSE(IsTransient(EIO));
+  EXPECT_FALSE(IsTransient(ENOENT));
+  EXPECT_FALSE(IsTransient(EBADMSG));
 }
 
 TEST(Error, KeepsItsCodeWithAContext) {

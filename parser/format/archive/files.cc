@@ -30,7 +30,7 @@ constexpr uint64_t kCostOfMember = 2 * sizeof(Member) + sizeof(Group);
 constexpr uint64_t kCostOfHead = uint64_t{1} << 20;
 
 // Errors of one file that end the reading of all.
-bool IsFatal(const Error& e) { return e.code() == EFBIG || IsLack(e.code()); }
+bool IsFatal(const Error& e) { return e.code() == EFBIG || IsTransient(e.code()); }
 
 // Counts one archive more as long as it lives.
 class Deeper {

@@ -42,7 +42,7 @@ std::vector<OpenedFile> OpenFiles(const Folder& folder, std::span<const std::str
   }
   for (size_t i = 0; i < files.size(); ++i) {
     const auto& error = files[i].error;
-    if (error && IsLack(error->code())) throw WithContext(names[i], *error);
+    if (error && IsTransient(error->code())) throw WithContext(names[i], *error);
   }
   return files;
 }

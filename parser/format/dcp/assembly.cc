@@ -113,7 +113,7 @@ bool Assembly::TryChunk(size_t chunk, std::string& why) {
     Take(item_.boxes[chunk], read_(chunk));
     return true;
   } catch (const Error& e) {
-    if (e.code() == EFBIG) throw;
+    if (e.code() == EFBIG || IsTransient(e.code())) throw;
     why = e.what();
     return false;
   }
@@ -201,7 +201,7 @@ Content Assembly::Run() {
     }
     return Assembled(std::move(tensor), tiling);
   } catch (const Error& e) {
-    if (e.code() == EFBIG) throw;
+    if (e.code() == EFBIG || IsTransient(e.code())) throw;
     Lose(index_, e.what());
     return LostTensor(std::move(tensor), e.what());
   }

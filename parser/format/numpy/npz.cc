@@ -97,7 +97,7 @@ class Reader {
       }
       has_readable_ = true;
     } catch (const Error& e) {
-      if (e.code() == EFBIG || IsLack(e.code())) throw;
+      if (e.code() == EFBIG || IsTransient(e.code())) throw;
       if (saved.data.source == nullptr && !member.name.ends_with(kSuffix)) {
         AddOther(member.name);
         return;

@@ -56,7 +56,7 @@ Other ReadOther(const Directory& directory, Budget& budget) {
       }
     }
   } catch (const Error& e) {
-    if (IsLack(e.code())) throw;
+    if (IsTransient(e.code())) throw;
     other.error = WithContext(record->member, e);
   }
   return other;

@@ -22,6 +22,7 @@ bool IsListed(const Folder& folder) {
   try {
     folder.ListFolders();
   } catch (const Error& e) {
+    if (IsTransient(e.code())) throw;
     return e.code() != ENOTSUP;
   }
   return true;
@@ -65,7 +66,7 @@ class FolderDirectory final : public Directory {
       record.data = {file, 0, file->size()};
     } catch (const Error& e) {
       if (e.code() == ENOENT || e.code() == ENAMETOOLONG) return std::nullopt;
-      if (IsLack(e.code())) throw;
+      if (IsTransient(e.code())) throw WithContext(record.member, e);
       record.error = e.what();
       record.error_code = e.code();
     }

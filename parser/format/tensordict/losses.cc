@@ -34,14 +34,14 @@ Content Losses::Keep(Tensor tensor) {
 }
 
 Content Losses::LoseTensor(std::string_view path, Tensor tensor, const Error& error) {
-  if (IsLack(error.code())) throw error;
+  if (IsTransient(error.code())) throw error;
   if (!first_) first_ = WithContext("tensor " + Quoted(path), error);
   WarnOfDamage(path, error, budget_, checkpoint_);
   return Damaged(std::move(tensor), error);
 }
 
 Content Losses::LoseCollection(std::string_view path, const Error& error) {
-  if (IsLack(error.code())) throw error;
+  if (IsTransient(error.code())) throw error;
   constexpr uint64_t kCopies = 6;  // Of the message in JSON, until meta.json tells it.
   std::string warning = path.empty() ? std::string(error.what())
                                      : fmt::format("collection {}: {}", Quoted(path), error.what());

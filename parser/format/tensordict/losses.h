@@ -29,8 +29,7 @@ class Losses {
   // A tensor that can be read.
   Content Keep(Tensor tensor);
 
-  // One that cannot; `tensor` is what is known of it. Throws `error` if it is this process that
-  // lacks something.
+  // One that cannot; `tensor` is what is known of it. Throws `error` if it is transient.
   Content LoseTensor(std::string_view path, Tensor tensor, const Error& error);
 
   // A collection that is lost as a whole. Likewise.

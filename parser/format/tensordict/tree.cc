@@ -307,7 +307,7 @@ class Reader {
     if (head.batch_size.empty()) return "";
     return CollectionOf(std::move(head), kTensorDictType, budget_).Json();
   } catch (const Error& e) {
-    if (IsLack(e.code())) throw;
+    if (IsTransient(e.code())) throw;
     return "";
   }
 

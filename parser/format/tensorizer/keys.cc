@@ -76,7 +76,7 @@ void Try(const EncryptedTensor& tensor, const SecretBytes& key, uint64_t index, 
   trial.opened = CanDecrypt(tensor.data, EncryptionOf(tensor.encryption), key, index);
   ++trial.tried;
 } catch (const Error& e) {
-  if (IsLack(e.code())) throw;
+  if (IsTransient(e.code())) throw;
   trial.error = e;
 }
 

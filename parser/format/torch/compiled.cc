@@ -153,7 +153,7 @@ class Reader {
       FillView(storage, offset->whole(), view, context_, tensor);
       return tensor;
     } catch (const Error& e) {
-      if (e.code() == EFBIG || IsLack(e.code())) throw;
+      if (e.code() == EFBIG || IsTransient(e.code())) throw;
       WarnOfDamage(name, e, context_.budget, checkpoint_);
       return Damaged(std::move(tensor), e);
     }
@@ -176,7 +176,7 @@ class Reader {
       tensor.member = record;
       tensor.is_in_file &= opened.is_in_file;
     } catch (const Error& e) {
-      if (e.code() == EFBIG || IsLack(e.code())) throw;
+      if (e.code() == EFBIG || IsTransient(e.code())) throw;
       tensor = BytesOf(opened);
     }
     return tensors_.emplace(record, std::move(tensor)).first->second;
@@ -189,7 +189,7 @@ class Reader {
     try {
       tensor = record.starts_with(kWeights) ? TensorOf(record) : BytesOf(archive_.Require(record));
     } catch (const Error& e) {
-      if (e.code() == EFBIG || IsLack(e.code())) throw;
+      if (e.code() == EFBIG || IsTransient(e.code())) throw;
       checkpoint_.warnings.push_back(fmt::format("{}: it is left out", e.what()));
       return;
     }

@@ -81,7 +81,7 @@ class Section {
       Fill(exported, record, tensor);
       return tensor;
     } catch (const Error& e) {
-      if (e.code() == EFBIG) throw;
+      if (e.code() == EFBIG || IsTransient(e.code())) throw;
       WarnOfDamage(exported.name, e, context_.budget, checkpoint_);
       return Damaged(std::move(tensor), e);
     }

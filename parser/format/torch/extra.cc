@@ -27,7 +27,7 @@ void AddExtraFiles(const Archive& archive, std::string_view folder, Reading& rea
     try {
       content = ContentOfFile(archive.Require(record), reading.budget);
     } catch (const Error& e) {
-      if (e.code() == EFBIG || IsLack(e.code())) throw;
+      if (e.code() == EFBIG || IsTransient(e.code())) throw;
       checkpoint.warnings.push_back(fmt::format("{}: it is left out", e.what()));
       continue;
     }

@@ -92,7 +92,7 @@ const Storage& NestedStorages::Get(const Value& call, Context& context) {
     try {
       storage = Read(call, context);
     } catch (const Error& e) {
-      if (e.code() == EFBIG) throw;
+      if (e.code() == EFBIG || IsTransient(e.code())) throw;
       storage.record.error = e.what();
     }
   }

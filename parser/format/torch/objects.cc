@@ -140,7 +140,7 @@ Content Walk::MakeTensor(const pickle::Value& value, decltype(Part::fill) fill) 
     fill(value, context_, tensor);
   } catch (const Error& e) {
     // The budget, a wrong key, a lack of memory: these concern all tensors.
-    if (e.code() == EFBIG || e.code() == EKEYREJECTED || IsLack(e.code())) throw;
+    if (e.code() == EFBIG || e.code() == EKEYREJECTED || IsTransient(e.code())) throw;
     return MakeDamaged(std::move(tensor), e);
   }
   ChargeTexts(tensor);
@@ -163,7 +163,7 @@ Content Walk::MakeComposite(const pickle::Value& value, int depth) {
   try {
     composite = ComposeOf(value, context_);
   } catch (const Error& e) {
-    if (e.code() == EFBIG) throw;
+    if (e.code() == EFBIG || IsTransient(e.code())) throw;
     return MakeDamaged({}, e);
   }
   auto group = std::make_unique<Group>();

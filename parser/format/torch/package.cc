@@ -64,7 +64,7 @@ void AddPackage(const Archive& archive, bool is_big_endian, Reading& reading,
                    .is_big_endian = is_big_endian},
                   reading, one);
     } catch (const Error& e) {
-      if (e.code() == EFBIG) throw;
+      if (e.code() == EFBIG || IsTransient(e.code())) throw;
       if (!damage) damage = e;
       checkpoint.warnings.push_back(fmt::format("{}: it is left out", e.what()));
       continue;

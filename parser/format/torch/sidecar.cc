@@ -56,7 +56,7 @@ void Sidecar::Open() {
     }
     warnings_ = std::move(checkpoint.warnings);
   } catch (const Error& e) {
-    if (e.code() == EKEYREJECTED || e.code() == EFBIG || IsLack(e.code())) throw;
+    if (e.code() == EKEYREJECTED || e.code() == EFBIG || IsTransient(e.code())) throw;
     error_ = std::string_view(e.what()).starts_with(name_) ? e.what()
                                                            : fmt::format("{}: {}", name_, e.what());
   }

@@ -146,7 +146,7 @@ void Expect(json::Node node, Externals& externals, Tensor& tensor) {
                      tensor);
     }
   } catch (const Error& e) {
-    if (e.code() == EFBIG || IsLack(e.code())) throw;
+    if (e.code() == EFBIG || IsTransient(e.code())) throw;
     tensor = {};
   }
 }

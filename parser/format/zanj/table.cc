@@ -96,7 +96,7 @@ Table TableOf(json::Node node, const Tag& tag, Externals& externals) {
       FillExternal(node, externals, table);
     }
   } catch (const Error& e) {
-    if (e.code() == EFBIG || IsLack(e.code())) throw;
+    if (e.code() == EFBIG || IsTransient(e.code())) throw;
     table.error = e.what();
     table.data = {nullptr, 0, table.data.length};
   }

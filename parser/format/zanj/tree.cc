@@ -21,7 +21,9 @@
 namespace ckptfs::zanj {
 namespace {
 
-bool MustPropagate(const Error& error) { return error.code() == EFBIG || IsLack(error.code()); }
+bool MustPropagate(const Error& error) {
+  return error.code() == EFBIG || IsTransient(error.code());
+}
 
 class Builder {
  public:
@@ -112,7 +114,7 @@ class Builder {
     try {
       return WithArrays(std::move(table));
     } catch (const Error& e) {
-      if (IsLack(e.code())) throw;
+      if (IsTransient(e.code())) throw;
       Warn("table {}: {}: arrays in its rows are left out", Quoted(Path()), e.what());
     }
     return TableOf(node, tag, externals_);
