@@ -61,9 +61,8 @@ struct Root {
         opened(options.opened) {}
 
   // Tells the options of a file, or of a directory, which has to be entered.
-  void Report(const Fd& file) const {
+  void Report(const struct stat& st) const {
     if (!opened) return;
-    const struct stat st = StatOf(file);
     opened((S_ISDIR(st.st_mode) ? st.st_mode << 2U : st.st_mode) & 0444U, st.st_gid);
   }
 
@@ -78,18 +77,23 @@ struct Root {
 
 using RootPtr = std::shared_ptr<const Root>;
 
+// A file that is open for reading.
+struct OpenFile {
+  explicit OpenFile(Fd file) : fd(std::move(file)), st(StatOf(fd)) {}
+
+  Fd fd;
+  struct stat st;
+};
+
 class FileSource final : public ByteSource, public Immediate, public PartlyStored {
  public:
-  // Keeps `fd` open. `name` is what messages call the file.
-  FileSource(std::string name, Fd fd)
-      : name_(std::move(name)), fd_(std::move(fd)), pinned_(StatOf(fd_)) {}
+  // Keeps `file` open. `name` is what messages call it.
+  FileSource(std::string name, OpenFile file)
+      : name_(std::move(name)), fd_(std::move(file.fd)), pinned_(file.st) {}
 
-  // CanDecrypt the file, which `fd` is, for each read: `path` in `root`.
-  FileSource(std::string name, const Fd& fd, RootPtr root, std::string path)
-      : name_(std::move(name)),
-        pinned_(StatOf(fd)),
-        root_(std::move(root)),
-        path_(std::move(path)) {}
+  // Opens the file of which `st` is for each read: `path` in `root`.
+  FileSource(std::string name, const struct stat& st, RootPtr root, std::string path)
+      : name_(std::move(name)), pinned_(st), root_(std::move(root)), path_(std::move(path)) {}
 
   std::string name() const override { return name_; }
   uint64_t size() const override { return static_cast<uint64_t>(pinned_.st_size); }
@@ -195,20 +199,20 @@ class LocalFolder final : public Folder {
 
   ByteSourcePtr Open(const std::string& name) const override {
     RequirePlain(name);
-    Fd fd = OpenFile(name);
-    root_->Report(fd);
+    OpenFile file = OpenForReading(name);
+    root_->Report(file.st);
     std::string called = (std::filesystem::path(name_) / name).string();
     if (root_->open_files.fetch_add(1) < Root::kMostOpen) {
-      return std::make_shared<FileSource>(std::move(called), std::move(fd));
+      return std::make_shared<FileSource>(std::move(called), std::move(file));
     }
-    return std::make_shared<FileSource>(std::move(called), fd, root_, path_ + name);
+    return std::make_shared<FileSource>(std::move(called), file.st, root_, path_ + name);
   }
 
   FolderPtr OpenFolder(const std::string& name) const override {
     RequirePlain(name);
     Fd fd(::openat(fd_->number(), name.c_str(), O_PATH | O_CLOEXEC | O_DIRECTORY | O_NOFOLLOW));
     if (fd.number() >= 0) {
-      root_->Report(fd);
+      if (root_->opened) root_->Report(StatOf(fd));
       return std::make_shared<LocalFolder>((std::filesystem::path(name_) / name).string(), root_,
                                            path_ + name + "/", std::move(fd));
     }
@@ -221,20 +225,23 @@ class LocalFolder final : public Folder {
     if (!IsPlainName(name)) Fail(EBADMSG, "is not the name of a file in the directory");
   }
 
-  // CanDecrypt the file `name` for reading. Regular files, as most are, cost a stat and an open. Anything
-  // else is opened with O_PATH first: opening a device may have effects.
-  Fd OpenFile(const std::string& name) const {
+  // Opens the file `name`. Regular files, as most are, cost an open and two stats. Anything else is
+  // opened with O_PATH first: opening a device may have effects.
+  OpenFile OpenForReading(const std::string& name) const {
     struct stat st = {};
     if (::fstatat(fd_->number(), name.c_str(), &st, AT_SYMLINK_NOFOLLOW) == 0 &&
         S_ISREG(st.st_mode)) {
-      Fd file(::openat(fd_->number(), name.c_str(),
-                       O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY));
-      if (file.number() >= 0 && S_ISREG(StatOf(file).st_mode)) return file;
+      Fd fd(::openat(fd_->number(), name.c_str(),
+                     O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY));
+      if (fd.number() >= 0) {
+        OpenFile file(std::move(fd));
+        if (S_ISREG(file.st.st_mode)) return file;
+      }
     }
     Fd path(::openat(fd_->number(), name.c_str(), O_PATH | O_CLOEXEC | O_NOFOLLOW));
     if (path.number() < 0) FailErrno("cannot open");
-    if (!S_ISLNK(StatOf(path).st_mode)) return file::OpenForReading(path);
-    return file::OpenForReading(file::OpenPath(*root_->fd, path_ + name, root_->links));
+    if (!S_ISLNK(StatOf(path).st_mode)) return OpenFile(file::OpenForReading(path));
+    return OpenFile(file::OpenForReading(file::OpenPath(*root_->fd, path_ + name, root_->links)));
   }
 
   std::vector<std::string> ListIf(bool (LocalFolder::*is_wanted)(const dirent&) const) const {
@@ -293,12 +300,12 @@ Source Open(const std::string& uri, const SourceOptions& options) {
   if (fd.number() < 0) FailErrno("cannot open");
   if (S_ISDIR(StatOf(fd).st_mode)) {
     const auto root = std::make_shared<const Root>(std::move(fd), options);
-    root->Report(*root->fd);
+    root->Report(StatOf(*root->fd));
     return {.file = nullptr, .folder = std::make_shared<LocalFolder>(path, root), .file_name = ""};
   }
-  Fd opened = file::OpenForReading(fd);
+  OpenFile opened(file::OpenForReading(fd));
   const auto root = std::make_shared<const Root>(std::move(directory), options);
-  root->Report(opened);
+  root->Report(opened.st);
   return {.file = std::make_shared<FileSource>(path, std::move(opened)),
           .folder = std::make_shared<LocalFolder>(parent, root),
           .file_name = name};
