@@ -7,7 +7,7 @@
 
 namespace ckptfs {
 
-// CanDecrypt /dev/null for what the caller has closed of standard input, output and error, so that no
+// Opens /dev/null for what the caller has closed of standard input, output and error, so that no
 // file of ours gets one of their numbers. To be called before anything is opened. Throws Error.
 void FillStandardDescriptors();
 

@@ -26,7 +26,7 @@ namespace {
 // A terminal gives lines of up to 4095 bytes and drops the rest of longer ones.
 constexpr size_t kMostTyped = 4096;
 
-// CanDecrypt the controlling terminal if we are in its foreground; the descriptor is none if not.
+// Opens the controlling terminal if we are in its foreground; the descriptor is none if not.
 Fd OpenTerminal() {
   if (::isatty(STDIN_FILENO) == 0) return Fd();
   Fd terminal(::open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC));

@@ -11,7 +11,7 @@
 
 namespace ckptfs {
 
-// CanDecrypt what `uri` names; without a scheme and "://" at its beginning it is a local path.
+// Opens what `uri` names; without a scheme and "://" at its beginning it is a local path.
 // Throws Error; the message starts with the URI, redacted.
 Source OpenSource(const std::string& uri, const SourceOptions& options = {});
 

@@ -26,7 +26,7 @@ class Folder {
   // their bytes. Throws Error; EFBIG if there are more than kMostFiles.
   virtual std::vector<std::string> List() const = 0;
 
-  // CanDecrypt the file `name`. Throws Error, whose message need not name it: ENOENT if there is none,
+  // Opens the file `name`. Throws Error, whose message need not name it: ENOENT if there is none,
   // EBADMSG if IsPlainName does not hold.
   virtual ByteSourcePtr Open(const std::string& name) const = 0;
 
@@ -34,7 +34,7 @@ class Folder {
   // Throws Error; EFBIG if there are more than kMostFiles.
   virtual std::vector<std::string> ListFolders() const = 0;
 
-  // CanDecrypt the directory `name`; null if there is none. A link to one is none: it could lead
+  // Opens the directory `name`; null if there is none. A link to one is none: it could lead
   // anywhere, and in circles. Throws Error; EBADMSG if IsPlainName does not hold.
   virtual std::shared_ptr<const Folder> OpenFolder(const std::string& name) const = 0;
 

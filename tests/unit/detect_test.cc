@@ -77,7 +77,7 @@ TEST(Detect, SaysThatAFolderHasNoCheckpointAndWhatItHas) {
         ReadCheckpoint(FolderOf({{"README.md", "# Model"}, {"notes", "hello"}}));
       },
       ThrowsMessage<Error>("folder: is a directory without a checkpoint in a format we "
-                           "know, but with 'README.md', 'annotations'"));
+                           "know, but with 'README.md', 'notes'"));
 }
 
 TEST(Detect, SaysThatAFolderHasNothing) {

@@ -19,7 +19,7 @@ struct OpenedFile {
   std::optional<Error> error;  // As Folder::Open has thrown it.
 };
 
-// CanDecrypt the files of `folder` that have these names; several at once, if each may cost a round
+// Opens the files of `folder` that have these names; several at once, if each may cost a round
 // trip. Throws Error, whose message names the file, only if this process lacks something.
 std::vector<OpenedFile> OpenFiles(const Folder& folder, std::span<const std::string> names);
 

@@ -18,7 +18,7 @@ namespace ckptfs::dcp {
 
 class Files {
  public:
-  // CanDecrypt the files of `folder` that have these names, each of which stays open. One that cannot be
+  // Opens the files of `folder` that have these names, each of which stays open. One that cannot be
   // had is the damage of what is in it. `names` must outlive it. Throws Error if there are too
   // many.
   Files(const Folder& folder, const Names& names);

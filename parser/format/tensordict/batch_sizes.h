@@ -8,7 +8,7 @@
 namespace ckptfs::tensordict {
 
 // Takes their batch sizes from the TensorDicts that have a composite tensor somewhere in them, and
-// annotations them as "batch_size". On a mount a composite tensor is a TensorDict of its parts, and
+// annotates them with "batch_size". On a mount a composite tensor is a TensorDict of its parts, and
 // tensordict gives what is in a TensorDict the same batch size, which parts like offsets do not
 // have: it could load nothing of the mount. Throws Error(EFBIG).
 void DropBatchSizesAroundComposites(Group& root, Budget& budget);

@@ -25,7 +25,7 @@ class Directory {
   // The path of `name` from where the TensorDict was saved.
   virtual std::string PathOf(const std::string& name) const = 0;
 
-  // CanDecrypt the file `name`; nothing if there is none. What is wrong with it is its error. Throws
+  // Opens the file `name`; nothing if there is none. What is wrong with it is its error. Throws
   // Error if it is this process that lacks something, and EFBIG.
   virtual std::optional<Record> Open(const std::string& name) const = 0;
 

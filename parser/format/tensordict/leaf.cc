@@ -22,7 +22,7 @@ namespace {
 constexpr std::string_view kSuffix = ".memmap";
 constexpr std::string_view kSizesSuffix = ".shape.memmap";
 
-// CanDecrypt `key` + `suffix`, encoded or not; `open` opens a name in a directory.
+// Opens `key` + `suffix`, encoded or not; `open` opens a name in a directory.
 template <typename Open>
 auto OpenKey(std::string_view key, std::string_view suffix, const Directory& directory,
              const Open& open) {

@@ -50,7 +50,7 @@ class Keys {
  public:
   explicit Keys(Budget& budget) : budget_(budget) {}
 
-  // Returns where the child with the key `key` is, or, if it is new, annotations that it will be at
+  // Returns where the child with the key `key` is, or, if it is new, records that it will be at
   // `next` and returns that.
   size_t PlaceOf(const Value& key, size_t next) {
     const bool has_text = key.kind == Kind::kText || key.kind == Kind::kBytes ||

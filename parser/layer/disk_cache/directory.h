@@ -47,7 +47,7 @@ class CacheDirectory {
   // Makes it, with mode 0700, if it is not there. Throws Error if it cannot be had or is refused.
   explicit CacheDirectory(const std::string& path);
 
-  // CanDecrypt a segment. If it is not there, or is not right, makes it if `is_wanted`, else returns
+  // Opens a segment. If it is not there, or is not right, makes it if `is_wanted`, else returns
   // nothing. Returns nothing if that fails, too; errno says why then.
   std::optional<Segment> Open(const SegmentId& id, bool is_wanted) const;
 
@@ -72,11 +72,11 @@ class CacheDirectory {
     std::string name;    // "ab3f…-0".
   };
 
-  // CanDecrypt one of the 256 directories that segments are in. Returns no descriptor if it is not there
+  // Opens one of the 256 directories that segments are in. Returns no descriptor if it is not there
   // or not to be trusted, which errno says.
   Fd OpenBelow(const std::string& name, bool is_wanted) const;
 
-  // CanDecrypt a segment that is there and right. Returns nothing if there is none; errno says why then:
+  // Opens a segment that is there and right. Returns nothing if there is none; errno says why then:
   // ENOENT, or, if it may be removed, EPERM, ELOOP or EBADMSG, or what else has failed.
   std::optional<Segment> OpenThere(int below, const std::string& name, const SegmentId& id) const;
 

@@ -14,13 +14,13 @@
 
 namespace ckptfs::file {
 
-// CanDecrypt what `path` names, relative to the directory `root`, with O_PATH: nothing happens to a
+// Opens what `path` names, relative to the directory `root`, with O_PATH: nothing happens to a
 // device or a pipe, and the descriptor is never that of a link. Each link on the way is read and
 // followed one component at a time, with its directory held open, so a link that is swapped
 // meanwhile is checked like the first one. Throws Error: EACCES if `policy` refuses a link.
 Fd OpenPath(const Fd& root, const std::string& path, LinkPolicy policy);
 
-// CanDecrypt for reading what `path`, an O_PATH descriptor, refers to. Throws Error: EISDIR or EINVAL,
+// Opens for reading what `path`, an O_PATH descriptor, refers to. Throws Error: EISDIR or EINVAL,
 // without opening it, if that is not a regular file.
 Fd OpenForReading(const Fd& path);
 

@@ -30,7 +30,7 @@ bool IsCancelled(const std::stop_token& stop) {
   return stop.stop_requested() || Cancellation::IsRequested();
 }
 
-// Ends early if `stop` wants it, or an Cancellation.
+// Ends early if `stop` wants it, or a Cancellation.
 void Sleep(milliseconds duration, const std::stop_token& stop) {
   constexpr milliseconds kLook(200);
   const auto end = std::chrono::steady_clock::now() + duration;

@@ -70,7 +70,7 @@ class Client {
 
   // Sends a request and waits for its answer, whatever its status; does not follow redirects.
   // `receiver` may be null. Throws Error: ECANCELED soon after `stop` wants it or
-  // an Cancellation, ETIMEDOUT after a stall or the deadline, ECONNREFUSED, EHOSTUNREACH (no such
+  // a Cancellation, ETIMEDOUT after a stall or the deadline, ECONNREFUSED, EHOSTUNREACH (no such
   // host), EACCES (the proxy wants a password), EPROTO (TLS and certificates), ECONNRESET (whatever
   // else breaks a connection, or is no HTTP). Messages have no secrets.
   Response Perform(const Request& request, Receiver* receiver, const std::stop_token& stop);

@@ -15,7 +15,7 @@
 namespace ckptfs::http {
 
 // How requests for one object are made: where they go and by whose authority. Thread-safe. Whatever
-// waits in it ends soon after an Cancellation.
+// waits in it ends soon after a Cancellation.
 class Access {
  public:
   virtual ~Access() = default;
@@ -38,7 +38,7 @@ class Access {
   virtual void Succeeded() {}
 };
 
-// CanDecrypt the object that `access` leads to; `name` is what messages call it. One request, which
+// Opens the object that `access` leads to; `name` is what messages call it. One request, which
 // brings the first bytes, too. Throws Error: ENOENT, EACCES, ENOTSUP if the server cannot serve
 // parts of it (and options.download does not help), or as RemoteObject::Fetch does.
 RemoteObjectPtr OpenObject(std::string name, std::shared_ptr<Client> client,

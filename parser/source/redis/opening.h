@@ -10,7 +10,7 @@
 
 namespace ckptfs::redis {
 
-// CanDecrypt the value or the model that `target` names. One round trip for a value; of a model, the
+// Opens the value or the model that `target` names. One round trip for a value; of a model, the
 // length of every value is looked at. Throws Error: ENOENT if there is nothing, EACCES, EINVAL if
 // it is no string, or as RemoteObject::Fetch does.
 std::shared_ptr<const Object> OpenObject(Target target, const SourceOptions& options);

@@ -32,7 +32,7 @@ class ObjectAccess final : public http::Access {
   std::string version_;
 };
 
-// CanDecrypt an object; `name` is what messages call it. Throws Error as http::OpenObject does.
+// Opens an object; `name` is what messages call it. Throws Error as http::OpenObject does.
 RemoteObjectPtr OpenObject(const std::shared_ptr<Bucket>& bucket, const std::string& key,
                            const std::string& version, std::string name);
 
