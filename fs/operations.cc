@@ -21,6 +21,7 @@
 #include "parser/base/cancellation.h"
 #include "parser/base/error.h"
 #include "parser/io/immediate.h"
+#include "parser/io/partly_immediate.h"
 
 namespace ckptfs {
 namespace {
@@ -196,6 +197,17 @@ void Read(fuse_req_t req, fuse_ino_t number, size_t size, off_t off) {
   fuse_reply_buf(req, buffer.data(), buffer.size());
 }
 
+// Reads a file and replies if that is immediate. Returns whether it is.
+bool TryRead(fuse_req_t req, const Inode& inode, size_t size, off_t off) {
+  const auto* const source = dynamic_cast<const PartlyImmediate*>(inode.source.get());
+  if (source == nullptr) return false;
+  const uint64_t begin = std::min(static_cast<uint64_t>(off), inode.length);
+  const auto buffer = Scratch(std::min<uint64_t>(size, inode.length - begin));
+  if (!source->TryReadAt(inode.offset + begin, std::as_writable_bytes(buffer))) return false;
+  fuse_reply_buf(req, buffer.data(), buffer.size());
+  return true;
+}
+
 class SlowRead final : public SlowReads::Request {
  public:
   SlowRead(fuse_req_t req, fuse_ino_t number, size_t size, off_t off)
@@ -235,7 +247,7 @@ void ReadOp(fuse_req_t req, fuse_ino_t number, size_t size, off_t off, fuse_file
     const Inode& inode = InodeOf(req, number);
     if (inode.is_directory() || IsImmediate(*inode.source)) {
       Read(req, number, size, off);
-    } else {
+    } else if (!TryRead(req, inode, size, off)) {
       mount.slow_reads->Add(std::make_unique<SlowRead>(req, number, size, off));
     }
   });

@@ -13,6 +13,7 @@
 
 #include "parser/base/cancellation.h"
 #include "parser/base/error.h"
+#include "parser/io/partly_immediate.h"
 #include "parser/layer/block.h"
 
 namespace ckptfs {
@@ -29,7 +30,7 @@ constexpr size_t kMostPinned = 8;
 }  // namespace
 
 // An object as a source.
-class RangeCache::Cached final : public ByteSource {
+class RangeCache::Cached final : public ByteSource, public PartlyImmediate {
  public:
   Cached(std::shared_ptr<RangeCache> cache, uint32_t number, RemoteObjectPtr object)
       : cache_(std::move(cache)), number_(number), object_(std::move(object)) {}
@@ -42,6 +43,11 @@ class RangeCache::Cached final : public ByteSource {
   void ReadAt(uint64_t offset, std::span<std::byte> buffer) const override {
     assert(offset <= size() && buffer.size() <= size() - offset);
     cache_->Read(number_, size(), offset, buffer);
+  }
+
+  bool TryReadAt(uint64_t offset, std::span<std::byte> buffer) const override {
+    assert(offset <= size() && buffer.size() <= size() - offset);
+    return cache_->TryRead(number_, size(), offset, buffer);
   }
 
   void AdviseFile(ByteRange range) const override {
@@ -230,6 +236,34 @@ void RangeCache::Read(uint32_t object, uint64_t size, uint64_t offset,
     WaitFor(lock, waiter);
   }
   Dispatch();
+}
+
+// Returns whether all of a range is there.
+bool RangeCache::IsReady(uint32_t object, uint64_t size, uint64_t offset, size_t length) {
+  const uint64_t end = offset + length;
+  while (offset < end) {
+    const uint64_t block = offset / kBlockSize;
+    const uint64_t needed = std::min<uint64_t>(end - block * kBlockSize, BlockLength(size, block));
+    if (scheduler_.Find({object, block}, static_cast<size_t>(needed)) == nullptr) return false;
+    offset = (block + 1) * kBlockSize;
+  }
+  return true;
+}
+
+bool RangeCache::TryRead(uint32_t object, uint64_t size, uint64_t offset,
+                         std::span<std::byte> buffer) {
+  if (buffer.empty()) return true;
+  std::unique_lock lock(mutex_);
+  if (!IsReady(object, size, offset, buffer.size())) return false;
+  scheduler_.Annotation(object, {offset, buffer.size()}, Clock::now());
+  while (!buffer.empty()) {  // Meanwhile blocks that are not pinned yet may be evicted.
+    const size_t copied = CopyReady(lock, object, size, offset, buffer);
+    if (copied == 0) return false;
+    offset += copied;
+    buffer = buffer.subspan(copied);
+  }
+  Dispatch();
+  return true;
 }
 
 void RangeCache::RunFetches() {

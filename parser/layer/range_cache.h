@@ -79,6 +79,8 @@ class RangeCache : public std::enable_shared_from_this<RangeCache> {
   void Read(uint32_t object, uint64_t size, uint64_t offset, std::span<std::byte> buffer);
   size_t CopyReady(std::unique_lock<std::mutex>& lock, uint32_t object, uint64_t size,
                    uint64_t offset, std::span<std::byte> buffer);
+  bool IsReady(uint32_t object, uint64_t size, uint64_t offset, size_t length);
+  bool TryRead(uint32_t object, uint64_t size, uint64_t offset, std::span<std::byte> buffer);
   void WaitFor(std::unique_lock<std::mutex>& lock, Waiter& waiter);
   void Dispatch();
   void RunFetches();

@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -19,6 +20,7 @@
 
 #include "parser/base/cancellation.h"
 #include "parser/base/error.h"
+#include "parser/io/partly_immediate.h"
 #include "parser/layer/block.h"
 
 namespace ckptfs {
@@ -128,6 +130,24 @@ TEST_F(RangeCacheTest, ReadsAnObjectOfAnySize) {
   EXPECT_TRUE(IsRight(0, 3 * kMiB + 12'345));
   EXPECT_TRUE(IsRight(3 * kMiB + 12'344, 1));
   EXPECT_TRUE(IsRight(kBlockSize - 1, 2));
+}
+
+TEST_F(RangeCacheTest, ReadsAtOnceOnlyWhatIsThere) {
+  Make(8 * kMiB, 2 * kMiB);
+  const auto* const source = dynamic_cast<const PartlyImmediate*>(source_.get());
+  ASSERT_NE(source, nullptr);
+  std::vector<std::byte> buffer(9 * kBlockSize);  // More than is copied at a time.
+  server_->Close();
+  EXPECT_FALSE(source->TryReadAt(kBlockSize, buffer));
+  EXPECT_EQ(cache_->stats().fetches, 0U);
+  server_->Open();
+  ASSERT_TRUE(IsRight(kBlockSize, buffer.size()));
+  AwaitIdle();
+  server_->Close();
+  ASSERT_TRUE(source->TryReadAt(kBlockSize + 1, std::span(buffer).first(buffer.size() - 1)));
+  for (size_t i = 0; i + 1 < buffer.size(); ++i) {
+    ASSERT_EQ(buffer[i], ByteAt(kBlockSize + 1 + i)) << i;
+  }
 }
 
 TEST_F(RangeCacheTest, FetchesOnceWhatManyReadAtTheSameTime) {
