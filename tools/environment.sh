@@ -109,11 +109,12 @@ configure() {
   if [[ ! -e $directory/build.ninja ]]; then meson setup "$directory" "$root" "$@" >&2; fi
 }
 
-# build DIRECTORY [TARGET...]: builds these targets, or all.
+# build DIRECTORY [TARGET...]: builds these targets, or all. A terminal gets ninja's progress.
 build() {
-  local directory=$1
+  local directory=$1 quiet=(--quiet)
   shift
-  ninja --quiet -C "$root/$directory" "$@" >&2
+  if [[ -t 2 ]]; then quiet=(); fi
+  ninja "${quiet[@]}" -C "$root/$directory" "$@" >&2
 }
 
 # release [TARGET...]: builds the program in build/release and sets $ckptfs to it. A warning of an
