@@ -213,7 +213,9 @@ class Generator {
   }
 
   void Tensor(int depth) {
-    switch (in_.Below(9)) {
+    // Without more decisions a tensor of tensors would never end.
+    constexpr size_t kPlain = 8;
+    switch (in_.is_at_end() ? kPlain : in_.Below(9)) {
       case 0:
         Global("torch._utils", "_rebuild_parameter_with_state");
         out_ += '(';
