@@ -9,9 +9,8 @@
 
 namespace ckptfs {
 
-// Finds numbers by what they stand for. That, and what equal means, only the user knows, who has it
-// in a list or a tree anyway: the index stores none of it, and so takes 16 bytes for each number
-// where a std::unordered_map takes 60 and more.
+// Finds numbers by the objects that they index. The caller stores the objects and compares them:
+// the index stores only 16 bytes for each number, where a std::unordered_map takes 60 and more.
 class HashIndex {
  public:
   static constexpr uint32_t kNone = 0xFFFFFFFF;

@@ -1,11 +1,10 @@
-// Taking back what the kernel has been given.
+// Invalidates the kernel's page cache of corrupt files.
 //
-// That a file is not what it should be shows when the last byte of it is read: by then the kernel
-// has cached the others, and would go on handing them out.
+// A checksum mismatch shows when the last byte of a file is read. By then the kernel has cached the
+// others, and would continue to return them.
 
 #pragma once
 
-#define FUSE_USE_VERSION 314
 #include <fuse_lowlevel.h>
 
 #include <condition_variable>
@@ -19,19 +18,19 @@
 
 namespace ckptfs {
 
-// Makes the kernel forget the bytes of files that have turned out wrong. Thread-safe.
+// Invalidates files that turn out to be corrupt. Thread-safe.
 class Invalidator {
  public:
   // `tree` must outlive this.
   explicit Invalidator(const Tree& tree);
 
-  // Says that a read of the file `number` has failed because it is wrong. To be called when the
-  // kernel has been told so. Returns at once.
+  // Adds the file `number`, of which a read has failed because it is corrupt. To be called after
+  // the reply to the kernel. Returns immediately.
   void Add(uint64_t number);
 
-  // Makes the kernel forget what it has of that file, and of all others that have turned out wrong
-  // with it. To be called once, in a thread that answers no requests: the kernel waits until those
-  // for the file are answered. Returns when `stop` wants it.
+  // Invalidates these files, and all others that are corrupt by then. To be called once, in a
+  // thread that answers no requests: the kernel waits for the pending requests of the file. Returns
+  // when `stop` is requested.
   void Run(fuse_session* session, const std::stop_token& stop);
 
  private:
@@ -39,7 +38,7 @@ class Invalidator {
   uint64_t Take(const std::stop_token& stop);
 
   const Tree& tree_;
-  std::vector<bool> is_known_;  // By inode: it was found to be wrong. Only for Run.
+  std::vector<bool> is_known_;  // By inode: it was found to be corrupt. Only for Run.
 
   std::mutex mutex_;
   std::condition_variable_any is_added_;

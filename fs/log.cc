@@ -100,12 +100,12 @@ bool RateLimit::Admits(Clock::time_point now) {
     admitted_ = 0;
   }
   const bool is_admitted = admitted_ < kMostPerSecond;
-  ++(is_admitted ? admitted_ : left_out_);
+  ++(is_admitted ? admitted_ : dropped_);
   return is_admitted;
 }
 
-uint64_t RateLimit::TakeLeftOut(Clock::time_point now) {
-  return IsInWindow(now) ? 0 : std::exchange(left_out_, 0);
+uint64_t RateLimit::TakeDropped(Clock::time_point now) {
+  return IsInWindow(now) ? 0 : std::exchange(dropped_, 0);
 }
 
 // Its base class takes a mutex around each method.
@@ -147,7 +147,7 @@ class Log::Sink final : public spdlog::sinks::base_sink<std::mutex> {
   }
 
   void TellLeftOut(RateLimit::Clock::time_point now) {
-    if (const uint64_t count = limit_.TakeLeftOut(now); count != 0) {
+    if (const uint64_t count = limit_.TakeDropped(now); count != 0) {
       Write(spdlog::level::warn, fmt::format("{} more messages were left out", count));
     }
   }
@@ -178,7 +178,7 @@ class Log::Sink final : public spdlog::sinks::base_sink<std::mutex> {
 
 Log::Log()
     : sink_(std::make_shared<Sink>()), logger_(std::make_shared<spdlog::logger>(kName, sink_)) {
-  SetLeast(Level::kWarning);
+  SetLevel(Level::kWarning);
   logger_->set_error_handler([](const std::string&) {});
   spdlog::register_logger(logger_);
 }
@@ -188,10 +188,10 @@ Log::~Log() {
   spdlog::drop(kName);
 }
 
-void Log::SetLeast(Level least) { logger_->set_level(ToSpdlog(least)); }
+void Log::SetLevel(Level least) { logger_->set_level(ToSpdlog(least)); }
 
 void Log::OpenFile(const std::string& path) {
-  // O_NONBLOCK is for a pipe that nobody reads.
+  // O_NONBLOCK is for a pipe without a reader.
   constexpr int kFlags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
   Fd file(::open(path.c_str(), kFlags, S_IRUSR | S_IWUSR));
   if (file.number() < 0) FailErrno("{}: cannot open the log file", path);
@@ -200,8 +200,10 @@ void Log::OpenFile(const std::string& path) {
 
 void Log::LeaveTerminal() { sink_->LeaveTerminal(); }
 
-void Log::ListenToFuse() { fuse_set_log_func(SayForFuse); }
+void Log::CaptureFuse() { fuse_set_log_func(SayForFuse); }
 
-void Log::Say(Level level, std::string_view text) noexcept { logger_->log(ToSpdlog(level), text); }
+void Log::Write(Level level, std::string_view text) noexcept {
+  logger_->log(ToSpdlog(level), text);
+}
 
 }  // namespace ckptfs

@@ -1,10 +1,9 @@
-// What ckptfs says while it runs.
+// The log.
 //
-// Up to the mount, messages are for the person at the terminal and go to standard error; a daemon
-// has no terminal and goes on in syslog. With a log file, all messages go there, instead of syslog.
-// Checkpoints and servers are not trusted, and a program that reads a broken file may ask for its
-// bytes a million times: what is said is always printable, and only so many lines per second, but
-// for what can be said only once.
+// Before the mount, messages go to standard error; a daemon has no terminal and logs to syslog.
+// With a log file, all messages go there instead of syslog. Checkpoints and servers are untrusted,
+// and a program may read a corrupt file a million times: messages are always printable, and their
+// number per second is limited, except for those that are logged only once.
 
 #pragma once
 
@@ -20,7 +19,7 @@
 
 namespace ckptfs {
 
-// Says which messages may pass: at most kMostPerSecond in each second. Belongs to one thread.
+// Admits at most kMostPerSecond messages in each second. Belongs to one thread.
 class RateLimit {
  public:
   using Clock = std::chrono::steady_clock;
@@ -30,14 +29,14 @@ class RateLimit {
   bool Admits(Clock::time_point now);
 
   // How many messages did not pass in the seconds before that of `now`; each is counted once.
-  uint64_t TakeLeftOut(Clock::time_point now);
+  uint64_t TakeDropped(Clock::time_point now);
 
  private:
   bool IsInWindow(Clock::time_point now) const;
 
   Clock::time_point window_;  // When the second began in which messages are counted.
   uint64_t admitted_ = 0;
-  uint64_t left_out_ = 0;
+  uint64_t dropped_ = 0;
 };
 
 // Where messages go. There is one at a time. All methods may be called by several threads at once.
@@ -51,45 +50,45 @@ class Log {
     kDebug,    // Each request. Not limited in number.
   };
 
-  // Says errors and warnings on standard error.
+  // Logs errors and warnings to standard error.
   Log();
   Log(const Log&) = delete;
   Log& operator=(const Log&) = delete;
   ~Log();
 
-  // From now on says what is as important as `least` or more.
-  void SetLeast(Level least);
+  // Sets the least level that is logged.
+  void SetLevel(Level least);
 
-  // From now on appends all messages to the file at `path`, one line each with date and process. It
-  // is made with mode 0600 if it is missing. Throws Error.
+  // Appends all later messages to the file at `path`, one line each with date and process. A
+  // missing file is made with mode 0600. Throws Error.
   void OpenFile(const std::string& path);
 
-  // From now on says nothing on standard error, but, without a log file, to syslog.
+  // Stops logging to standard error. Later messages go to syslog unless there is a log file.
   void LeaveTerminal();
 
-  // From now on says what libfuse has to say, too, until the log is destroyed.
-  void ListenToFuse();
+  // Logs the messages of libfuse, too, until the log is destroyed.
+  void CaptureFuse();
 
-  // Says `text`, a sentence in lower case and without a full stop. Never throws: what cannot be
-  // said is left out.
-  void Say(Level level, std::string_view text) noexcept;
+  // Logs `text`, a sentence in lower case without a full stop. Never throws: on failure the message
+  // is dropped.
+  void Write(Level level, std::string_view text) noexcept;
 
-  // Says a text that is formatted as by fmt::format.
+  // Logs a text that is formatted as by fmt::format.
   template <typename... Args>
   void Error(fmt::format_string<Args...> format, Args&&... args) {
-    Say(Level::kError, fmt::format(format, std::forward<Args>(args)...));
+    Write(Level::kError, fmt::format(format, std::forward<Args>(args)...));
   }
   template <typename... Args>
   void Warning(fmt::format_string<Args...> format, Args&&... args) {
-    Say(Level::kWarning, fmt::format(format, std::forward<Args>(args)...));
+    Write(Level::kWarning, fmt::format(format, std::forward<Args>(args)...));
   }
   template <typename... Args>
   void Notice(fmt::format_string<Args...> format, Args&&... args) {
-    Say(Level::kNotice, fmt::format(format, std::forward<Args>(args)...));
+    Write(Level::kNotice, fmt::format(format, std::forward<Args>(args)...));
   }
   template <typename... Args>
   void Info(fmt::format_string<Args...> format, Args&&... args) {
-    Say(Level::kInfo, fmt::format(format, std::forward<Args>(args)...));
+    Write(Level::kInfo, fmt::format(format, std::forward<Args>(args)...));
   }
 
  private:

@@ -1,4 +1,4 @@
-// The program: a table of contents. Each step may fail, and which one it was says the exit status.
+// The program: a table of contents. Each step may fail; the exit status is that of the step.
 
 #include <malloc.h>
 #include <sys/prctl.h>
@@ -26,18 +26,15 @@
 #include "fs/daemonize.h"
 #include "fs/guard.h"
 #include "fs/log.h"
+#include "fs/mounting.h"
 #include "fs/mountpoint.h"
-#include "fs/operands.h"
 #include "fs/options.h"
-#include "fs/parse_net.h"
-#include "fs/readers.h"
 #include "fs/remote.h"
 #include "fs/secrets.h"
 #include "fs/session.h"
 #include "fs/strict.h"
 #include "fs/tensordict.h"
 #include "fs/tree.h"
-#include "fs/unmount.h"
 #include "parser/base/budget.h"
 #include "parser/base/error.h"
 #include "parser/base/metering.h"
@@ -47,7 +44,7 @@
 namespace ckptfs {
 namespace {
 
-// Who asks for the status too early, before there is a mount, gets it when there is one.
+// A SIGUSR1 before the mount is answered after it.
 void BlockStatusSignal() {
   sigset_t signals;
   sigemptyset(&signals);
@@ -63,8 +60,8 @@ void RaiseFileLimit() {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// What this process reads may be secret, and so may what it has from its environment: nobody shall
-// find it in a core dump, and no other process of the same user may look into it.
+// The checkpoint and the environment may hold secrets: excludes this process from core dumps, and
+// from inspection by other processes of the same user.
 void HideMemory() {
   constexpr rlimit kNone = {};
   ::setrlimit(RLIMIT_CORE, &kNone);
@@ -103,7 +100,7 @@ std::shared_ptr<const Verification> VerificationFor(Verify verify, Log& log) {
   if (verify == Verify::kOff) return nullptr;
   const auto report = [&log](std::string_view what, Verdict verdict, std::string_view found) {
     const auto level = verdict == Verdict::kRight ? Log::Level::kNotice : Log::Level::kError;
-    log.Say(level, fmt::format("{}: {}", what, found));
+    log.Write(level, fmt::format("{}: {}", what, found));
   };
   return std::make_shared<Verification>(
       Verification{.is_enforced = verify == Verify::kEnforce, .report = report});
@@ -115,7 +112,7 @@ ByteSourcePtr OpenSidecar(const std::string& uri, const SourceOptions& options) 
   return std::move(source.file);
 }
 
-// What scratch files may take if no option says it.
+// The default limit of scratch files.
 uint64_t UsualScratch() {
   constexpr uint64_t kMost = uint64_t{4} << 30U;
   constexpr uint64_t kShare = 4;
@@ -126,14 +123,14 @@ Tree ReadTree(const Source& source, const ReadOptions& what, const Options& opti
               const Secrets& secrets, Log& log) {
   Checkpoint checkpoint = ReadCheckpoint(source, what);
   if (options.strict) CheckWhole(checkpoint, source.name());
-  // To be told when all is done: what is refused has one sentence.
+  // Logged at the end: a failure is reported in one sentence.
   const std::vector<std::string> warnings = checkpoint.warnings;
   Tree tree = LayOut(std::move(checkpoint), {.is_flat = options.flat,
                                              .has_attributes = options.xattr,
                                              .source = Redacted(options.source),
                                              .version = CKPTFS_VERSION});
   if (const std::string option = secrets.UnneededOption(); !option.empty()) {
-    log.Warning("{}: {} is not needed: nothing is encrypted", source.name(), option);
+    log.Warning("{}: {} is unused: the checkpoint is not encrypted", source.name(), option);
   }
   TellWarnings(log, source.name(), warnings);
   return tree;
@@ -169,8 +166,8 @@ Tree ReadBounded(const Source& source, const ByteSourcePtr& sidecar, const Optio
   }
 }
 
-// Tells the sources where the files of the mount begin and end.
-void ExpectFiles(const Tree& tree) {
+// Advises the sources of the files of the mount.
+void AdviseFiles(const Tree& tree) {
   for (uint64_t number = Tree::kRoot; number < Tree::kRoot + tree.inode_count(); ++number) {
     const Inode& inode = *tree.Find(number);
     if (!inode.is_directory()) inode.source->AdviseFile({inode.offset, inode.length});
@@ -198,7 +195,7 @@ int Serve(Options options, Mountpoint mountpoint, Log& log, const std::function<
     const auto scratch = std::make_shared<ScratchSpace>();
     const Tree tree =
         ReadBounded(source, sidecar, options, remote.is_used(), scratch, std::move(secrets), log);
-    if (remote.is_used()) ExpectFiles(tree);
+    if (remote.is_used()) AdviseFiles(tree);
     step = Step::kMount;
     CheckFuse();
     if (options.is_fake) return 0;
@@ -219,7 +216,7 @@ int Serve(Options options, Mountpoint mountpoint, Log& log, const std::function<
     ExplainSudo(options, log);
     mounted();
     // Not before: that the parts which are read for the mount are valid is not worth a line.
-    if (!options.debug) log.SetLeast(Log::Level::kInfo);
+    if (!options.debug) log.SetLevel(Log::Level::kInfo);
     log.Info("mounted on {}", options.mountpoint);
     session.Run();
     log.Info("unmounted from {}", options.mountpoint);
@@ -242,7 +239,7 @@ int Main(const std::string& program, std::span<const char* const> arguments) {
     // an error code and no death.
     std::signal(SIGPIPE, SIG_IGN);
     std::signal(SIGXFSZ, SIG_IGN);
-    // A caller may ignore it, and then nobody learns how a child ends.
+    // An ignored SIGCHLD is inherited, and waitpid then fails.
     std::signal(SIGCHLD, SIG_DFL);
     BlockStatusSignal();
     RaiseFileLimit();
@@ -263,7 +260,7 @@ int Main(const std::string& program, std::span<const char* const> arguments) {
     Mountpoint mountpoint(options.mountpoint, options.nonempty);
     options.mountpoint = mountpoint.path();
     step = Step::kStart;
-    if (options.debug) log.SetLeast(Log::Level::kDebug);
+    if (options.debug) log.SetLevel(Log::Level::kDebug);
     if (options.foreground || options.debug || options.is_fake) {
       return Serve(options, std::move(mountpoint), log, [] {});
     }

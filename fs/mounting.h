@@ -1,16 +1,15 @@
-// The mount itself: an entry in the kernel's table of mounts.
+// Mounting and unmounting: entries in the kernel's table of mounts.
 
 #pragma once
 
-#define FUSE_USE_VERSION 314
 #include <fuse_lowlevel.h>
 #include <sys/types.h>
 
 #include <memory>
 #include <string>
 
+#include "fs/daemonize.h"
 #include "fs/mountpoint.h"
-#include "fs/watchdog.h"
 
 namespace ckptfs {
 
@@ -23,9 +22,10 @@ struct MountSettings {
 // Mounted as long as it lives.
 class Mounting {
  public:
-  // Mounts `session` on `mountpoint`, which is prepared: root on the directory that was checked, whatever its name
-  // leads to by now; for other users fusermount3 mounts, which checks it itself. `session` was made
-  // with the same settings and must outlive this. Throws Error that names the mount point.
+  // Mounts `session` on `mountpoint`, which is prepared: root on the directory that was checked,
+  // whatever its name leads to by now; for other users fusermount3 mounts, which checks it itself.
+  // `session` was made with the same settings and must outlive this. Throws Error that names the
+  // mount point.
   Mounting(fuse_session* session, Mountpoint mountpoint, const MountSettings& settings);
   Mounting(const Mounting&) = delete;
   Mounting& operator=(const Mounting&) = delete;
@@ -50,5 +50,9 @@ class Mounting {
   dev_t below_ = 0;   // Of the directory below it.
   std::unique_ptr<Watchdog> watchdog_;
 };
+
+// Unmounts the checkpoint that is mounted on `path`, as root or with fusermount3. Throws Error that
+// names it, if no checkpoint is mounted there or if the mount is in use.
+void Unmount(const std::string& path);
 
 }  // namespace ckptfs

@@ -70,8 +70,8 @@ std::string DeadMountOf(const std::string& path) {
   return mount;
 }
 
-// Whether a file system is mounted on `directory`. The kernel tells since Linux 5.8; before that,
-// one sees that the device is not that of the directory above.
+// Whether a file system is mounted on `directory`. The kernel reports it since Linux 5.8; before,
+// the device differs from that of the parent directory.
 bool IsMounted(const Fd& directory, const struct statx& st) {
   if ((st.stx_attributes_mask & STATX_ATTR_MOUNT_ROOT) != 0) {
     return (st.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
@@ -146,7 +146,7 @@ Mountpoint::Mountpoint(const std::string& path, bool may_cover)
   }
   // For other users fusermount3 mounts, and it wants this.
   if (!IsRoot() && ::faccessat(directory_.number(), ".", W_OK, AT_EACCESS) != 0) {
-    Fail(EACCES, "{}: the mount point must be writable by the user who mounts", path);
+    Fail(EACCES, "{}: permission denied: the mount point is not writable", path);
   }
   path_ = CanonicalPath(path, path);
   parent_ = OpenDirectory(fs::path(path_).parent_path());
@@ -199,7 +199,7 @@ void Mountpoint::Prepare() {
     now = OpenDirectory(path_, O_NOFOLLOW);
   }
   if (!IsSame(now, directory_)) {
-    Fail(ESTALE, "{}: something else has taken the place of the mount point", path_);
+    Fail(ESTALE, "{}: the mount point was replaced", path_);
   }
 }
 

@@ -41,7 +41,7 @@ class Mountpoint {
   // What is mounted there, or the directory, opened with O_PATH; none if its name leads to nothing.
   Fd Top() const;
 
-  // Where the directory is now, which is path() unless somebody has moved it.
+  // Where the directory is now, which is path() unless it was moved.
   std::string CurrentPath() const;
 
   // The directory above it, opened with O_PATH.

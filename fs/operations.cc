@@ -1,6 +1,6 @@
-// The tree never changes, so the kernel may keep everything we tell it: entries, also those that
-// are not there, attributes, listings and pages. Inodes live as long as the mount, so nothing is
-// done about forget. Reads that may take long are handed over (slow_reads.h). That nothing can be written is the kernel's business: the mount is read-only.
+// The tree never changes, so the kernel may cache everything: entries, also missing ones,
+// attributes, listings and pages. Inodes live as long as the mount, so forget does nothing. Slow
+// reads are handed over (slow_reads.h). The kernel refuses writes, because the mount is read-only.
 
 #include "fs/operations.h"
 
@@ -17,10 +17,10 @@
 #include <string>
 #include <string_view>
 
-#include "fs/pending_signals.h"
+#include "fs/slow_reads.h"
 #include "parser/base/cancellation.h"
 #include "parser/base/error.h"
-#include "parser/io/immediate.h"
+#include "parser/io/byte_source.h"
 #include "parser/io/partly_immediate.h"
 
 namespace ckptfs {
@@ -86,7 +86,7 @@ std::span<char> Scratch(size_t size) {
   return {buffer.get(), size};
 }
 
-// What a reader of a file is told: it knows what to make of these and not of EBADMSG.
+// The errno for readers of a file, who know these and not EBADMSG.
 int ErrnoForReader(int code) {
   constexpr int kKnown[] = {EACCES, EINTR, ENOENT, ENOKEY, ENOMEM, ESTALE, ETIMEDOUT};
   return std::ranges::count(kKnown, code) != 0 ? code : EIO;
@@ -152,8 +152,8 @@ void GetAttrOp(fuse_req_t req, fuse_ino_t number, fuse_file_info* /*file*/) {
   });
 }
 
-// We need no state per open file. A kernel with `capability` can be told so: after ENOSYS it opens
-// everything without asking, and keeps pages and listings.
+// Open files need no state. A kernel with `capability` opens everything without further requests
+// after ENOSYS, and keeps pages and listings.
 void ReplyOpen(fuse_req_t req, fuse_file_info* file, unsigned capability) {
   if ((MountOf(req).capabilities & capability) != 0) {
     fuse_reply_err(req, ENOSYS);
@@ -172,15 +172,15 @@ void OpenDirOp(fuse_req_t req, fuse_ino_t /*number*/, fuse_file_info* file) {
   ReplyOpen(req, file, FUSE_CAP_NO_OPENDIR_SUPPORT);
 }
 
-// Tells the invalidator of a file that could not be read, if that is because its bytes are wrong.
-void TellOfWrong(const Mount& mount, fuse_ino_t number) noexcept {
+// Reports a file to the invalidator if it could not be read because its bytes are corrupt.
+void ReportCorrupt(const Mount& mount, fuse_ino_t number) noexcept {
   const Inode* const inode = mount.tree.Find(number);
   if (inode == nullptr || inode->is_directory()) return;
   if (inode->source->verdict() != Verdict::kWrong) return;
   try {
     mount.invalidator->Add(number);
   } catch (const std::bad_alloc&) {
-    // The next read that fails tells it, too.
+    // The next read that fails reports it, too.
   }
 }
 
@@ -223,13 +223,13 @@ class SlowRead final : public SlowReads::Request {
         is_preempted = true;
       }
     });
-    if (!is_read && mount.invalidator != nullptr) TellOfWrong(mount, number_);
+    if (!is_read && mount.invalidator != nullptr) ReportCorrupt(mount, number_);
     return !is_preempted;
   }
 
   bool IsCancelled() const noexcept override {
     const pid_t thread = fuse_req_ctx(req_)->pid;
-    return fuse_req_interrupted(req_) != 0 ? HasGivenUp(thread) : IsGone(thread);
+    return fuse_req_interrupted(req_) != 0 ? HasTerminatingSignal(thread) : HasVanished(thread);
   }
 
   void Refuse(int code) noexcept override { fuse_reply_err(req_, code); }

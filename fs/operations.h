@@ -1,8 +1,7 @@
-// Answers the kernel. Nothing here knows a format, a protocol or a layout.
+// The FUSE callbacks. Nothing here knows a format, a protocol or a layout.
 
 #pragma once
 
-#define FUSE_USE_VERSION 314
 #include <fuse_lowlevel.h>
 #include <sys/types.h>
 
@@ -31,7 +30,7 @@ struct Mount {
   // Does the reads of sources that are not immediate; null if there are none.
   SlowReads* slow_reads = nullptr;
 
-  // Is told of files that have turned out wrong when they were read; null if nobody wants to know.
+  // Gets the files that turn out to be corrupt when they are read; may be null.
   Invalidator* invalidator = nullptr;
 };
 
@@ -39,14 +38,13 @@ struct Mount {
 // the kernel learns that there are no extended attributes, and asks no more.
 fuse_lowlevel_ops Operations(bool has_attributes);
 
-// The most reads ahead of its page cache that the kernel shall have under way. With its default of
-// 12, those that read a file in vain would soon keep all others from reading.
+// The most read-ahead requests that the kernel may have pending. With its default of 12, blocked
+// readers of a file would soon block all others.
 constexpr unsigned kMostReadAhead = 1024;
 
-// The most that the kernel shall read ahead, in bytes. For local files its default of 128 KiB makes
-// reading almost twice as slow, and above 1 MiB it gets slower again. Of remote files it shall
-// leave that to us: whoever maps a file and reads a byte here and there would have so much fetched
-// each time.
+// The read-ahead of the kernel in bytes. For local files its default of 128 KiB makes reading
+// almost twice as slow, and above 1 MiB it gets slower again. For remote files the cache reads
+// ahead: scattered reads of a mapped file would fetch as much each time.
 inline unsigned ReadAheadOf(const Mount& mount) { return mount.is_remote ? 1U << 18 : 1U << 20; }
 
 }  // namespace ckptfs

@@ -10,13 +10,18 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
-#include "fs/default_mountpoint.h"
 #include "fs/option_table.h"
-#include "fs/suggestion.h"
+#include "parser/base/encoding.h"
 #include "parser/base/error.h"
+#include "parser/io/folder.h"
+#include "parser/open.h"
 
 namespace ckptfs {
 namespace {
@@ -88,7 +93,7 @@ class Parser {
       }
     }
     if (!options_.key_file.empty() && !options_.passphrase_file.empty()) {
-      Fail(EINVAL, "options key_file and passphrase_file: a checkpoint has one of them");
+      Fail(EINVAL, "options key_file and passphrase_file are mutually exclusive");
     }
     if (!options_.help && !options_.version) TakeOperands();
     if (options_.allow_other) options_.sources.links = LinkPolicy::kInside;
@@ -185,6 +190,149 @@ std::string EscapedOption(std::string_view text) {
     escaped += c;
   }
   return escaped;
+}
+
+namespace {
+
+constexpr std::string_view kSuffixes[] = {
+    ".bin",  ".bz2", ".ckpt",    ".distcp", ".gguf", ".gz", ".index.json", ".json", ".lz4",
+    ".nemo", ".npy", ".npz",     ".pickle", ".pkl",  ".pt", ".pt2",        ".pth",  ".safetensors",
+    ".tar",  ".tdz", ".tensors", ".tgz",    ".th",   ".xz", ".zanj",       ".zip",  ".zst",
+};
+
+// Removes the last name from `path` and returns it.
+std::string_view TakeName(std::string_view& path) {
+  while (path.ends_with('/')) path.remove_suffix(1);
+  const size_t slash = path.rfind('/');
+  const std::string_view name = slash == std::string_view::npos ? path : path.substr(slash + 1);
+  path.remove_suffix(name.size());
+  return name;
+}
+
+std::string_view WithoutSuffixes(std::string_view name) {
+  while (true) {
+    const auto* const suffix = std::ranges::find_if(
+        kSuffixes, [&](std::string_view each) { return name.ends_with(each); });
+    if (suffix == std::end(kSuffixes)) return name;
+    name.remove_suffix(suffix->size());
+  }
+}
+
+// Removes "-00001-of-00003", which gguf's splits have: each of them stands for the whole model.
+std::string_view WithoutPart(std::string_view name) {
+  constexpr std::string_view kForm = "-00000-of-00000";
+  constexpr std::string_view kDigits = "0123456789";
+  if (name.size() <= kForm.size()) return name;
+  const std::string_view part = name.substr(name.size() - kForm.size());
+  const bool is_part = std::ranges::equal(part, kForm, [&](char found, char wanted) {
+    return wanted == '0' ? kDigits.find(found) != std::string_view::npos : found == wanted;
+  });
+  return is_part ? name.substr(0, name.size() - kForm.size()) : name;
+}
+
+std::string_view NameIn(std::string_view path) {
+  const std::string_view last = TakeName(path);
+  std::string_view name = WithoutSuffixes(last);
+  // Names of files that a format has in each directory, such as ".metadata".
+  if (name.empty() || (name.starts_with('.') && name != "." && name != "..")) {
+    return WithoutSuffixes(TakeName(path));
+  }
+  return last.ends_with(".gguf") ? WithoutPart(name) : name;
+}
+
+// The path in `source`: without host or bucket, and without user.
+std::string PathIn(const std::string& source) {
+  constexpr std::string_view kAfterScheme = "://";
+  const std::string_view scheme = SchemeNameOf(source);
+  if (scheme.empty()) return source;
+  const std::string shown = Redacted(source);
+  const std::string_view rest = std::string_view(shown).substr(scheme.size() + kAfterScheme.size());
+  const std::string_view path = rest.substr(std::min(rest.find('/'), rest.size()));
+  const bool is_encoded = scheme == "file" || scheme == "http" || scheme == "https";
+  return is_encoded ? PercentDecoded(path) : std::string(path);
+}
+
+}  // namespace
+
+std::string DefaultMountpoint(const std::string& source) {
+  const std::string path = PathIn(source);
+  const std::string_view name = NameIn(path);
+  if (!IsPlainName(name)) {
+    Fail(EINVAL, "{}: no name for a default mount point: name one", Redacted(source));
+  }
+  return std::string(name);
+}
+
+namespace {
+
+// What is at `path`; not found if that cannot be learned.
+std::filesystem::file_type TypeAt(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::status(path, error).type();
+}
+
+bool IsEmpty(const std::string& directory, bool expected) {
+  std::error_code error;
+  return std::filesystem::is_empty(directory, error) == expected && !error;
+}
+
+bool AreSwapped(const std::string& source, const std::string& mountpoint) {
+  using Type = std::filesystem::file_type;
+  if (!SchemeNameOf(source).empty()) return false;
+  const Type first = TypeAt(source);
+  const Type last = TypeAt(mountpoint);
+  if (!SchemeNameOf(mountpoint).empty() || last == Type::regular) {
+    return first == Type::directory || first == Type::not_found;
+  }
+  // An empty directory is no checkpoint, and one with files is no mount point.
+  return first == Type::directory && last == Type::directory && IsEmpty(source, true) &&
+         IsEmpty(mountpoint, false);
+}
+
+}  // namespace
+
+void CheckOrder(const std::string& source, const std::string& mountpoint) {
+  if (AreSwapped(source, mountpoint)) {
+    Fail(EINVAL,
+         "arguments are swapped: the checkpoint is the first one "
+         "(usage: ckptfs [OPTION]... CHECKPOINT MOUNTPOINT)");
+  }
+}
+
+namespace {
+
+void Add(std::string& text, std::string_view name, std::string_view help) {
+  text += fmt::format("  {:<24} {}\n", name, help);
+}
+
+}  // namespace
+
+std::string Usage() {
+  std::string text =
+      "usage: ckptfs [-fd] [-o OPTION,...] CHECKPOINT [MOUNTPOINT]\n"
+      "       ckptfs -u MOUNTPOINT\n"
+      "Mounts a model checkpoint as a directory of raw tensor files.\n"
+      "Without MOUNTPOINT, that is the checkpoint's name without its suffix, here.\n\n";
+  for (const Switch& option : ProgramSwitches()) {
+    if (option.help.empty()) continue;
+    const bool is_long = !option.long_name.empty();
+    Add(text, fmt::format("-{}{}{}", option.letter, is_long ? ", --" : "", option.long_name),
+        option.help);
+  }
+  std::string_view group;
+  for (const MountOption& option : MountOptions()) {
+    if (option.group != group) text += fmt::format("\n{}:\n", option.group);
+    group = option.group;
+    const std::string_view equals = option.value.empty() ? "" : "=";
+    Add(text, fmt::format("-o {}{}{}", option.name, equals, option.value), option.help);
+  }
+  text +=
+      "\nOptions of mount(8) and FUSE programs that change nothing here are ignored.\n"
+      "\nexit status:\n";
+  for (const ExitStatus& status : ExitStatuses()) {
+    Add(text, fmt::to_string(static_cast<int>(status.code)), status.help);
+  }
+  return text;
 }
 
 }  // namespace ckptfs

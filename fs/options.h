@@ -14,11 +14,11 @@
 
 namespace ckptfs {
 
-// What -o verify= says of bytes that have hashes in the checkpoint.
+// How -o verify= treats bytes that have hashes in the checkpoint.
 enum class Verify : uint8_t {
-  kOff,      // They are not checked.
-  kWarn,     // Those that are read are, and what is found is told.
-  kEnforce,  // What is wrong cannot be read, either.
+  kOff,      // No verification.
+  kWarn,     // Verify what is read and log the result.
+  kEnforce,  // Reads of corrupt bytes fail, too.
 };
 
 struct Options {
@@ -35,7 +35,7 @@ struct Options {
   bool auto_unmount = false;
   bool nonempty = false;      // Mount over a directory with files, or over another mount.
   bool follow_links = false;  // Follow all links in a local directory.
-  bool strict = false;        // Do not mount if a tensor is damaged or missing.
+  bool strict = false;        // Do not mount if a tensor is corrupt or missing.
   bool flat = false;          // Do not split keys at dots.
   bool xattr = false;         // Extended attributes on tensor files.
   std::optional<uid_t> uid;   // Owner of all files; else the user who mounts.
@@ -78,5 +78,15 @@ std::string Usage();
 
 // Returns `text` as one word in a list of mount options: commas and backslashes escaped.
 std::string EscapedOption(std::string_view text);
+
+// Returns the last name in `source`, a path or a URI, without what formats and compressors append
+// to names, and without the number of a part of a gguf: "model" for
+// "/data/model.safetensors.index.json" and "/data/model-00001-of-00003.gguf". URIs of files and of
+// web servers are percent-decoded. Throws Error(EINVAL) if no name is left.
+std::string DefaultMountpoint(const std::string& source);
+
+// Throws Error(EINVAL) if `source` must be the mount point and `mountpoint` the checkpoint, because
+// they make no sense otherwise.
+void CheckOrder(const std::string& source, const std::string& mountpoint);
 
 }  // namespace ckptfs

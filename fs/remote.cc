@@ -36,7 +36,7 @@ Remote::Remote(const Options& options, Readers& readers, Log& log)
   source_options_.cached = [this](RemoteObjectPtr object) {
     return Cache()->Add(std::move(object));
   };
-  source_options_.warn = [&log](std::string_view what) { log.Say(Log::Level::kWarning, what); };
+  source_options_.warn = [&log](std::string_view what) { log.Write(Log::Level::kWarning, what); };
   source_options_.opened = [&readers](mode_t permissions, gid_t group) {
     readers.Add(permissions, group);
   };

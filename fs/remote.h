@@ -8,7 +8,7 @@
 
 #include "fs/log.h"
 #include "fs/options.h"
-#include "fs/readers.h"
+#include "fs/strict.h"
 #include "parser/io/source_options.h"
 #include "parser/layer/range_cache.h"
 

@@ -1,30 +1,40 @@
-// Where the key or the passphrase of an encrypted checkpoint comes from: a file that an option
-// names, else the environment, else the user at the terminal. Never the command line, which
-// everybody can see.
+// The key or the passphrase of an encrypted checkpoint: from a file that an option names, else from
+// the environment, else from the user at the terminal. Never from the command line, which is
+// visible to all users.
 
 #pragma once
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "fs/options.h"
 #include "parser/base/secret.h"
 
 namespace ckptfs {
 
+// Whether the user can be asked: standard input is a terminal, it is the controlling terminal, and
+// this process is in its foreground.
+bool HasTerminal();
+
+// Writes `question` to the controlling terminal and reads a line with the echo turned off. Returns
+// null if it is empty or without HasTerminal(). Restores the echo however this ends, also by a
+// signal. Blocks signals meanwhile: to be called before there are threads. Throws Error.
+std::unique_ptr<SecretBytes> AskAtTerminal(std::string_view question);
+
 // The secret of one mount. Belongs to one thread.
 class Secrets {
  public:
   // Reads the file that `options` names, which may be relative or a pipe, or takes CKPTFS_KEY or
-  // CKPTFS_PASSPHRASE, which are wiped out of the environment in any case. Throws Error: EINVAL if
-  // the environment is wrong, else that the file is not there or is not what it should be.
+  // CKPTFS_PASSPHRASE, which are always wiped from the environment. Throws Error: EINVAL if the
+  // environment is invalid, else if the file cannot be read or is invalid.
   explicit Secrets(const Options& options);
 
-  // Returns the secret, or null if there is none; asks the user for a passphrase, once, if that
-  // helps and there is no other. As AskSecret says. Throws Error.
+  // Returns the secret, or null without one (see AskSecret). Asks the user for a passphrase, once,
+  // if one can decrypt the checkpoint. Throws Error.
   std::shared_ptr<const Secret> Get(bool takes_passphrase);
 
-  // The name of the option that gave a secret which nobody has asked for; empty if there is none.
+  // The name of the option whose secret was not used; empty if it was used.
   std::string UnneededOption() const { return is_needed_ ? "" : option_; }
 
  private:

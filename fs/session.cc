@@ -1,7 +1,7 @@
 // How the end of a session works. Three signals shall end it, but libfuse's own handlers only make
 // the loop stop to take requests: then it waits for those that are being answered, and a disk or a
 // server may keep one of them for long. So the signals are blocked in all threads, the main thread
-// waits for one of them, and the loop runs in a thread beside it. A signal tells the loop to stop;
+// waits for one of them, and the loop runs in a thread beside it. A signal makes the loop stop;
 // after a time limit the mount is undone under it and the process ends. The loop's thread sends
 // SIGINT to the main thread when it ends by itself, so that there is one thing to wait for.
 //
@@ -30,7 +30,7 @@
 
 #include "parser/base/error.h"
 #include "parser/base/fd.h"
-#include "parser/io/immediate.h"
+#include "parser/io/byte_source.h"
 
 namespace ckptfs {
 namespace {
@@ -42,7 +42,7 @@ constexpr unsigned kThreads = 4;
 constexpr unsigned kSlowThreads = 4;
 constexpr unsigned kRemoteThreads = 64;
 
-constexpr std::chrono::seconds kPatience{3};
+constexpr std::chrono::seconds kStopTimeout{3};
 
 sigset_t AwaitedSignals() {
   sigset_t signals;
@@ -113,12 +113,12 @@ Session::Session(const Tree& tree, timespec modified, const std::string& source,
                                       MountSettings{.source = Printable(source),
                                                     .allow_other = options.allow_other,
                                                     .auto_unmount = options.auto_unmount});
-  log.ListenToFuse();
+  log.CaptureFuse();
   RaiseReadAhead(options.mountpoint, ReadAheadOf(shared_));
 }
 
-void Session::GiveUp() {
-  shared_.log.Warning("unmounted, although a request was not answered yet");
+void Session::ForceExit() {
+  shared_.log.Warning("unmounted with a request still pending");
   mount_.reset();
   std::_Exit(EXIT_SUCCESS);
 }
@@ -127,7 +127,7 @@ void Session::AwaitEnd() {
   const sigset_t signals = AwaitedSignals();
   int signal = 0;
   while (sigwait(&signals, &signal) == 0 && signal == SIGUSR1) {
-    shared_.log.Say(Log::Level::kNotice, backend_.status());
+    shared_.log.Write(Log::Level::kNotice, backend_.status());
   }
 }
 
@@ -160,17 +160,17 @@ void Session::Run() {
 
   AwaitEnd();
   backend_.stop();
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  const auto deadline = std::chrono::steady_clock::now() + kStopTimeout;
   if (slow_reads) {
     slow_reads->Stop();
-    if (!slow_reads->AwaitEnd(deadline)) GiveUp();
+    if (!slow_reads->AwaitEnd(deadline)) ForceExit();
   }
   invalidation.request_stop();
-  if (idle.wait_until(deadline) != std::future_status::ready) GiveUp();
+  if (idle.wait_until(deadline) != std::future_status::ready) ForceExit();
   fuse_session_exit(session_.get());
   // More than once: the first may come just before the loop begins to wait.
   while (result.wait_for(std::chrono::milliseconds(10)) != std::future_status::ready) {
-    if (std::chrono::steady_clock::now() > deadline) GiveUp();
+    if (std::chrono::steady_clock::now() > deadline) ForceExit();
     pthread_kill(loop.native_handle(), SIGUSR2);
   }
   // 0 after an unmount, the number of a signal, or a negated errno.

@@ -16,7 +16,7 @@
 
 namespace ckptfs {
 
-// Who is behind a tree.
+// Callbacks into the back end of a mount.
 struct Backend {
   // Whether reads wait for a server: then more of them are answered at the same time.
   bool is_remote = false;
@@ -33,20 +33,20 @@ struct Backend {
 // SIGTERM, SIGHUP and SIGUSR1 to it.
 class Session {
  public:
-  // Mounts `tree`, whose files were last changed at `modified`, on `mountpoint`, which is prepared. The table of mounts
-  // will show `source`. `tree` and `log` must outlive the session. Throws Error that names
-  // the mount point.
+  // Mounts `tree`, whose files were last changed at `modified`, on `mountpoint`, which is prepared.
+  // The table of mounts will show `source`. `tree` and `log` must outlive the session. Throws Error
+  // that names the mount point.
   Session(const Tree& tree, timespec modified, const std::string& source, const Options& options,
           Mountpoint mountpoint, Backend backend, Log& log);
 
   // Answers the kernel with several threads; logs the status at SIGUSR1. Returns when the mount is
   // undone from outside or the process gets SIGINT, SIGTERM or SIGHUP. If then a request is not
-  // answered within a few seconds, unmounts and ends the process. Throws Error if libfuse gives up.
+  // answered within a few seconds, unmounts and ends the process. Throws Error if libfuse fails.
   void Run();
 
  private:
   // Unmounts and ends the process, whatever its threads are doing.
-  [[noreturn]] void GiveUp();
+  [[noreturn]] void ForceExit();
 
   template <auto function>
   struct Call {

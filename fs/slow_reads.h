@@ -1,15 +1,18 @@
-// Reads that may take long, in threads of their own.
+// Slow reads, in threads of their own.
 //
 // libfuse answers each request in the thread that has received it. If these threads decoded, a few
-// readers of large compressed members would keep everybody from so much as a stat. So the threads
-// of libfuse hand such reads over, and go on.
+// readers of large compressed members would block even a stat. So the threads of libfuse hand such
+// reads over, and continue.
 //
-// Here reads take turns, since any number of them may wait and some may take hours: a read whose
-// turn is over stops where the next one can go on (Cancellation::CheckPreempted), and is repeated later.
-// A new read goes first; one that was stopped waits behind those that have had less, and its next
-// turn is twice as long, so that what is lost between turns is never more than what was done.
+// Slow reads take turns, since any number of them may wait and some may take hours. At the end of
+// its turn, a read stops where the next one can continue (Cancellation::CheckPreempted), and is
+// repeated later. New reads come first. A preempted read waits behind those that have had less
+// time, and its next turn is twice as long, so that no more work is lost between turns than was
+// done.
 
 #pragma once
+
+#include <sys/types.h>
 
 #include <atomic>
 #include <chrono>
@@ -27,6 +30,16 @@
 
 namespace ckptfs {
 
+// Whether a pending signal of `thread`, which waits for a read, terminates or interrupts it. To be
+// called after the kernel has reported a signal. Other signals, such as those of a timer, are
+// ignored, because an error would kill a process that has mapped the file. True if the thread
+// cannot be inspected.
+bool HasTerminatingSignal(pid_t thread) noexcept;
+
+// As HasTerminatingSignal, without a report of the kernel, which sends none for read-ahead and
+// direct I/O. False if the thread cannot be inspected.
+bool HasVanished(pid_t thread) noexcept;
+
 // Thread-safe.
 class SlowReads {
  public:
@@ -37,11 +50,11 @@ class SlowReads {
     Request& operator=(const Request&) = delete;
     virtual ~Request() = default;
 
-    // Reads and replies, whether it works or not. Returns false, having done neither, if its turn
-    // is over.
+    // Reads and replies, with an error if that fails. Returns false, having done neither, if its
+    // turn is over.
     virtual bool Run() noexcept = 0;
 
-    // Whether nobody waits for it any more. Asked some times a second.
+    // Whether the reader has been cancelled. Polled some times a second.
     virtual bool IsCancelled() const noexcept = 0;
 
     // Replies that it is not read.
@@ -55,7 +68,7 @@ class SlowReads {
   SlowReads& operator=(const SlowReads&) = delete;
   ~SlowReads();  // Stops, and waits for that.
 
-  // Has `request` read. Returns at once.
+  // Queues `request`. Returns immediately.
   void Add(std::unique_ptr<Request> request);
 
   // Interrupts all reads, and refuses those that wait and those to come with EIO.

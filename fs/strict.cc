@@ -1,5 +1,7 @@
 #include "fs/strict.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
@@ -69,9 +71,24 @@ void CheckWhole(const Checkpoint& checkpoint, std::string_view name) {
   Count count;
   Add(checkpoint.root, count);
   if (count.broken == 0) return;
-  Fail(EBADMSG, "{}: {} {}: {}: {} of {} tensors cannot be read, and strict wants all of them",
-       name, count.kind, Quoted(count.path), count.error, count.broken,
-       std::max(count.tensors, count.broken));
+  Fail(EBADMSG, "{}: {} {}: {}: {} of {} tensors are unreadable (strict)", name, count.kind,
+       Quoted(count.path), count.error, count.broken, std::max(count.tensors, count.broken));
+}
+
+void Readers::Add(mode_t permissions, gid_t group) {
+  const std::lock_guard lock(mutex_);
+  has_groups_ = has_groups_ || (group_ && *group_ != group);
+  group_ = group;
+  permissions_ &= permissions;
+}
+
+mode_t Readers::MaskFor(gid_t group) const {
+  const std::lock_guard lock(mutex_);
+  const bool others = (permissions_ & S_IROTH) != 0;
+  // To the members of another group the files are what they are to others.
+  const bool is_theirs = !group_ || (!has_groups_ && *group_ == group);
+  const bool members = (permissions_ & S_IRGRP) != 0 && (is_theirs || others);
+  return (members ? 0U : S_IRWXG) | (others ? 0U : S_IRWXO);
 }
 
 }  // namespace ckptfs

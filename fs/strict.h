@@ -1,16 +1,37 @@
-// What -o strict asks for.
+// Checks of a checkpoint before its mount: is it complete, and which users may read it.
 
 #pragma once
 
+#include <sys/types.h>
+
+#include <mutex>
+#include <optional>
 #include <string_view>
 
 #include "parser/checkpoint.h"
 
 namespace ckptfs {
 
-// Does nothing if all tensors can be read, as far as the headers of the checkpoint tell. Else
-// throws Error(EBADMSG) that tells the first one that cannot, and how many there are; `name` is
-// what the message calls the checkpoint.
+// Throws Error(EBADMSG) if the headers show that a tensor is corrupt or missing. The message names
+// the first one and their number; `name` is that of the checkpoint.
 void CheckWhole(const Checkpoint& checkpoint, std::string_view name);
+
+// The permissions common to all local files of a checkpoint: allow_other must not expose private
+// files. Thread-safe.
+class Readers {
+ public:
+  // Adds those of a file: bits of r--r--r--, and whose group those in the middle are.
+  void Add(mode_t permissions, gid_t group);
+
+  // Returns the umask of a mount whose files belong to `group`. The owner, who mounts, may always
+  // read.
+  mode_t MaskFor(gid_t group) const;
+
+ private:
+  mutable std::mutex mutex_;
+  mode_t permissions_ = 0444;
+  std::optional<gid_t> group_;
+  bool has_groups_ = false;  // Several.
+};
 
 }  // namespace ckptfs

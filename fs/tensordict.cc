@@ -9,22 +9,18 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_set>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "fs/tensordict_files.h"
-#include "fs/tensordict_foreign.h"
 #include "fs/tensordict_index.h"
-#include "fs/tensordict_levels.h"
 #include "fs/tensordict_meta.h"
 #include "fs/tensordict_names.h"
 #include "parser/annotations.h"
 #include "parser/base/json.h"
 #include "parser/base/overloaded.h"
-#include "parser/base/secret_hash.h"
-#include "parser/io/memory.h"
+#include "parser/io/simple_sources.h"
 
 namespace ckptfs {
 namespace {
@@ -58,103 +54,6 @@ size_t CountMembers(const Group& group) {
   }
   return count;
 }
-
-// The names in one directory. Keys must have been made fit by Rename.
-class Names {
- public:
-  void Clear() {
-    text_.clear();
-    names_.clear();
-    second_names_.clear();
-    beside_.clear();
-  }
-
-  // Returns the name, which is valid until something is added.
-  std::string_view Add(std::string_view name, uint32_t inode) {
-    text_ += name;
-    return End(name.size(), inode);
-  }
-
-  // Also returns the name.
-  std::string_view AddFile(std::string_view key, std::string_view suffix, uint32_t inode) {
-    const std::string listed = ListedName(key);
-    if (listed != key) AddSecondNames(key, listed, suffix, inode);
-    text_ += listed;
-    text_ += suffix;
-    return End(listed.size() + suffix.size(), inode);
-  }
-
-  // Also returns the name.
-  std::string_view AddDirectory(std::string_view key, uint32_t inode) {
-    const std::string listed = DirectoryName(key);
-    if (listed != key) AddSecondNames(key, listed, "", inode);
-    return Add(listed, inode);
-  }
-
-  // The shapes of what is nested in the tensor `key`. Where a tensor "<key>.shape" or a directory
-  // has that name, tensordict could not have it either.
-  void AddSizes(std::string_view key, uint32_t inode) {
-    const std::string listed = ListedName(key);
-    if (listed.size() + kSizesSuffix.size() > Tree::kMaxName) return;
-    if (listed != key) AddSecondNames(key, listed, kSizesSuffix, inode);
-    AddBeside(listed + std::string(kSizesSuffix), inode);
-  }
-
-  // Adds a file that gives way to others of its name.
-  void AddBeside(std::string name, uint32_t inode) { beside_.emplace_back(std::move(name), inode); }
-
-  // Makes these the entries of `directory`, and the second names, too, which are not listed. A
-  // second name must not take a first one's place: "a/b" is at home in a%2Fb.memmap, "a%2Fb" is
-  // not. `others` have names that nothing here can have.
-  void SetEntries(TreeBuilder& builder, uint32_t directory, std::vector<Entry> others = {}) {
-    for (const auto& [name, inode] : beside_) Add(name, inode);
-    const size_t listed = names_.size();
-    for (const auto& [name, inode] : second_names_) Add(name, inode);
-    std::vector<Entry> entries;
-    entries.reserve(names_.size() + others.size());
-    std::unordered_set<std::string_view, SecretHash> taken;
-    const bool has_rivals = !second_names_.empty() || !beside_.empty();
-    size_t begin = 0;
-    for (size_t i = 0; i < names_.size(); ++i) {
-      const auto [end, inode] = names_[i];
-      const auto name = std::string_view(text_).substr(begin, end - begin);
-      begin = end;
-      if (has_rivals && !taken.insert(name).second) continue;
-      entries.push_back({.name = name, .inode = inode, .is_listed = i < listed});
-    }
-    entries.insert(entries.end(), others.begin(), others.end());
-    builder.SetEntries(directory, std::move(entries));
-  }
-
- private:
-  struct Piece {
-    size_t end = 0;  // In text_; it begins where the one before ends.
-    uint32_t inode = 0;
-  };
-
-  std::string_view End(size_t size, uint32_t inode) {
-    names_.push_back({.end = text_.size(), .inode = inode});
-    return std::string_view(text_).substr(text_.size() - size);
-  }
-
-  // Those under which tensordict looks for what is listed as `listed`, before and since 0.13.
-  void AddSecondNames(std::string_view key, std::string_view listed, std::string_view suffix,
-                      uint32_t inode) {
-    const bool is_name = !suffix.empty() || (!key.empty() && key != "." && key != "..");
-    if (is_name && IsFileName(key)) {
-      second_names_.emplace_back(std::string(key).append(suffix), inode);
-    }
-    const std::string encoded = EncodeKey(key);
-    if (encoded != listed && encoded != key) {
-      second_names_.emplace_back(encoded + std::string(suffix), inode);
-    }
-  }
-
-  std::string text_;
-  std::vector<Piece> names_;
-  std::vector<std::pair<std::string, uint32_t>> second_names_;
-  std::vector<std::pair<std::string, uint32_t>> beside_;  // Files of what a key has beside its own.
-};
 
 // Whether the value is a file of its own. What tensordict has in a meta.json it must find there.
 bool IsLong(const Value& value) {
@@ -254,9 +153,9 @@ class Layout {
     }
   }
 
-  // The meta.json of `directory`, which is that of `pending` or one that dots make in it. What is
-  // to be told about the checkpoint as a whole waits for one that may tell it: a closed collection
-  // has no room for it, and a group that is a tensor tells about that.
+  // The meta.json of `directory`, which is that of `pending` or one that dots make in it. The
+  // summary of the checkpoint goes into the first one that has room for it: a closed collection has
+  // none, and a group that is a tensor describes the tensor.
   std::string_view MetaOf(const Pending& pending, uint32_t directory) {
     const Collection& collection = pending.group.collection;
     if (collection.is_closed && directory == pending.at.inode) {
@@ -306,7 +205,8 @@ class Layout {
         member.content);
   }
 
-  // Makes files of the annotations of `key` that are too long for a meta.json, and annotations that name them.
+  // Makes files of the annotations of `key` that are too long for a meta.json, and annotations that
+  // name them.
   void MoveLongAnnotations(std::string_view key, std::vector<Annotation>& annotations) {
     annotation_names_.clear();
     for (auto& [name, json] : annotations) {
@@ -395,8 +295,8 @@ class Layout {
   DirectoryMeta meta_;
   std::string closed_;
   std::deque<std::string> annotation_names_;  // Of the member at hand.
-  Names names_;
-  Names root_names_;
+  DirectoryEntries names_;
+  DirectoryEntries root_names_;
   std::vector<Wanted> wanted_;
   std::string view_;
 };

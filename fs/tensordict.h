@@ -7,7 +7,7 @@
 //   <key>/               a value that is no tensor: a meta.json with its JSON, and nothing else
 //   <key>.jsonl          the rows of a table, which tensordict ignores
 //
-// Keys are split at dots into directories (tensordict_levels.h) and made fit for file names
+// Keys are split at dots into directories and made fit for file names
 // (tensordict_names.h). From 0.13 on, tensordict looks for a tensor under its percent-encoded key,
 // before that under the key as it is: a file has both names if they differ. Names that are no
 // member of meta.json are nothing to tensordict.

@@ -3,17 +3,18 @@
 #include <algorithm>
 #include <memory>
 #include <string>
+#include <unordered_set>
 #include <utility>
 
 #include "fs/tensordict_meta.h"
+#include "fs/tensordict_names.h"
 #include "parser/base/secret_hash.h"
-#include "parser/layer/broken.h"
+#include "parser/io/simple_sources.h"
 
 namespace ckptfs {
-
 namespace {
 
-// Bytes that cannot be had, for which `content` says why.
+// Unreadable bytes with the error of `content`.
 template <typename T>
 Extent BrokenOf(const T& content) {
   return {.source = std::make_shared<BrokenSource>(content.member, content.data.length,
@@ -123,6 +124,80 @@ void TensorFiles::Describe(uint32_t inode, const Tensor& tensor, std::string_vie
   list.Add("error", tensor.error);
   list.Add(tensor.annotations);
   builder_.SetAttributes(inode, std::move(list).Take());
+}
+
+void DirectoryEntries::Clear() {
+  text_.clear();
+  names_.clear();
+  second_names_.clear();
+  beside_.clear();
+}
+
+std::string_view DirectoryEntries::Add(std::string_view name, uint32_t inode) {
+  text_ += name;
+  return End(name.size(), inode);
+}
+
+std::string_view DirectoryEntries::AddFile(std::string_view key, std::string_view suffix,
+                                           uint32_t inode) {
+  const std::string listed = ListedName(key);
+  if (listed != key) AddSecondNames(key, listed, suffix, inode);
+  text_ += listed;
+  text_ += suffix;
+  return End(listed.size() + suffix.size(), inode);
+}
+
+std::string_view DirectoryEntries::AddDirectory(std::string_view key, uint32_t inode) {
+  const std::string listed = DirectoryName(key);
+  if (listed != key) AddSecondNames(key, listed, "", inode);
+  return Add(listed, inode);
+}
+
+void DirectoryEntries::AddSizes(std::string_view key, uint32_t inode) {
+  const std::string listed = ListedName(key);
+  if (listed.size() + kSizesSuffix.size() > Tree::kMaxName) return;
+  if (listed != key) AddSecondNames(key, listed, kSizesSuffix, inode);
+  AddBeside(listed + std::string(kSizesSuffix), inode);
+}
+
+void DirectoryEntries::SetEntries(TreeBuilder& builder, uint32_t directory,
+                                  std::vector<Entry> others) {
+  for (const auto& [name, inode] : beside_) Add(name, inode);
+  const size_t listed = names_.size();
+  for (const auto& [name, inode] : second_names_) Add(name, inode);
+  std::vector<Entry> entries;
+  entries.reserve(names_.size() + others.size());
+  std::unordered_set<std::string_view, SecretHash> taken;
+  const bool has_rivals = !second_names_.empty() || !beside_.empty();
+  size_t begin = 0;
+  for (size_t i = 0; i < names_.size(); ++i) {
+    const auto [end, inode] = names_[i];
+    const auto name = std::string_view(text_).substr(begin, end - begin);
+    begin = end;
+    if (has_rivals && !taken.insert(name).second) continue;
+    entries.push_back({.name = name, .inode = inode, .is_listed = i < listed});
+  }
+  entries.insert(entries.end(), others.begin(), others.end());
+  builder.SetEntries(directory, std::move(entries));
+}
+
+std::string_view DirectoryEntries::End(size_t size, uint32_t inode) {
+  names_.push_back({.end = text_.size(), .inode = inode});
+  return std::string_view(text_).substr(text_.size() - size);
+}
+
+// Adds the names under which tensordict looks for what is listed as `listed`, before and since
+// 0.13.
+void DirectoryEntries::AddSecondNames(std::string_view key, std::string_view listed,
+                                      std::string_view suffix, uint32_t inode) {
+  const bool is_name = !suffix.empty() || (!key.empty() && key != "." && key != "..");
+  if (is_name && IsFileName(key)) {
+    second_names_.emplace_back(std::string(key).append(suffix), inode);
+  }
+  const std::string encoded = EncodeKey(key);
+  if (encoded != listed && encoded != key) {
+    second_names_.emplace_back(encoded + std::string(suffix), inode);
+  }
 }
 
 }  // namespace ckptfs

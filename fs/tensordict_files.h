@@ -1,4 +1,4 @@
-// The files of tensors.
+// The files of tensors, and the entries of their directories.
 
 #pragma once
 
@@ -23,9 +23,9 @@ class TensorFiles {
   TensorFiles(TreeBuilder& builder, bool has_attributes)
       : builder_(builder), has_attributes_(has_attributes) {}
 
-  // Returns the inode of a tensor, whose extent is used up, but not its length. `view` tells its
-  // shape and type, see AppendView; `key` is for the attributes. A tensor with an error gets a file
-  // that cannot be read.
+  // Returns the inode of a tensor, whose extent is used up, but not its length. `view` is what
+  // AppendView writes; `key` is for the attributes. A tensor with an error gets a file that cannot
+  // be read.
   uint32_t Add(Tensor& tensor, std::string_view view, std::string_view key);
 
   // Returns the inode of a table, whose extent is used up, but not its length.
@@ -45,6 +45,49 @@ class TensorFiles {
   std::unordered_map<std::string, uint32_t> views_;   // Numbered: many tensors have few of them.
   std::vector<std::pair<uint32_t, uint32_t>> files_;  // Inode and view.
   HashIndex known_;                                   // Of files_, by what they are made of.
+};
+
+// The entries of one directory. Keys must be those that Rename returned. Keeps its memory from one
+// directory to the next.
+class DirectoryEntries {
+ public:
+  void Clear();
+
+  // Adds an entry. Returns its name, which is valid until something is added.
+  std::string_view Add(std::string_view name, uint32_t inode);
+
+  // Adds the file of a key. Returns its name as Add does.
+  std::string_view AddFile(std::string_view key, std::string_view suffix, uint32_t inode);
+
+  // Adds the directory of a key. Returns its name as Add does.
+  std::string_view AddDirectory(std::string_view key, uint32_t inode);
+
+  // Adds the file with the shapes of what is nested in the tensor `key`. Where a tensor
+  // "<key>.shape" or a directory has that name, tensordict finds that instead.
+  void AddSizes(std::string_view key, uint32_t inode);
+
+  // Adds a file that gives way to others of its name.
+  void AddBeside(std::string name, uint32_t inode) { beside_.emplace_back(std::move(name), inode); }
+
+  // Sets the entries of `directory`: these, the second names, which are not listed, and `others`,
+  // whose names nothing here can have. A second name gives way to a first one: "a/b" is
+  // a%2Fb.memmap, "a%2Fb" is not.
+  void SetEntries(TreeBuilder& builder, uint32_t directory, std::vector<Entry> others = {});
+
+ private:
+  struct Piece {
+    size_t end = 0;  // In text_; it begins where the one before ends.
+    uint32_t inode = 0;
+  };
+
+  std::string_view End(size_t size, uint32_t inode);
+  void AddSecondNames(std::string_view key, std::string_view listed, std::string_view suffix,
+                      uint32_t inode);
+
+  std::string text_;
+  std::vector<Piece> names_;
+  std::vector<std::pair<std::string, uint32_t>> second_names_;
+  std::vector<std::pair<std::string, uint32_t>> beside_;  // Files of what a key has beside its own.
 };
 
 }  // namespace ckptfs

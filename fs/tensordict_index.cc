@@ -18,8 +18,8 @@ namespace {
 constexpr size_t kBytesPerLine = 64;  // That a usual record takes.
 constexpr size_t kLinesPerBlock = 64;
 
-// What the numbers in places_ mean: nothing, or what their lowest bit tells, and the rest is where
-// the record begins or the number of the group.
+// The numbers in places_: kNothing, or the lowest bit is the kind and the rest is the offset of the
+// record or the number of the group.
 constexpr uint64_t kNothing = 0;
 constexpr uint64_t kIsGroup = 1;
 uint64_t PlaceOfRecord(uint64_t begin) { return (begin + 1) << 1U; }

@@ -23,7 +23,7 @@
 
 namespace ckptfs {
 
-// Collects what the lines say, in some 60 bytes for each. The text is only made when it is read.
+// Collects the contents of the lines in some 60 bytes each. The text is made only when it is read.
 class TensorIndex {
  public:
   static constexpr uint32_t kRoot = 0;  // The directory that the mount begins with.
@@ -45,7 +45,7 @@ class TensorIndex {
   // group in the one that it is in; not looked at for the first group, which is that of the root.
   size_t AddGroup(size_t place, size_t members);
 
-  // Adds a line. What AddGroup has returned tells `place`.
+  // Adds a line. `place` counts from the result of AddGroup.
   void Add(uint32_t directory, size_t place, std::string_view key, std::string_view file_name,
            const Tensor& tensor);
   void Add(uint32_t directory, size_t place, std::string_view key, std::string_view file_name,

@@ -5,10 +5,10 @@
 //    "step":{"type":"NonTensorData",...},
 //    "shape":[],"device":"cpu","_type":"<class 'tensordict._td.TensorDict'>"}
 //
-// tensordict looks at the members shown and ignores all others, which is where we tell what only we
-// know. There are four things that make it refuse a whole directory, and none of them is written: a
-// tensor with a member "type", a dtype that it has no name for, a shape that torch cannot count,
-// and any member of ours in the meta.json of a value.
+// tensordict reads the members shown and ignores all others, which ckptfs adds. Four things make it
+// refuse a whole directory, and none of them is written: a tensor with a member "type", a dtype
+// that it has no name for, a shape that torch cannot count, and any member of ours in the meta.json
+// of a value.
 
 #pragma once
 
@@ -26,10 +26,10 @@ struct EntryName {
   std::string_view key;       // Valid UTF-8, different from all others of its directory.
   std::string_view original;  // The key, or what is left of it in this directory. Any bytes.
   Key::Kind kind = Key::Kind::kText;
-  bool is_index = false;  // Of a list: that it is a number is told by the list.
+  bool is_index = false;  // Of a list, whose keys are always numbers.
 
-  // Whether the entry must tell what the key was.
-  bool is_told() const {
+  // Whether the entry must record the original key.
+  bool must_record_key() const {
     const bool is_text = kind == Key::Kind::kText || kind == Key::Kind::kWhole;
     return key != original || !(is_text || is_index);
   }
@@ -70,13 +70,13 @@ void AppendView(std::string& out, const Tensor& tensor);
 // The meta.json of the directory of a value.
 std::string ValueMeta(const Value& value);
 
-// The meta.json of a collection that says all that is in it: a closed one, or one without members.
+// The meta.json of a collection that describes all members: a closed one, or an empty one.
 std::string CollectionMeta(std::string_view collection);
 
-// The object that tells about a group that is a tensor. Precondition: `about` is not empty.
+// The object that describes a group that is a tensor. Precondition: `about` is not empty.
 std::string AboutText(const std::vector<Annotation>& about);
 
-// The object that tells about the checkpoint as a whole. Does not look at the members of its root.
+// The object that describes the checkpoint as a whole. Does not look at the members of its root.
 std::string SummaryText(const Checkpoint& checkpoint, std::string_view version);
 
 // Whether the note is about the bytes of a tensor, where they lie and how they are stored, or about
@@ -89,5 +89,35 @@ void AppendText(std::string& out, std::string_view text);
 
 // Appends `shape` as a list.
 void AppendShape(std::string& out, const std::vector<uint64_t>& shape);
+
+// Which members of a meta.json are ours.
+//
+// ckptfs writes members of its own into a meta.json: "_ckptfs" beside the keys, and "recipe",
+// "x_dtype", "error", "key" and others in the entries of keys. Programs trust them: a recipe is
+// evaluated. JSON of the checkpoint stands beside them: the meta.json of a TensorDict, attributes
+// of Python objects, metadata of a file. These functions append all such JSON, except plain strings
+// and the "data" of a value, so that none of it can be taken for ours:
+//
+//   A member with the name of one of ours gets an underscore appended, as does one whose name differs
+//   from ours by trailing underscores only: "recipe" is "recipe_", "recipe_" is "recipe__". So
+//   different names stay different, and the original ones can be restored.
+//
+// This applies to names of instructions and checks at any depth, and to all names of ours in
+// objects that look like an entry.
+
+// What an entry has instead of a note `x` that is a file of its own: "x_file", the name of the
+// file.
+constexpr std::string_view kAnnotationFileSuffix = "_file";
+
+// Whether `name` is one that an entry of ours may have beside those of tensordict.
+bool IsOurs(std::string_view name);
+
+// Appends members of a checkpoint to a meta.json: "a":1,"b":{}. They stand where keys do, so
+// objects in them could be taken for entries. `members` with braces around it is valid JSON.
+void AppendForeignMembers(std::string& out, std::string_view members);
+
+// Appends ,"name":json. Of ours is the name, and in `json` no member but what is known of that
+// note.
+void AppendAnnotation(std::string& out, std::string_view name, std::string_view json);
 
 }  // namespace ckptfs

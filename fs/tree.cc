@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "parser/base/error.h"
-#include "parser/io/memory.h"
+#include "parser/io/simple_sources.h"
 
 namespace ckptfs {
 namespace {
@@ -108,7 +108,7 @@ uint32_t TreeBuilder::AddText(std::string_view bytes) {
 uint32_t TreeBuilder::Append(Inode inode) {
   auto& inodes = tree_.inodes_;
   if (inodes.size() > kMaxInodes) {
-    Fail(EFBIG, "has more files and directories than {}, which is the most", kMaxInodes);
+    Fail(EFBIG, "too many files and directories (limit {})", kMaxInodes);
   }
   inodes.push_back(std::move(inode));
   return static_cast<uint32_t>(inodes.size() - 1);

@@ -106,11 +106,11 @@ class TreeBuilder {
   // Gives extended attributes to an inode.
   void SetAttributes(uint32_t inode, Attributes attributes);
 
-  // Says what is in `directory`; to be called once for each directory. A file may be named more
+  // Sets the entries of `directory`; to be called once for each directory. A file may be named more
   // than once, also in several directories: its names are hard links. A directory is listed once;
-  // names of it that are not listed are in the same directory, for the kernel moves its dentry from
-  // one to the other. Names are copied. Preconditions: names differ, have at most Tree::kMaxName
-  // bytes, are not empty, "." or "..", and have neither '/' nor NUL.
+  // its unlisted names are in the same parent, because the kernel moves its dentry from one to the
+  // other. Names are copied. Preconditions: names differ, have at most Tree::kMaxName bytes, are
+  // not empty, "." or "..", and have neither '/' nor NUL.
   void SetEntries(uint32_t directory, std::vector<Entry> entries);
 
   // Returns the tree; the builder is then used up. Precondition: each directory has its entries.

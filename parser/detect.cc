@@ -19,10 +19,9 @@
 #include "parser/base/metering.h"
 #include "parser/format.h"
 #include "parser/format/common/recognize.h"
-#include "parser/io/counted_folder.h"
+#include "parser/io/byte_source.h"
 #include "parser/io/prefetch.h"
-#include "parser/io/stored_size.h"
-#include "parser/io/watched_folder.h"
+#include "parser/io/tracked_folder.h"
 
 namespace ckptfs {
 namespace {

@@ -4,9 +4,8 @@
 
 #include <memory>
 
-#include "parser/base/scratch_space.h"
 #include "parser/base/secret.h"
-#include "parser/base/verification.h"
+#include "parser/base/temporary_file.h"
 #include "parser/io/byte_source.h"
 
 namespace ckptfs {

@@ -41,7 +41,7 @@ void Budget::Grow(uint64_t bytes) {
   const uint64_t most = is_remote_ ? kMostOfRemote : kMost;
   const uint64_t room = most - std::min(limit_, most);
   limit_ += bytes > room / kPerByte ? room : bytes * kPerByte;
-  if (grown_ && limit_ - told_limit_ > kBase / 2) grown_((told_limit_ = limit_) + lent_);
+  if (grown_ && limit_ - reported_limit_ > kBase / 2) grown_((reported_limit_ = limit_) + lent_);
 }
 
 void Budget::Lend(uint64_t bytes) {
@@ -69,7 +69,7 @@ bool Budget::Meter(uint64_t bytes) noexcept {
   // What was allocated before is not in it, but may have been freed: then it is below zero.
   const auto live = static_cast<int64_t>(metered_);
   if (live > static_cast<int64_t>(most_metered_)) most_metered_ = metered_;
-  // There must be room left to say what has happened.
+  // Leaves room to build the error message.
   constexpr uint64_t kSlack = 65'536;
   const uint64_t slack = is_spent_ ? kSlack : 0;
   const bool is_within =
@@ -79,7 +79,7 @@ bool Budget::Meter(uint64_t bytes) noexcept {
 }
 
 void Budget::FailForAllocation() {
-  if (!is_spent_) Fail(EFBIG, "reading the headers needs more memory than there is");
+  if (!is_spent_) Fail(EFBIG, "out of memory while parsing");
   if (steps_ > most_steps()) FailForWork();
   FailForMemory();
 }
@@ -105,9 +105,7 @@ Budget::Clock::time_point Budget::deadline() const {
 void Budget::CheckTime() const {
   if (end_ == kNever || Clock::now() < deadline()) return;
   const auto allowed = std::chrono::duration_cast<std::chrono::seconds>(allowance_);
-  Fail(EFBIG,
-       "reading the headers takes longer than {} s, which is all that a checkpoint of this size "
-       "may take",
+  Fail(EFBIG, "parsing takes longer than {} s, the limit for a checkpoint of this size",
        (allowed + time_for_parsed()).count());
 }
 
@@ -118,18 +116,13 @@ void Budget::Poll() {
 
 void Budget::FailForMemory() {
   is_spent_ = true;
-  Fail(EFBIG,
-       "the objects in it need more than {} MiB of memory, which is all that a file of this size "
-       "may take",
+  Fail(EFBIG, "parsing needs more than {} MiB of memory, the limit for a file of this size",
        limit_ >> 20U);
 }
 
 void Budget::FailForWork() {
   is_spent_ = true;
-  Fail(EFBIG,
-       "reading the objects in it takes more than {} steps, which is all that a file of this size "
-       "may take",
-       most_steps());
+  Fail(EFBIG, "parsing takes more than {} steps, the limit for a file of this size", most_steps());
 }
 
 void* Budget::do_allocate(size_t bytes, size_t alignment) {

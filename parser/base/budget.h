@@ -15,16 +15,16 @@ namespace ckptfs {
 // One mount has one budget, which all its files share. It limits three things, each in proportion
 // to the bytes that are parsed (headers, pickles, JSON; as stored, where they are compressed):
 //
-//   memory   what parsed objects take. As a memory resource the budget counts what containers
+//   memory   taken by parsed objects. As a memory resource the budget counts what containers
 //            allocate from it; Charge counts what is allocated elsewhere, before it is allocated.
 //            Metering (metering.h) counts all allocations of a thread.
-//   work     in steps of about 25 ns. Failed attempts count, and nothing is ever taken back.
+//   work     in steps of about 25 ns. Failed attempts count, and steps are never refunded.
 //   time     until a deadline, if one is set. It is polled where memory and work are counted.
 //
-// What a header, a sparse file or a server only claims to have raises no limit.
+// The size that a header, a sparse file or a server claims raises no limit.
 //
-// Belongs to one thread, except for what says otherwise. All methods throw Error(EFBIG) that says
-// which limit is reached.
+// Belongs to one thread, except where noted. All methods throw Error(EFBIG), which names the limit
+// that is reached.
 class Budget final : public std::pmr::memory_resource {
  public:
   using Clock = std::chrono::steady_clock;
@@ -42,11 +42,11 @@ class Budget final : public std::pmr::memory_resource {
   Budget& operator=(const Budget&) = delete;
   ~Budget() override = default;
 
-  // Says that a file belongs to the checkpoint. `stored_size` is what it has on the disk or on the
-  // server, in bytes: no more than that can be parsed. May be called by several threads at once.
+  // Adds a file of the checkpoint. `stored_size` is its size on the disk or on the server, in
+  // bytes: no more can be parsed. May be called by several threads at once.
   void AddFile(uint64_t stored_size, bool is_remote);
 
-  // Says that `bytes` more are parsed now.
+  // Raises the limits for `bytes` more that are parsed.
   void Grow(uint64_t bytes);
 
   // Counts `bytes` of memory. To be called before the memory is taken.
@@ -61,8 +61,8 @@ class Budget final : public std::pmr::memory_resource {
   // Counts the work of going through `bytes` once: to decode, copy or compare them.
   void WorkOnBytes(uint64_t bytes) { Work(bytes / kBytesPerStep); }
 
-  // Count memory that is allocated, and freed, whoever does it: see metering.h. Meter returns
-  // whether that is within the limits; if it is not, FailForAllocation says which.
+  // Count allocations and frees of a thread (metering.h). Meter returns whether the total is within
+  // the limits; if it is not, FailForAllocation throws the Error that names the limit.
   bool Meter(uint64_t bytes) noexcept;
   void Unmeter(uint64_t bytes) noexcept { metered_ -= bytes; }
   [[noreturn]] void FailForAllocation();
@@ -79,13 +79,13 @@ class Budget final : public std::pmr::memory_resource {
   // Throws if the time is up.
   void CheckTime() const;
 
-  // Says that a library takes `bytes` for a while, which no limit of this counts.
+  // Records that a library uses `bytes` for a while, which no limit of this class counts.
   void Lend(uint64_t bytes);
 
-  // Calls `grown` with the limit and what is lent, in bytes, each time that it has grown by much.
+  // Calls `grown` with the sum of the limit and the lent bytes after each considerable growth.
   void OnGrowth(std::function<void(uint64_t limit)> grown) { grown_ = std::move(grown); }
 
-  // Whether a limit has been reached: what comes next will fail, too.
+  // Whether a limit has been reached: further calls fail, too.
   bool is_spent() const { return is_spent_; }
 
   uint64_t limit() const { return limit_; }  // Of memory, in bytes.
@@ -94,7 +94,7 @@ class Budget final : public std::pmr::memory_resource {
   uint64_t most_metered() const { return most_metered_; }  // Bytes at one time.
 
  private:
-  // What small files may take, which may hold a compressed pickle of many times their size.
+  // For small files, which may hold a compressed pickle of many times their size.
   static constexpr uint64_t kBase = uint64_t{32} << 20;
   static constexpr uint64_t kBytesPerStep = 16;
   static constexpr Clock::rep kNever = Clock::time_point::max().time_since_epoch().count();
@@ -124,7 +124,7 @@ class Budget final : public std::pmr::memory_resource {
   uint64_t unpolled_ = 0;  // Steps since the time was checked.
   bool is_spent_ = false;
   uint64_t lent_ = 0;
-  uint64_t told_limit_ = 0;  // To grown_.
+  uint64_t reported_limit_ = 0;  // To grown_.
   std::function<void(uint64_t)> grown_;
 
   std::atomic<uint64_t> stored_ = 0;  // Bytes of all files.

@@ -17,8 +17,8 @@ namespace ckptfs {
 
 static_assert(std::endian::native == std::endian::little, "port ByteReader::Read");
 
-// A decompressor over a buffer. Every read is bounds-checked and throws Error(EBADMSG) that says what
-// was being read and where, so code that uses it never checks a length itself.
+// A position in a buffer. Every read is bounds-checked and throws Error(EBADMSG) with the
+// structure, the field and the position, so callers never check a length themselves.
 class ByteReader {
  public:
   // `what` names the structure in messages and must outlive the reader, as must `bytes`. `base` is
@@ -29,7 +29,7 @@ class ByteReader {
   size_t offset() const { return offset_; }
   size_t remaining() const { return bytes_.size() - offset_; }
 
-  // Where the decompressor is, as messages count.
+  // The position, as messages count it.
   uint64_t position() const { return base_ + offset_; }
 
   // Reads an integer, least significant byte first.

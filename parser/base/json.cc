@@ -6,13 +6,13 @@
 #include <cstddef>
 #include <iterator>
 
-#include "parser/base/hex.h"
+#include "parser/base/encoding.h"
 #include "parser/base/utf8.h"
 
 namespace ckptfs::json {
 namespace {
 
-// A surrogate in the three bytes that UTF-8 would give it; 0 if there is none.
+// The surrogate that three bytes of UTF-8 encode; 0 if they encode none.
 char32_t SurrogateAt(std::string_view text) {
   if (text.size() < 3 || text[0] != '\xED') return 0;
   const auto second = static_cast<unsigned char>(text[1]);

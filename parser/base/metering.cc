@@ -1,5 +1,5 @@
 // Replaces `new` and `delete` of the whole program by malloc and free, which count in a thread that
-// is metered. What a block takes is what malloc_usable_size says; its own head takes a little more.
+// is metered. The size of a block is malloc_usable_size and its header.
 
 #include "parser/base/metering.h"
 

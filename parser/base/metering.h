@@ -44,8 +44,8 @@ class Metering {
 // For functions that are too small to know a budget. Throws as Budget::Work does.
 void CountWork(uint64_t steps);
 
-// Calls `body` metered, and returns its result. Throws what it throws, and Error(EFBIG) that says
-// which limit is reached if it allocates too much.
+// Calls `body` metered, and returns its result. Throws what `body` throws, and Error(EFBIG) that
+// names the limit if it allocates too much.
 template <typename Body>
 std::invoke_result_t<const Body&> Metered(Budget& budget, const Body& body) {
   try {

@@ -9,8 +9,7 @@
 namespace ckptfs {
 namespace {
 
-// May be called any number of times, by any thread. Whoever has secret bytes may so use all of
-// libsodium.
+// Idempotent and thread-safe. Holders of SecretBytes may use all of libsodium.
 void StartLibsodium() {
   if (::sodium_init() < 0) throw std::runtime_error("libsodium does not start");
 }

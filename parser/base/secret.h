@@ -11,9 +11,8 @@
 
 namespace ckptfs {
 
-// Bytes that nobody else may see: in memory that is left out of core dumps, that is not swapped out
-// as far as the limit for locked memory lets it, that lies between pages which cannot be touched,
-// and that is wiped when it is freed. A process that is forked has them without the lock.
+// Bytes that must not leak: their memory is left out of core dumps, locked as far as RLIMIT_MEMLOCK
+// allows, placed between guard pages, and wiped when it is freed. A forked child has them unlocked.
 class SecretBytes {
  public:
   // All zero at first. Throws std::bad_alloc.
@@ -34,7 +33,7 @@ class SecretBytes {
   size_t size_;
 };
 
-// What opens an encrypted checkpoint.
+// Decrypts a checkpoint.
 struct Secret {
   enum class Kind : uint8_t {
     kKey,         // 32 bytes that are the key.
@@ -46,9 +45,10 @@ struct Secret {
   std::string origin;  // Where it is from, for messages: "key_file /etc/model.key".
 };
 
-// Returns the user's secret, or null if there is none: then what is encrypted cannot be read.
-// Called only if there is something to be opened, for it may ask the user; `takes_passphrase` says
-// whether a passphrase can open it. Throws Error if the secret cannot be had as the user said.
+// Returns the user's secret, or null without one: encrypted data is then unreadable. Called only
+// for encrypted checkpoints, since it may ask the user; `takes_passphrase` is whether a passphrase
+// can decrypt this one. Throws Error if the source that the user named for the secret cannot be
+// read.
 using AskSecret = std::function<std::shared_ptr<const Secret>(bool takes_passphrase)>;
 
 }  // namespace ckptfs

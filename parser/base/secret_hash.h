@@ -1,4 +1,4 @@
-// Hashes that nobody can choose texts for.
+// Hashes with a secret seed, against hash flooding.
 
 #pragma once
 
@@ -9,8 +9,8 @@
 
 namespace ckptfs {
 
-// Joins `value` to a hash. The secret is where the program happens to be in memory: whoever writes
-// a checkpoint does not know it, and so cannot choose keys that all have the same hash.
+// Mixes `value` into a hash. The seed is the address of a variable (ASLR): the author of a
+// checkpoint does not know it, and so cannot choose keys that collide.
 inline uint64_t Mix(uint64_t hash, uint64_t value) {
   __extension__ using Wide = unsigned __int128;
   static constexpr char kSomewhere = 0;

@@ -23,7 +23,7 @@ Fd MakeTemporaryFile() {
   const std::string directory = Directory();
   Fd unnamed(::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC | O_EXCL, 0600));
   if (unnamed.number() >= 0) return unnamed;
-  // What kernels and file systems say that know no unnamed files.
+  // The errors of kernels and file systems without O_TMPFILE.
   if (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL) {
     std::string path = directory + "/ckptfs-XXXXXX";
     Fd named(::mkostemp(path.data(), O_CLOEXEC));

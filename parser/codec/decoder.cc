@@ -1,10 +1,186 @@
 #include "parser/codec/decoder.h"
 
-#include "parser/codec/decoder/bzip2.h"
-#include "parser/codec/decoder/deflate.h"
-#include "parser/codec/decoder/lzma.h"
+#include <bzlib.h>
+#include <fmt/format.h>
+#include <lzma.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <limits>
+#include <memory>
+#include <span>
+
+#include "parser/base/error.h"
+#include "parser/codec/deflate.h"
 
 namespace ckptfs {
+namespace {
+
+std::unique_ptr<Decoder> MakeBzip2Decoder();
+
+constexpr size_t kMostAtOnce = std::numeric_limits<unsigned>::max();
+
+class Bzip2Decoder final : public Decoder {
+ public:
+  Bzip2Decoder() {
+    if (::BZ2_bzDecompressInit(&stream_, 0, 0) != BZ_OK) LackMemory();
+  }
+  Bzip2Decoder(const Bzip2Decoder&) = delete;
+  Bzip2Decoder& operator=(const Bzip2Decoder&) = delete;
+  ~Bzip2Decoder() override { ::BZ2_bzDecompressEnd(&stream_); }
+
+  // A block ends in its checksum, so all of its output is corrupt if that does not match. A block
+  // begins where output ends that was made without further input.
+  Status Run(std::span<const std::byte>& input, std::span<std::byte>& output) override {
+    const size_t before = output.size();
+    std::span<const std::byte> no_input;
+    const Status status = Call(no_input, output);
+    of_block_ += before - output.size();
+    if (status != Status::kMore || output.size() != before) return status;
+    std::span<std::byte> no_output;
+    const size_t input_before = input.size();
+    const Status next = Call(input, no_output);
+    if (input.size() != input_before) of_block_ = 0;
+    return next;
+  }
+
+  std::string damage() const override {
+    return result_ == BZ_DATA_ERROR_MAGIC ? "invalid signature" : "corrupt block";
+  }
+
+  uint64_t wrong() const override { return of_block_; }
+
+  size_t memory() const override {
+    constexpr size_t kLargest = 3'700'000;  // See the manual of bzip2.
+    return kLargest;
+  }
+
+ private:
+  [[noreturn]] static void LackMemory() { Fail(ENOMEM, "out of memory: cannot start bzip2"); }
+
+  Status Call(std::span<const std::byte>& input, std::span<std::byte>& output) {
+    // It does not write to its input.
+    stream_.next_in = const_cast<char*>(reinterpret_cast<const char*>(input.data()));
+    stream_.avail_in = static_cast<unsigned>(std::min(input.size(), kMostAtOnce));
+    stream_.next_out = reinterpret_cast<char*>(output.data());
+    stream_.avail_out = static_cast<unsigned>(std::min(output.size(), kMostAtOnce));
+    const unsigned input_before = stream_.avail_in;
+    const unsigned output_before = stream_.avail_out;
+    result_ = ::BZ2_bzDecompress(&stream_);
+    input = input.subspan(input_before - stream_.avail_in);
+    output = output.subspan(output_before - stream_.avail_out);
+    if (result_ == BZ_MEM_ERROR) LackMemory();
+    if (result_ == BZ_STREAM_END) return Status::kEnd;
+    return result_ == BZ_OK ? Status::kMore : Status::kDamaged;
+  }
+
+  bz_stream stream_ = {};
+  int result_ = BZ_OK;
+  uint64_t of_block_ = 0;  // Bytes that were made of the block at hand.
+};
+
+std::unique_ptr<Decoder> MakeBzip2Decoder() { return std::make_unique<Bzip2Decoder>(); }
+
+// The largest dictionary that is given memory; what is decoded needs no larger one than itself.
+constexpr uint64_t kMostOfDictionary = uint64_t{64} << 20;  // Bytes.
+
+// For a stream that begins with `head` and decodes to `size` bytes.
+std::unique_ptr<Decoder> MakeLzmaDecoder(std::span<const std::byte> head, uint64_t size);
+
+constexpr size_t kHead = 9;        // Bytes before the compressed ones.
+constexpr size_t kProperties = 5;  // Of these, the last ones.
+static_assert(kHead <= kHeadOfStream);
+
+class LzmaDecoder final : public Decoder {
+ public:
+  LzmaDecoder(std::span<const std::byte> head, uint64_t size) {
+    if (head.size() < kHead) return;  // Run will lack input.
+    const auto length = std::to_integer<unsigned>(head[2]) | std::to_integer<unsigned>(head[3])
+                                                                 << 8;
+    if (length != kProperties) {
+      damage_ = fmt::format("its properties have {} bytes, but LZMA has {}", length, kProperties);
+      return;
+    }
+    const auto* const properties =
+        reinterpret_cast<const uint8_t*>(head.data()) + kHead - kProperties;
+    lzma_filter filter = {.id = LZMA_FILTER_LZMA1EXT, .options = nullptr};
+    const lzma_ret result = ::lzma_properties_decode(&filter, nullptr, properties, kProperties);
+    const std::unique_ptr<void, decltype(&std::free)> options(filter.options, &std::free);
+    if (result == LZMA_MEM_ERROR) LackMemory();
+    if (result != LZMA_OK) {
+      damage_ = "invalid properties";
+      return;
+    }
+    options_ = *static_cast<const lzma_options_lzma*>(options.get());
+    options_.dict_size = static_cast<uint32_t>(
+        std::min<uint64_t>(options_.dict_size, std::max<uint64_t>(size, LZMA_DICT_SIZE_MIN)));
+    if (options_.dict_size > kMostOfDictionary) {
+      damage_ = fmt::format("needs a dictionary of {} bytes, but at most {} are used",
+                            options_.dict_size, kMostOfDictionary);
+    }
+    options_.ext_flags = LZMA_LZMA1EXT_ALLOW_EOPM;
+    lzma_set_ext_size(options_, size);
+    filters_[0] = {.id = LZMA_FILTER_LZMA1EXT, .options = &options_};
+  }
+  LzmaDecoder(const LzmaDecoder&) = delete;
+  LzmaDecoder& operator=(const LzmaDecoder&) = delete;
+  ~LzmaDecoder() override { ::lzma_end(&stream_); }
+
+  Status Run(std::span<const std::byte>& input, std::span<std::byte>& output) override {
+    if (!damage_.empty()) return Status::kDamaged;
+    const size_t skipped = std::min(kHead - head_taken_, input.size());
+    head_taken_ += skipped;
+    input = input.subspan(skipped);
+    if (head_taken_ < kHead) return Status::kMore;
+    if (!is_begun_) Begin();
+    stream_.next_in = reinterpret_cast<const uint8_t*>(input.data());
+    stream_.avail_in = input.size();
+    stream_.next_out = reinterpret_cast<uint8_t*>(output.data());
+    stream_.avail_out = output.size();
+    const lzma_ret result = ::lzma_code(&stream_, LZMA_RUN);
+    input = input.last(stream_.avail_in);
+    output = output.last(stream_.avail_out);
+    if (result == LZMA_MEM_ERROR) LackMemory();
+    if (result == LZMA_STREAM_END) return Status::kEnd;
+    if (result == LZMA_OK || result == LZMA_BUF_ERROR) return Status::kMore;
+    damage_ = "corrupt data";
+    return Status::kDamaged;
+  }
+
+  std::string damage() const override { return damage_; }
+
+  size_t memory() const override {
+    constexpr size_t kState = size_t{64} << 10;  // Of the coder, with its tables.
+    return kState + options_.dict_size;
+  }
+
+ private:
+  [[noreturn]] static void LackMemory() { Fail(ENOMEM, "out of memory: cannot start LZMA"); }
+
+  // Not before it is used: this is what takes the memory.
+  void Begin() {
+    if (::lzma_raw_decoder(&stream_, filters_.data()) != LZMA_OK) LackMemory();
+    is_begun_ = true;
+  }
+
+  lzma_stream stream_ = LZMA_STREAM_INIT;
+  lzma_options_lzma options_ = {};
+  std::array<lzma_filter, 2> filters_ = {
+      {{.id = LZMA_VLI_UNKNOWN, .options = nullptr}, {.id = LZMA_VLI_UNKNOWN, .options = nullptr}}};
+  size_t head_taken_ = 0;
+  bool is_begun_ = false;
+  std::string damage_;
+};
+
+std::unique_ptr<Decoder> MakeLzmaDecoder(std::span<const std::byte> head, uint64_t size) {
+  return std::make_unique<LzmaDecoder>(head, size);
+}
+
+}  // namespace
 
 std::string_view NameOf(Coding coding) {
   switch (coding) {

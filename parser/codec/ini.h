@@ -22,9 +22,9 @@ namespace ckptfs::ini {
 using Section = std::map<std::string, std::string, std::less<>>;  // Names are in lower case.
 using Sections = std::map<std::string, Section, std::less<>>;
 
-// Reads a text. A value of several lines has line feeds between them. Of sections of one name all
-// settings count, of settings of one name the last one. Throws Error(EBADMSG) that says which line
-// is neither a section nor a setting, without what is in it, for it may be secret.
+// Parses a text. A value of several lines has line feeds between them. Sections of one name are
+// merged, of settings of one name the last one counts. Throws Error(EBADMSG) with the number of the
+// line, but without its text, which may be secret.
 Sections Read(std::string_view text);
 
 // Reads the lines of a value that is a list of settings itself.

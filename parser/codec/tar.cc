@@ -95,20 +95,20 @@ Header HeaderIn(Block block) {
 
 bool IsFile(char type) { return type == '0' || type == '\0' || type == '7'; }
 
-// Links, devices and directories; a size that is told of one means nothing.
+// Links, devices and directories; their size means nothing.
 bool HasNoData(char type) { return type >= '1' && type <= '6'; }
 
 bool IsExtension(char type) { return type == 'x' || type == 'g' || type == 'L'; }
 
 uint64_t Padded(uint64_t size) { return (size + kBlock - 1) / kBlock * kBlock; }
 
-// What extensions say of the member that follows them.
+// The fields of extensions for the next member.
 struct Extension {
   std::optional<std::string> name;
   std::optional<uint64_t> size;
 };
 
-// What one record of pax says.
+// Applies one record of pax.
 void AddRecord(std::string_view key, std::string_view value, Extension& extension) {
   if (key == "path") {
     extension.name = std::string(value);
@@ -120,7 +120,7 @@ void AddRecord(std::string_view key, std::string_view value, Extension& extensio
     }
     extension.size = size;
   } else if (key.starts_with("GNU.sparse.")) {
-    Fail(ENOTSUP, "it is sparse, which we do not read");
+    Fail(ENOTSUP, "unsupported sparse member");
   }
 }
 
@@ -151,7 +151,7 @@ class Walk {
     }
     std::ranges::sort(members_, {}, &Member::name);
     const auto twice = std::ranges::adjacent_find(members_, {}, &Member::name);
-    if (twice != members_.end()) Fail(EBADMSG, "two members are called {}", Quoted(twice->name));
+    if (twice != members_.end()) Fail(EBADMSG, "duplicate member {}", Quoted(twice->name));
     return std::move(members_);
   }
 
@@ -165,7 +165,7 @@ class Walk {
     }
     source_.ReadAt(position_, block);
     if (IsZero(block)) return false;
-    if (!HasChecksum(block)) Fail(EBADMSG, "its checksum is wrong");
+    if (!HasChecksum(block)) Fail(EBADMSG, "checksum mismatch");
     Add(HeaderIn(block));
     return true;
   } catch (const Error& e) {
@@ -222,7 +222,7 @@ class Walk {
       extension_.name = text.substr(0, text.find('\0'));
       return;
     }
-    // What is said of all members cannot be where one of them is.
+    // For all members, so it cannot have the name or size of one.
     Extension global;
     AddRecords(text, type == 'x' ? extension_ : global);
     if (global.name || global.size) Fail(ENOTSUP, "a name or a size is given to all members");

@@ -27,8 +27,8 @@ struct Member {
 // The result is sorted by name and has no two members of one name; names are relative and free of
 // NUL, backslashes, "..", "." and empty parts ("./" at their beginning is taken away).
 //
-// The members are charged to `budget`, and never given back. Throws Error: EBADMSG with the place
-// if the archive is damaged or contradicts itself, ENOTSUP for members whose bytes do not lie
+// The members are charged to `budget`, and never refunded. Throws Error: EBADMSG with the offset
+// if the archive is corrupt or contradicts itself, ENOTSUP for members whose bytes do not lie
 // together (sparse ones), EFBIG.
 std::vector<Member> ReadDirectory(const ByteSource& source, Budget& budget);
 

@@ -2,29 +2,262 @@
 //
 //   [prefix] (local header, data, [descriptor])... central directory, end records
 //
-// An entry of the central directory says nearly all about a member: its name, its sizes, and where
-// its local header is. Only the length of the local header, behind which the data begin, must be
-// read there. What else local headers and descriptors say is not used: torch writes zeros into
-// them, and zip64 blocks that are not by the book. Their names must be right, though: archives that
-// show a scanner one name and a loader another one are an attack that has been seen
-// (CVE-2025-1944).
+// An entry of the central directory has nearly all data about a member: its name, its sizes, and
+// the offset of its local header. Only the length of the local header, behind which the data begin,
+// must be read there. All else in local headers and descriptors is ignored: torch writes zeros into
+// them, and zip64 blocks that violate the specification. Their names must match, though: archives
+// that show a scanner one name and a loader another one are a known attack (CVE-2025-1944).
 
 #include "parser/codec/zip.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "parser/base/byte_reader.h"
 #include "parser/base/error.h"
 #include "parser/codec/member_name.h"
 #include "parser/codec/zip_end.h"
-#include "parser/codec/zip_entry.h"
 #include "parser/codec/zip_local.h"
-#include "parser/codec/zip_names.h"
 
 namespace ckptfs::zip {
+namespace {
+
+// The same for names that differ in case only.
+uint64_t FoldedHash(std::string_view name);
+
+// Whether two names are the same but for case.
+bool IsSameFolded(std::string_view a, std::string_view b);
+
+// The order of names, by their hashes first: those that differ in case only are neighbours.
+bool IsLess(uint64_t hash_of_a, std::string_view a, uint64_t hash_of_b, std::string_view b);
+
+char Folded(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+
+bool FoldedLess(std::string_view a, std::string_view b) {
+  return std::ranges::lexicographical_compare(a, b, {}, Folded, Folded);
+}
+
+// FNV-1a.
+uint64_t FoldedHash(std::string_view name) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : name) {
+    hash ^= static_cast<unsigned char>(Folded(c));
+    hash *= 0x100000001b3;
+  }
+  return hash;
+}
+
+bool IsSameFolded(std::string_view a, std::string_view b) {
+  return std::ranges::equal(a, b, {}, Folded, Folded);
+}
+
+bool IsLess(uint64_t hash_of_a, std::string_view a, uint64_t hash_of_b, std::string_view b) {
+  if (hash_of_a != hash_of_b) return hash_of_a < hash_of_b;
+  return IsSameFolded(a, b) ? a < b : FoldedLess(a, b);
+}
+
+// An entry of the central directory.
+struct Entry {
+  uint64_t position = 0;    // In the file.
+  Member member;            // All but where its data begin and its error.
+  uint64_t header = 0;      // Where the local header is; counts from the beginning of the archive.
+  uint64_t descriptor = 0;  // Bytes of the descriptor that probably follows the data.
+  std::string damage;       // Why the bytes of the member cannot be read; empty if they can.
+};
+
+// Reads the next entry. Throws Error.
+Entry ReadEntry(ByteReader& reader);
+
+// Checks that a member lies before the central directory, so that all of its offsets are sound.
+// Throws Error(EBADMSG).
+void CheckRange(const Entry& entry, const End& end);
+
+// Checks that a member that is only stored has one size. `position` is that of its entry. Throws
+// Error(EBADMSG).
+void CheckStoredSize(const Member& member, uint64_t position);
+
+// Why the size of a member cannot be; empty if it can.
+std::string DamageOfSize(const Member& member);
+
+constexpr uint32_t kEntrySignature = 0x02014b50;
+
+// The flag of a descriptor behind the data: signature, CRC and two sizes. Nearly all programs
+// write the signature, and sizes of 64 bits where the entry has a zip64 block.
+constexpr unsigned kHasDescriptor = 1U << 3U;
+constexpr uint64_t kDescriptor = 16;      // Bytes.
+constexpr uint64_t kWideDescriptor = 24;  // Bytes.
+
+// A field of an entry that its zip64 block has if it is saturated: has all bits set.
+struct WideField {
+  std::string_view name;
+  uint64_t& value;
+
+  bool is_saturated() const { return value == std::numeric_limits<uint32_t>::max(); }
+};
+
+// Reads the values of saturated fields, in the order of `fields`. Some writers put in the values of
+// all fields, or of the first ones, saturated or not.
+void ReadZip64Block(ByteReader block, std::span<const WideField> fields) {
+  constexpr size_t kWidth = sizeof(uint64_t);
+  const auto saturated = std::ranges::count_if(fields, &WideField::is_saturated);
+  const bool has_others = block.remaining() / kWidth != static_cast<size_t>(saturated);
+  for (const WideField& field : fields) {
+    if (field.is_saturated()) {
+      field.value = block.Read<uint64_t>(field.name);
+    } else if (has_others && block.remaining() >= kWidth) {
+      const uint64_t position = block.position();
+      const auto value = block.Read<uint64_t>(field.name);
+      if (value != field.value) {
+        Fail(EBADMSG, "zip64 block at byte {}: {} is {}, but {} in its entry", position, field.name,
+             value, field.value);
+      }
+    }
+  }
+}
+
+// Looks for the zip64 block among the extra fields of an entry. Returns whether there is one.
+bool ReadExtra(ByteReader extra, std::span<const WideField> fields) {
+  constexpr uint16_t kZip64 = 1;
+  constexpr size_t kHead = 2 * sizeof(uint16_t);
+  bool seen = false;
+  while (extra.remaining() >= kHead) {  // Less is padding that some tools leave.
+    const auto id = extra.Read<uint16_t>("id");
+    const auto length = extra.Read<uint16_t>("length");
+    const uint64_t position = extra.position();
+    const auto block = extra.Take(length, "field");
+    if (id != kZip64) continue;
+    if (std::exchange(seen, true)) {
+      Fail(EBADMSG, "extra fields at byte {}: a second zip64 block", position - kHead);
+    }
+    ReadZip64Block(ByteReader("zip64 block", block, position), fields);
+  }
+  return seen;
+}
+
+// Why the bytes of a member cannot be read; empty if they can.
+std::string DamageOf(uint16_t flags, Method method) {
+  constexpr unsigned kEncrypted = 1U << 0U | 1U << 6U | 1U << 13U;  // In three generations.
+  constexpr unsigned kPatch = 1U << 5U;
+  if ((flags & kEncrypted) != 0) return "unsupported zip encryption";
+  if ((flags & kPatch) != 0) return "unsupported patch to another file";
+  switch (method) {
+    case Method::kStored:
+    case Method::kDeflated:
+    case Method::kBzip2:
+    case Method::kLzma:
+      return {};
+  }
+  return fmt::format(
+      "unsupported compression method {} (supported: 0 stored, 8 deflate, 12 bzip2, 14 LZMA)",
+      static_cast<unsigned>(method));
+}
+
+// Returns the most that `compressed` bytes can decode to: no more than their writer could do if all
+// were for the best. Sizes beyond what 64 bits can count are the largest that they can.
+uint64_t MostDecoded(Method method, uint64_t compressed) {
+  struct Bound {
+    uint64_t input;   // From each this many bytes ...
+    uint64_t output;  // ... come this many, once more than they are there.
+  };
+  const auto bound = [&]() -> Bound {
+    switch (method) {
+      case Method::kDeflated:
+        return {1, 1032};  // A match of 258 bytes in two bits.
+      case Method::kBzip2:
+        // A block of 900,000 runs and their lengths, each five bytes for 259, in what the head of a
+        // block takes.
+        return {20, uint64_t{900'000} / 5 * 259};
+      case Method::kLzma:
+        // A match of 273 bytes in 14 decisions, each of which takes 0.022 bits when it is as
+        // probable as it can get.
+        return {1, 273 * 8 * 1000 / (14 * 22)};
+      case Method::kStored:
+        break;
+    }
+    return {1, 1};
+  }();
+  uint64_t most = 0;
+  const uint64_t times = compressed / bound.input + 1;
+  if (__builtin_mul_overflow(times, bound.output, &most)) {
+    return std::numeric_limits<uint64_t>::max();
+  }
+  return most;
+}
+
+Entry ReadEntry(ByteReader& reader) {
+  Entry entry{.position = reader.position()};
+  Member& member = entry.member;
+  const auto signature = reader.Read<uint32_t>("signature");
+  if (signature != kEntrySignature) {
+    Fail(EBADMSG, "central directory at byte {}: signature {:#010x}, but an entry has {:#010x}",
+         entry.position, signature, kEntrySignature);
+  }
+  reader.Read<uint32_t>("versions");
+  const auto flags = reader.Read<uint16_t>("flags");
+  member.method = Method{reader.Read<uint16_t>("method")};
+  entry.damage = DamageOf(flags, member.method);
+  reader.Read<uint32_t>("time");
+  member.crc = reader.Read<uint32_t>("CRC");
+  member.compressed_size = reader.Read<uint32_t>("compressed size");
+  member.size = reader.Read<uint32_t>("size");
+  const auto name_length = reader.Read<uint16_t>("name length");
+  const auto extra_length = reader.Read<uint16_t>("extra length");
+  const auto comment_length = reader.Read<uint16_t>("comment length");
+  const auto disk = reader.Read<uint16_t>("disk number");
+  reader.Take(6, "attributes");
+  entry.header = reader.Read<uint32_t>("offset");
+  member.name = reader.TakeText(name_length, "name");
+  const uint64_t extra_position = reader.position();
+  const auto extra = reader.Take(extra_length, "extra fields");
+  reader.Take(comment_length, "comment");
+
+  const WideField fields[] = {
+      {"size", member.size}, {"compressed size", member.compressed_size}, {"offset", entry.header}};
+  const bool is_wide = ReadExtra(ByteReader("extra fields", extra, extra_position), fields);
+  if ((flags & kHasDescriptor) != 0 && member.compressed_size > 0) {
+    entry.descriptor = is_wide ? kWideDescriptor : kDescriptor;
+  }
+  if (disk != 0 && disk != std::numeric_limits<uint16_t>::max()) {
+    Fail(ENOTSUP, "unsupported multi-part archive");
+  }
+  return entry;
+}
+
+void CheckRange(const Entry& entry, const End& end) {
+  const uint64_t most = end.directory - end.archive;
+  const uint64_t header_size = LocalSize(entry.member);
+  if (entry.header > most || header_size > most - entry.header ||
+      entry.member.compressed_size > most - entry.header - header_size) {
+    Fail(EBADMSG,
+         "central directory at byte {}: member {} of {} bytes at byte {} does not end before the "
+         "central directory, which is at byte {}",
+         entry.position, Quoted(entry.member.name), entry.member.compressed_size, entry.header,
+         most);
+  }
+}
+
+void CheckStoredSize(const Member& member, uint64_t position) {
+  if (member.method == Method::kStored && member.size != member.compressed_size) {
+    Fail(EBADMSG, "central directory at byte {}: member {} has {} bytes, but is stored in {}",
+         position, Quoted(member.name), member.size, member.compressed_size);
+  }
+}
+
+std::string DamageOfSize(const Member& member) {
+  const uint64_t most = MostDecoded(member.method, member.compressed_size);
+  if (member.method == Method::kStored || member.size <= most) return {};
+  return fmt::format("claims {} bytes, but {} compressed bytes cannot decode to more than {}",
+                     member.size, member.compressed_size, most);
+}
+
+}  // namespace
 
 void Directory::SortNames() {
   names_.reserve(members_.size());
@@ -37,7 +270,7 @@ void Directory::SortNames() {
   });
   const auto twice = std::ranges::adjacent_find(names_, {}, name_of);
   if (twice != names_.end()) {
-    Fail(EBADMSG, "central directory: member {} is there twice", Quoted(name_of(*twice)));
+    Fail(EBADMSG, "central directory: duplicate member {}", Quoted(name_of(*twice)));
   }
 }
 
@@ -63,15 +296,15 @@ void Directory::CheckPaths() const {
   const auto name_of = [&](const NameHash& name) { return members_[name.member].name; };
   const auto twice = std::ranges::adjacent_find(names_, IsSameFolded, name_of);
   if (twice != names_.end()) {
-    Fail(EBADMSG, "central directory: member {} is there twice, the other one as {}",
-         Quoted(name_of(twice[0])), Quoted(name_of(twice[1])));
+    Fail(EBADMSG, "central directory: duplicate member {} (also as {})", Quoted(name_of(twice[0])),
+         Quoted(name_of(twice[1])));
   }
 }
 
 Directory ReadDirectory(const ByteSource& source, Budget& budget) {
   const End end = ReadEnd(source);
   const bool is_remote = source.is_remote();
-  const uint64_t headers_size = end.entries * (2 * sizeof(Header) + 3 * sizeof(uint64_t));
+  const uint64_t headers_size = end.entries * (2 * sizeof(LocalHeader) + 3 * sizeof(uint64_t));
   budget.Grow(end.size);
   budget.Charge(end.size);
   budget.Charge(end.entries * (sizeof(Member) + sizeof(Directory::NameHash)) + headers_size);
@@ -86,7 +319,7 @@ Directory ReadDirectory(const ByteSource& source, Budget& budget) {
     member.error = directory.errors_.emplace_back(std::move(error));
   };
 
-  std::vector<Header> headers;
+  std::vector<LocalHeader> headers;
   headers.reserve(end.entries);
   std::vector<uint64_t> begins;
   directory.members_.reserve(end.entries);
@@ -116,7 +349,7 @@ Directory ReadDirectory(const ByteSource& source, Budget& budget) {
   }
 
   LocateAll(source, headers, std::move(begins), directory.members_, end.directory,
-            [&](const Header& header) {
+            [&](const LocalHeader& header) {
               add_error(directory.members_[header.member],
                         fmt::format("has no local header at byte {}", header.begin));
             });

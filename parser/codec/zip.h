@@ -33,13 +33,13 @@ struct Member {
   uint32_t crc = 0;  // Of the decoded bytes; 0 if the writer recorded none.
   Method method = Method::kStored;
 
-  // Damage that concerns this member alone (encrypted, unknown method, impossible size, broken
-  // local header): its bytes must not be read, for the reason this says. Empty if all is well.
+  // The error of this member alone (encrypted, unsupported method, impossible size, corrupt local
+  // header): its bytes must not be read. Empty if there is none.
   std::string_view error;
 };
 
-// All members of an archive, in the order of the central directory. Const and movable: what points
-// into it goes on doing so when it is moved.
+// All members of an archive, in the order of the central directory. Const and movable: pointers
+// into it remain valid when it is moved.
 class Directory {
  public:
   Directory(Directory&&) = default;
@@ -77,22 +77,14 @@ class Directory {
   std::vector<NameHash> names_;  // Sorted.
 };
 
-// Bytes of the local header of `member` but for its extra fields.
-uint64_t LocalSize(const Member& member);
-
-// Returns where the bytes of a member that is not located start, as `header` has it, the first
-// LocalSize bytes of its local header. Throws Error(EBADMSG) if that is none, or that of another
-// member, or if the member does not end before what follows it.
-uint64_t LocateMember(const Member& member, std::span<const std::byte> header);
-
-// Reads the directory and the local header of each member; of a remote source, only if they can be
-// had without further requests, or if they cannot be done without. Directory entries ("folder/")
-// are left out. The result has no two members of one name; their bytes lie within the source and do
-// not overlap. Names may be any bytes.
+// Reads the directory and the local header of each member; of a remote source, only if this takes
+// no further requests, or is inevitable. Directory entries ("folder/") are left out. The result has
+// no two members of one name; their bytes lie within the source and do not overlap. Names may be
+// any bytes.
 //
-// What the directory keeps is charged to `budget`, and never given back.
-// Throws Error: EBADMSG with the place if the archive is damaged or contradicts itself, ENOTSUP if
-// it is in several parts, EFBIG.
+// The memory of the directory is charged to `budget`, and never refunded. Throws Error: EBADMSG
+// with the offset if the archive is corrupt or contradicts itself, ENOTSUP if it has several parts,
+// EFBIG.
 Directory ReadDirectory(const ByteSource& source, Budget& budget);
 
 // Whether `tail`, the last bytes of a file, ends in a zip directory.

@@ -2,9 +2,9 @@
 //
 //   central directory, [zip64 end record, zip64 locator], end record, [trailing bytes]
 //
-// Each record says things that another one says too, or that follow from where it is. Who reads one
-// of them sees another archive than who reads the other if they differ, which is how a scanner is
-// shown other members than those that are loaded. So whatever is said twice must agree.
+// Each record repeats data of another one, or data that follow from its own offset. If they differ,
+// readers of one see another archive than readers of the other: so a scanner can be shown other
+// members than those that are loaded. Therefore repeated data must agree.
 
 #include "parser/codec/zip_end.h"
 
@@ -30,7 +30,7 @@ constexpr uint64_t kZip64EndSize = 56;
 constexpr uint64_t kLocatorSize = 20;
 
 constexpr uint64_t kMostTail = kEndSize + 0xFFFF;  // An end record with the longest comment.
-constexpr uint64_t kLeastTail = 1024;              // Nobody writes a comment.
+constexpr uint64_t kLeastTail = 1024;              // Writers add no comment.
 
 std::vector<std::byte> ReadBytes(const ByteSource& source, uint64_t offset, uint64_t size) {
   std::vector<std::byte> bytes(size);
@@ -38,7 +38,7 @@ std::vector<std::byte> ReadBytes(const ByteSource& source, uint64_t offset, uint
   return bytes;
 }
 
-// What both kinds of end records say.
+// The fields of both kinds of end records.
 struct Values {
   uint64_t disk = 0;
   uint64_t directory_disk = 0;
@@ -90,7 +90,7 @@ std::optional<Zip64End> ReadZip64End(const ByteSource& source, uint64_t end) {
   reader.Read<uint32_t>("disk number");
   const auto offset = reader.Read<uint64_t>("offset");
   const auto disks = reader.Read<uint32_t>("number of disks");
-  if (disks > 1) Fail(ENOTSUP, "the archive is in {} parts, which we do not read", disks);
+  if (disks > 1) Fail(ENOTSUP, "unsupported multi-part archive of {} parts", disks);
 
   std::optional<Zip64End> found;
   if (locator >= kZip64EndSize) {
@@ -109,8 +109,8 @@ std::optional<Zip64End> ReadZip64End(const ByteSource& source, uint64_t end) {
   return found;
 }
 
-// Checks the end record at `end` against the zip64 end record. A field with all bits set says that
-// its value is there.
+// Checks the end record at `end` against the zip64 end record. A field with all bits set has its
+// value there.
 void CheckAgree(const Values& classic, const Values& zip64, uint64_t end) {
   constexpr uint64_t kMost16 = std::numeric_limits<uint16_t>::max();
   constexpr uint64_t kMost32 = std::numeric_limits<uint32_t>::max();
@@ -127,10 +127,10 @@ void CheckAgree(const Values& classic, const Values& zip64, uint64_t end) {
   check("offset of the directory", &Values::offset, kMost32);
 }
 
-// Checks what the end record at `end` says; the directory ends at `directory_end`.
+// Validates the end record at `end`; the directory ends at `directory_end`.
 void CheckValues(const Values& values, uint64_t end, uint64_t directory_end) {
   if (values.disk != 0 || values.directory_disk != 0) {
-    Fail(ENOTSUP, "the archive is in several parts, which we do not read");
+    Fail(ENOTSUP, "unsupported multi-part archive");
   }
   if (values.entries_here != values.entries) {
     Fail(EBADMSG, "end record at byte {}: {} entries in all, but {} on the only disk", end,
@@ -204,7 +204,8 @@ End ReadEnd(const ByteSource& source) {
   const uint64_t directory_end = zip64 ? zip64->position : end;
   CheckValues(values, end, directory_end);
 
-  // The directory is where it ends, not where the record says: the rest is before the archive.
+  // The end of the directory is known, the offset in the record may not count a prefix of the
+  // archive.
   const uint64_t archive = directory_end - values.size - values.offset;
   if (zip64 && zip64->archive != archive) {
     Fail(EBADMSG,

@@ -1,4 +1,4 @@
-// The end of a zip archive: the records that say where the central directory is.
+// The end of a zip archive: the records that locate the central directory.
 
 #pragma once
 

@@ -23,13 +23,13 @@ constexpr uint64_t kFreeTail = uint64_t{128} << 10U;
 
 // How many of `headers`, which are sorted and not empty, to read at once: those that lie close
 // together. Small members cost no system call each then, and large ones no bytes of their data.
-size_t CountClose(std::span<const Header> headers) {
+size_t CountClose(std::span<const LocalHeader> headers) {
   constexpr uint64_t kMostGap = 4096;
   constexpr uint64_t kWindow = 16384;
   uint64_t end = headers[0].end;
   size_t count = 1;
   for (; count < headers.size(); ++count) {
-    const Header& next = headers[count];
+    const LocalHeader& next = headers[count];
     if (next.begin > end + kMostGap || next.end > headers[0].begin + kWindow) break;
     end = std::max(end, next.end);
   }
@@ -37,9 +37,9 @@ size_t CountClose(std::span<const Header> headers) {
 }
 
 // The headers that are read at once.
-ByteRange RangeOf(std::span<const Header> close) {
+ByteRange RangeOf(std::span<const LocalHeader> close) {
   const uint64_t begin = close.front().begin;
-  return {.offset = begin, .length = std::ranges::max(close, {}, &Header::end).end - begin};
+  return {.offset = begin, .length = std::ranges::max(close, {}, &LocalHeader::end).end - begin};
 }
 
 // Returns where data begin whose header is at `position`, of which `bytes` has all but the extra
@@ -74,9 +74,9 @@ void CheckEnd(std::string_view name, uint64_t header, uint64_t begin, uint64_t s
 }
 
 // Reads `headers`, which are sorted. Throws and calls as LocateAll does.
-void ReadHeaders(const ByteSource& source, std::span<const Header> headers,
+void ReadHeaders(const ByteSource& source, std::span<const LocalHeader> headers,
                  std::span<Member> members, uint64_t directory,
-                 const std::function<void(const Header& header)>& on_damage) {
+                 const std::function<void(const LocalHeader& header)>& on_damage) {
   Prefetcher prefetcher(source);
   if (source.is_remote()) {
     for (auto rest = headers; !rest.empty(); rest = rest.subspan(CountClose(rest))) {
@@ -94,7 +94,7 @@ void ReadHeaders(const ByteSource& source, std::span<const Header> headers,
     const auto bytes = std::span(window).first(range.length);
     prefetcher.Reach(range.offset);
     source.ReadAt(range.offset, bytes);
-    for (const Header& header : close) {
+    for (const LocalHeader& header : close) {
       Member& member = members[header.member];
       const auto its_bytes = bytes.subspan(header.begin - range.offset, header.end - header.begin);
       const auto begin = FindData(member.name, its_bytes, header.begin);
@@ -117,7 +117,7 @@ void ReadHeaders(const ByteSource& source, std::span<const Header> headers,
 
 // Returns where the data of `member` begin if they fill what is between its header and `next`, the
 // place of what follows; nothing if they cannot.
-std::optional<uint64_t> Expect(const Member& member, const Header& header, uint64_t next) {
+std::optional<uint64_t> Expect(const Member& member, const LocalHeader& header, uint64_t next) {
   constexpr uint64_t kMostExtra = 0xFFFF;
   if (next < header.end || member.compressed_size > next - header.end) return std::nullopt;
   uint64_t begin = next - member.compressed_size;
@@ -127,11 +127,11 @@ std::optional<uint64_t> Expect(const Member& member, const Header& header, uint6
 }
 
 // Sets what is expected of each member. Returns false if that cannot be.
-bool ExpectAll(std::span<const Header> headers, std::vector<uint64_t> begins,
+bool ExpectAll(std::span<const LocalHeader> headers, std::vector<uint64_t> begins,
                std::span<Member> members, uint64_t directory) {
   std::ranges::sort(begins);
-  if (std::ranges::adjacent_find(headers, {}, &Header::begin) != headers.end()) return false;
-  for (const Header& header : headers) {
+  if (std::ranges::adjacent_find(headers, {}, &LocalHeader::begin) != headers.end()) return false;
+  for (const LocalHeader& header : headers) {
     Member& member = members[header.member];
     const auto next = std::ranges::upper_bound(begins, header.begin);
     const bool is_last = next == begins.end();
@@ -143,14 +143,15 @@ bool ExpectAll(std::span<const Header> headers, std::vector<uint64_t> begins,
   return true;
 }
 
-// Reads the headers that have come along with the directory. Returns false if one of them says that
-// the data begin elsewhere than was expected.
-bool ReadFree(const ByteSource& source, std::span<const Header> headers, std::span<Member> members,
-              uint64_t directory, const std::function<void(const Header& header)>& on_damage) {
+// Reads the headers that were fetched with the directory. Returns false if the data of one begin
+// elsewhere than expected.
+bool ReadFree(const ByteSource& source, std::span<const LocalHeader> headers,
+              std::span<Member> members, uint64_t directory,
+              const std::function<void(const LocalHeader& header)>& on_damage) {
   const uint64_t tail = source.size() - std::min(source.size(), kFreeTail);
-  std::vector<Header> free;
+  std::vector<LocalHeader> free;
   std::vector<uint64_t> expected;
-  for (const Header& header : headers) {
+  for (const LocalHeader& header : headers) {
     if (header.end > kFreeHead && header.begin < tail) continue;
     free.push_back(header);
     expected.push_back(members[header.member].data_offset);
@@ -179,11 +180,11 @@ uint64_t LocateMember(const Member& member, std::span<const std::byte> header) {
   return *begin;
 }
 
-void LocateAll(const ByteSource& source, std::span<Header> headers, std::vector<uint64_t> begins,
-               std::span<Member> members, uint64_t directory,
-               const std::function<void(const Header& header)>& on_damage) {
-  if (!std::ranges::is_sorted(headers, {}, &Header::begin)) {
-    std::ranges::sort(headers, {}, &Header::begin);
+void LocateAll(const ByteSource& source, std::span<LocalHeader> headers,
+               std::vector<uint64_t> begins, std::span<Member> members, uint64_t directory,
+               const std::function<void(const LocalHeader& header)>& on_damage) {
+  if (!std::ranges::is_sorted(headers, {}, &LocalHeader::begin)) {
+    std::ranges::sort(headers, {}, &LocalHeader::begin);
   }
   if (source.is_remote() && ExpectAll(headers, std::move(begins), members, directory) &&
       ReadFree(source, headers, members, directory, on_damage)) {

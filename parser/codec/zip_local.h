@@ -1,11 +1,10 @@
-// The local headers of a zip archive: what lies before the data of each member.
+// The local headers of a zip archive, which precede the data of each member.
 //
-// Only they say where data begin, behind extra fields of a length that nobody else knows. On a disk
-// all of them are read with the directory. Over a network that would be a request for each member,
-// so most are left until the member is read: data end where the next header begins, or the
-// descriptor before that, so the place of their beginning can be told, too. Writers of checkpoints
-// leave no gaps. Where one has, or the headers that have come along with the directory say that
-// another thing is between members than was thought, all headers are read.
+// Only they have the length of the extra fields before the data. On a disk all of them are read
+// with the directory. Over a network that would take a request for each member, so most are read
+// with the member: data end where the next header, or the descriptor before it, begins, so their
+// offset is known provisionally. Writers of checkpoints leave no gaps. If one has, or the headers
+// that were fetched with the directory contradict this, all headers are read.
 
 #pragma once
 
@@ -20,8 +19,8 @@
 
 namespace ckptfs::zip {
 
-// A header, as the directory tells of it.
-struct Header {
+// A local header according to the directory.
+struct LocalHeader {
   uint64_t begin = 0;       // In the file.
   uint64_t end = 0;         // Of what of it is to be read: all but its extra fields.
   size_t member = 0;        // Index.
@@ -33,8 +32,16 @@ struct Header {
 // all local headers that there are, those of members that cannot be read included; empty if
 // `source` is not remote. Calls `on_damage` for each header that is none. Throws Error: EBADMSG,
 // and what reading throws.
-void LocateAll(const ByteSource& source, std::span<Header> headers, std::vector<uint64_t> begins,
-               std::span<Member> members, uint64_t directory,
-               const std::function<void(const Header& header)>& on_damage);
+void LocateAll(const ByteSource& source, std::span<LocalHeader> headers,
+               std::vector<uint64_t> begins, std::span<Member> members, uint64_t directory,
+               const std::function<void(const LocalHeader& header)>& on_damage);
+
+// Bytes of the local header of `member` but for its extra fields.
+uint64_t LocalSize(const Member& member);
+
+// Returns the offset of the bytes of a member with a deferred offset. `header` is the first
+// LocalSize bytes of its local header. Throws Error(EBADMSG) if it is not a local header, or that
+// of another member, or if the member overlaps what follows it.
+uint64_t LocateMember(const Member& member, std::span<const std::byte> header);
 
 }  // namespace ckptfs::zip

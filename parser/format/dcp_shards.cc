@@ -30,8 +30,8 @@
 #include "parser/format/dcp/metadata.h"
 #include "parser/format/dcp/shard_files.h"
 #include "parser/format/safetensors/header.h"
+#include "parser/io/byte_source.h"
 #include "parser/io/folder.h"
-#include "parser/io/stored_size.h"
 
 namespace ckptfs {
 namespace dcp {

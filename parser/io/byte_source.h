@@ -1,17 +1,38 @@
-// Where bytes come from.
+// Byte sources: immutable sequences of bytes that can be read at any offset.
 
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <ctime>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
-
-#include "parser/base/verification.h"
+#include <string_view>
+#include <utility>
 
 namespace ckptfs {
+
+// What is known of bytes that have a hash.
+enum class Verdict : uint8_t {
+  kNone,    // There is no hash, or it is not checked.
+  kUnread,  // Not all of them have been read yet.
+  kRight,
+  kWrong,
+};
+
+// How hashes are verified. Shared by all sources that are checked.
+struct Verification {
+  // Reads fail with EIO after a checksum mismatch; else the mismatch is only reported.
+  bool is_enforced = false;
+
+  // Called once for each run of bytes after all of it has been read, from any thread. `what` names
+  // it: "model.tensors: tensor 'fc.weight'"; `found` is the result: "its CRC32 and SHA-256 are
+  // right".
+  std::function<void(std::string_view what, Verdict verdict, std::string_view found)> report;
+};
 
 // Bytes of a source.
 struct ByteRange {
@@ -61,18 +82,48 @@ class ByteSource {
   // Whether a read may cost a round trip over a network, however few bytes it is for.
   virtual bool is_remote() const { return false; }
 
-  // Says that `range`, which lies within the source, is one file of the mount: who reads its
-  // beginning in order is likely to read it to its end. To be called once for each, before the
-  // mount. Costs nothing where reading ahead is not ours to do.
+  // Advises that `range`, which lies within the source, is one file of the mount: a sequential
+  // reader of its beginning is likely to read it to its end. Call it once for each file, before the
+  // mount. Does nothing where this program does no read-ahead.
   virtual void AdviseFile(ByteRange /*range*/) const {}
 
-  // Says that all of `ranges`, which lie within the source, will be read soon, so that they can be
-  // fetched side by side. Returns at once; failures show when they are read.
+  // Advises that all of `ranges`, which lie within the source, will be read soon, so that they can
+  // be fetched concurrently. Returns immediately; errors are reported when the ranges are read.
   virtual void Prefetch(std::span<const ByteRange> /*ranges*/) const {}
 };
 
 // Sources are immutable, so they are shared freely.
 using ByteSourcePtr = std::shared_ptr<const ByteSource>;
+
+// A source on top of another one. It forwards everything, so that a subclass overrides what differs
+// and forgets no hint and no verdict.
+class ForwardingSource : public ByteSource {
+ public:
+  std::string name() const override { return source_->name(); }
+  uint64_t size() const override { return source_->size(); }
+  void ReadAt(uint64_t offset, std::span<std::byte> buffer) const override {
+    source_->ReadAt(offset, buffer);
+  }
+  void ReadPiecesAt(uint64_t offset, uint64_t stride, size_t length,
+                    std::span<std::byte> buffer) const override {
+    source_->ReadPiecesAt(offset, stride, length, buffer);
+  }
+  timespec modified() const override { return source_->modified(); }
+  Verdict verdict() const override { return source_->verdict(); }
+  bool is_hole() const override { return source_->is_hole(); }
+  bool is_remote() const override { return source_->is_remote(); }
+  void AdviseFile(ByteRange range) const override { source_->AdviseFile(range); }
+  void Prefetch(std::span<const ByteRange> ranges) const override { source_->Prefetch(ranges); }
+
+ protected:
+  // `source` is not null.
+  explicit ForwardingSource(ByteSourcePtr source) : source_(std::move(source)) {}
+
+  const ByteSource& source() const { return *source_; }
+
+ private:
+  const ByteSourcePtr source_;
+};
 
 // A contiguous run of bytes in a source.
 struct Extent {
@@ -80,5 +131,43 @@ struct Extent {
   uint64_t offset = 0;  // In bytes.
   uint64_t length = 0;  // In bytes.
 };
+
+// A source of which fewer bytes may be stored than it has: a sparse file, a decompressor.
+class PartlyStored {
+ public:
+  virtual ~PartlyStored() = default;
+
+  // In bytes, of all of it.
+  virtual uint64_t stored_size() const = 0;
+};
+
+inline uint64_t StoredSize(const ByteSource& source) {
+  const auto* partly = dynamic_cast<const PartlyStored*>(&source);
+  return partly == nullptr ? source.size() : std::min(source.size(), partly->stored_size());
+}
+
+// `data` may have no source.
+inline uint64_t StoredSize(const Extent& data) {
+  return data.source == nullptr ? 0 : std::min(data.length, StoredSize(*data.source));
+}
+
+// A source whose reads can take no longer than those of a local file: they do not decode, decrypt,
+// gather, hash or fetch.
+class Immediate {
+ public:
+  Immediate() = default;
+  Immediate(const Immediate&) = delete;
+  Immediate& operator=(const Immediate&) = delete;
+  virtual bool is_immediate() const { return true; }
+
+ protected:
+  ~Immediate() = default;
+};
+
+// Whether reads of `source` are immediate; false for a source that is not an Immediate.
+inline bool IsImmediate(const ByteSource& source) {
+  const auto* const immediate = dynamic_cast<const Immediate*>(&source);
+  return immediate != nullptr && immediate->is_immediate();
+}
 
 }  // namespace ckptfs

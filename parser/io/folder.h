@@ -1,7 +1,10 @@
-// Where files lie side by side.
+// Folders: the directories of local and remote checkpoints.
 
 #pragma once
 
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
 #include <ctime>
 #include <memory>
 #include <span>
@@ -9,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "parser/base/error.h"
 #include "parser/io/byte_source.h"
 
 namespace ckptfs {
@@ -26,7 +30,7 @@ class Folder {
   // their bytes. Throws Error; EFBIG if there are more than kMostFiles.
   virtual std::vector<std::string> List() const = 0;
 
-  // Opens the file `name`. Throws Error, whose message need not name it: ENOENT if there is none,
+  // Opens the file `name`. Throws Error, whose message need not name it: ENOENT if it is missing,
   // EBADMSG if IsPlainName does not hold.
   virtual ByteSourcePtr Open(const std::string& name) const = 0;
 
@@ -34,8 +38,8 @@ class Folder {
   // Throws Error; EFBIG if there are more than kMostFiles.
   virtual std::vector<std::string> ListFolders() const = 0;
 
-  // Opens the directory `name`; null if there is none. A link to one is none: it could lead
-  // anywhere, and in circles. Throws Error; EBADMSG if IsPlainName does not hold.
+  // Opens the directory `name`; null if it does not exist or is a link, which could lead anywhere,
+  // and in circles. Throws Error; EBADMSG if IsPlainName does not hold.
   virtual std::shared_ptr<const Folder> OpenFolder(const std::string& name) const = 0;
 
   // Whether to open a file may cost a round trip over a network.
@@ -66,6 +70,20 @@ struct Source {
   std::string name() const { return file ? file->name() : folder->name(); }
 
   timespec modified() const { return file ? file->modified() : folder->modified(); }
+};
+
+// Bounds the files that a checkpoint opens on a server. May be used by several threads.
+class FileCount {
+ public:
+  // Counts a file that is to be opened. Throws Error(EFBIG) if they are more than kMostFiles.
+  void Add() {
+    if (opened_.fetch_add(1) >= kMostFiles) {
+      Fail(EFBIG, "the checkpoint has more than {} files", kMostFiles);
+    }
+  }
+
+ private:
+  std::atomic<size_t> opened_ = 0;
 };
 
 }  // namespace ckptfs

@@ -8,7 +8,7 @@
 
 namespace ckptfs {
 
-// A source some reads of which are immediate (immediate.h): a cache, where it has the bytes.
+// A source some reads of which are immediate (Immediate): a cache, where it has the bytes.
 class PartlyImmediate {
  public:
   PartlyImmediate() = default;

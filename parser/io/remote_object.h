@@ -1,7 +1,8 @@
-// Where bytes come from that are not on this machine.
+// Objects on servers, and the blocks that caches divide them into.
 
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <ctime>
@@ -12,15 +13,16 @@
 
 namespace ckptfs {
 
-// Who takes the bytes that are fetched. Belongs to the thread that fetches.
+// Receives fetched bytes. Belongs to the thread that fetches.
 class Delivery {
  public:
   virtual ~Delivery() = default;
 
-  // Where the next bytes go. Empty only when all have arrived.
+  // The buffer for the next bytes. Empty only when all have arrived.
   virtual std::span<std::byte> room() = 0;
 
-  // Says that the first `count` bytes of room() are there. They are read by others from then on.
+  // Called after the first `count` bytes of room() were written. Readers may read them from then
+  // on.
   virtual void Arrived(size_t count) = 0;
 };
 
@@ -39,8 +41,8 @@ class RemoteObject {
   // When it was last changed; the epoch if that is not known.
   virtual timespec modified() const { return {}; }
 
-  // What tells these bytes from all others that there are and will be: where the object is, and its
-  // version. Empty if no such version is known. Never contains a secret.
+  // Identifies these bytes among all versions of all objects: the location of the object and its
+  // version. Empty if the version is unknown. Never contains a secret.
   virtual std::string identity() const = 0;
 
   // The first bytes of it, as far as opening has brought them.
@@ -59,5 +61,18 @@ class RemoteObject {
 };
 
 using RemoteObjectPtr = std::shared_ptr<const RemoteObject>;
+
+// In bytes. A read of 4 KiB costs one block, two if it lies across their border.
+constexpr size_t kBlockSize = size_t{32} << 10;
+
+// How many blocks an object of `size` bytes has; the last one may be shorter than the others.
+constexpr uint64_t BlockCount(uint64_t size) {
+  return size / kBlockSize + (size % kBlockSize != 0 ? 1 : 0);
+}
+
+// The length in bytes of block `block` of an object of `size` bytes.
+constexpr size_t BlockLength(uint64_t size, uint64_t block) {
+  return static_cast<size_t>(std::min<uint64_t>(kBlockSize, size - block * kBlockSize));
+}
 
 }  // namespace ckptfs

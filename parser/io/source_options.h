@@ -1,4 +1,4 @@
-// What a user may want of the sources of a checkpoint.
+// Options for opening the sources of a checkpoint.
 
 #pragma once
 
@@ -15,9 +15,9 @@
 
 namespace ckptfs {
 
-// Which symbolic links are followed in a local directory of a checkpoint, by which somebody else
-// may have put files there that only we can read. A file that the user names may be a link in any
-// case.
+// Which symbolic links are followed in a local directory of a checkpoint, where another user may
+// have placed links to files that only the mounting user can read. A file that the user names may
+// always be a link.
 enum class LinkPolicy : uint8_t {
   kOwned,   // Those of the user who mounts, and those whose owner owns the target, too.
   kInside,  // Of these, those that stay in the directory, or are in the cache of Hugging Face.
@@ -29,17 +29,17 @@ struct SourceOptions {
   // opened that is remote.
   std::function<ByteSourcePtr(RemoteObjectPtr)> cached;
 
-  // Tells a fault of the network or of a server, or what will not be as expected: a sentence
-  // without secrets. Callable from any thread; limits how often it tells. May be empty.
+  // Logs a network or server error, or a degraded service: a sentence without secrets. Callable
+  // from any thread; rate-limited. May be empty.
   std::function<void(std::string_view what)> warn;
 
-  // How far a download is: of `total` bytes, 0 if that is not known. May be empty.
+  // Reports the progress of a download; `total` is 0 if it is unknown. May be empty.
   std::function<void(uint64_t done, uint64_t total)> progress;
 
-  // What web servers are told that we are: "ckptfs/0.1.0".
+  // The User-Agent header: "ckptfs/0.1.0".
   std::string user_agent = "ckptfs";
 
-  // How long one fetch tries again before it fails.
+  // How long one fetch is retried.
   std::chrono::seconds timeout{300};
 
   // Fetch an object whole before it is mounted, if its server cannot serve parts of it.
@@ -47,15 +47,15 @@ struct SourceOptions {
 
   LinkPolicy links = LinkPolicy::kOwned;  // Of local directories.
 
-  // Is told the permissions of each local file or directory that is opened, as bits of r--r--r--,
-  // and its group. Callable from any thread. May be empty.
+  // Called with the permissions of each local file or directory that is opened, as bits of
+  // r--r--r--, and its group. Callable from any thread. May be empty.
   std::function<void(mode_t permissions, gid_t group)> opened;
 
   std::string ca_file;     // Certificates that are trusted; empty: those of the system.
-  std::string token_file;  // With a bearer token; empty: there is none.
+  std::string token_file;  // With a bearer token; empty: without one.
   std::string netrc_file;  // Empty: the user's.
 
-  // Of S3; empty or false: as the environment and the files of the AWS tools say.
+  // Of S3; empty or false: from the environment and the files of the AWS tools.
   std::string s3_endpoint;  // "https://host:port".
   std::string s3_region;
   std::string s3_profile;

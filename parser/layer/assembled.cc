@@ -60,10 +60,10 @@ uint64_t CountBefore(const Part& part, uint64_t position) {
 }
 
 // Goes through the runs of a part.
-class Decompressor {
+class RunIterator {
  public:
   // Begins at the byte `at` of the part.
-  Decompressor(const Part& part, uint64_t at) : part_(part), position_(part.begin) {
+  RunIterator(const Part& part, uint64_t at) : part_(part), position_(part.begin) {
     for (size_t i = 0; i < part.axes.size(); ++i) {
       const Axis& axis = part.axes[i];
       index_[i] = at / axis.inner;
@@ -167,7 +167,7 @@ class AssembledSource final : public ByteSource {
   uint64_t size() const override { return size_; }
   timespec modified() const override { return parts_[0].data.source->modified(); }
 
-  // One wrong part is enough, and all parts must be right.
+  // Corrupt if one part is, and valid only if all parts are.
   Verdict verdict() const override {
     constexpr Verdict kByWeight[] = {Verdict::kWrong, Verdict::kNone, Verdict::kUnread};
     std::array<bool, 4> has = {};
@@ -274,12 +274,12 @@ class AssembledSource final : public ByteSource {
       const uint64_t at = part.begin + from - offset;
       return source.ReadAt(part.data.offset + from, buffer.subspan(at, to - from));
     }
-    Decompressor decompressor(part, from);
-    if (part.run >= kLongRun || to - from <= decompressor.left()) {
+    RunIterator next(part, from);
+    if (part.run >= kLongRun || to - from <= next.left()) {
       for (uint64_t n = 0; from < to; from += n) {
-        n = std::min(decompressor.left(), to - from);
-        source.ReadAt(part.data.offset + from, buffer.subspan(decompressor.position() - offset, n));
-        decompressor.SkipBytes(n);
+        n = std::min(next.left(), to - from);
+        source.ReadAt(part.data.offset + from, buffer.subspan(next.position() - offset, n));
+        next.SkipBytes(n);
       }
       return;
     }
@@ -288,23 +288,23 @@ class AssembledSource final : public ByteSource {
       n = std::min(kBlock, to - from);
       const std::span bytes(block.get(), n);
       source.ReadAt(part.data.offset + from, bytes);
-      Spread(bytes, part.run, part.axes.back().step, decompressor, offset, buffer);
+      Spread(bytes, part.run, part.axes.back().step, next, offset, buffer);
     }
   }
 
-  // Copies `bytes`, which are those at `decompressor`, to where they belong in `buffer`, as Read does.
+  // Copies `bytes`, which are those at `next`, to where they belong in `buffer`, as Read does.
   static void Spread(std::span<const std::byte> bytes, uint64_t run, uint64_t step,
-                     Decompressor& decompressor, uint64_t offset, std::span<std::byte> buffer) {
+                     RunIterator& next, uint64_t offset, std::span<std::byte> buffer) {
     while (!bytes.empty()) {
-      std::byte* to = buffer.data() + (decompressor.position() - offset);
-      if (const uint64_t runs = std::min(decompressor.runs(), bytes.size() / run); runs > 0) {
+      std::byte* to = buffer.data() + (next.position() - offset);
+      if (const uint64_t runs = std::min(next.runs(), bytes.size() / run); runs > 0) {
         CopyRuns(bytes.data(), to, run, step, runs);
-        decompressor.SkipRuns(runs);
+        next.SkipRuns(runs);
         bytes = bytes.subspan(runs * run);
       } else {
-        const uint64_t n = std::min<uint64_t>(decompressor.left(), bytes.size());
+        const uint64_t n = std::min<uint64_t>(next.left(), bytes.size());
         std::memcpy(to, bytes.data(), n);
-        decompressor.SkipBytes(n);
+        next.SkipBytes(n);
         bytes = bytes.subspan(n);
       }
     }

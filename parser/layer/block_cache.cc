@@ -4,14 +4,89 @@
 
 #include <algorithm>
 #include <cassert>
+#include <chrono>
 #include <cstring>
 #include <exception>
+#include <limits>
 #include <new>
+#include <system_error>
 #include <utility>
 
 #include "parser/base/cancellation.h"
 
 namespace ckptfs {
+namespace {
+
+// No block precedes this one, and none follows it.
+constexpr uint64_t kNoBlock = std::numeric_limits<uint64_t>::max() - 1;
+
+constexpr size_t kMostWaiting = 8;
+
+// For one job. What is prepared for the next read takes a hundredth of it.
+constexpr std::chrono::seconds kMostTime(3);
+
+}  // namespace
+
+Worker::~Worker() {
+  {
+    const std::scoped_lock lock(mutex_);
+    is_ending_ = is_interrupted_ = true;
+    waiting_.clear();
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Worker::Do(uint64_t owner, Job job) {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (waiting_.size() == kMostWaiting) return;
+    if (!thread_.joinable()) {
+      try {
+        thread_ = std::thread([this] { Run(); });
+      } catch (const std::system_error&) {  // There may be no more threads. It is no loss.
+        return;
+      }
+    }
+    waiting_.push_back({.owner = owner, .job = std::move(job)});
+  }
+  changed_.notify_all();
+}
+
+void Worker::Cancel(uint64_t owner) {
+  std::unique_lock lock(mutex_);
+  std::erase_if(waiting_, [owner](const Waiting& w) { return w.owner == owner; });
+  if (busy_for_ == owner) is_interrupted_ = true;
+  changed_.wait(lock, [&] { return busy_for_ != owner; });
+}
+
+void Worker::RunJob(const Job& job) const {
+  const auto end = std::chrono::steady_clock::now() + kMostTime;
+  const Cancellation::IsCancelled is_cancelled = [&] {
+    return is_interrupted_ || std::chrono::steady_clock::now() > end;
+  };
+  const Cancellation interruption(is_cancelled);
+  job();
+}
+
+void Worker::Run() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return is_ending_ || !waiting_.empty(); });
+    if (is_ending_) return;
+    Waiting next = std::move(waiting_.front());
+    waiting_.pop_front();
+    busy_for_ = next.owner;
+    is_interrupted_ = false;
+    lock.unlock();
+    RunJob(next.job);
+    next.job = nullptr;
+    lock.lock();
+    busy_for_.reset();
+    changed_.notify_all();
+  }
+}
+
 namespace {
 
 constexpr size_t kMaxBlocks = 64;  // They are searched one by one.
@@ -97,7 +172,7 @@ void BlockCache::Prepare(const Key& key, size_t size, const Fill& fill,
   Block* block = nullptr;
   {
     const std::scoped_lock lock(mutex_);
-    // Under the lock, so that who reads the block from now on finds it.
+    // Under the lock, so that later readers of the block find it.
     if (std::ranges::count(blocks_, key, &Block::key) != 0 || !is_wanted()) return;
     block = Add(key, size, true, evicted);
   }
@@ -189,6 +264,44 @@ void BlockCache::Release(Block& block, size_t given) noexcept {
   }
   const auto place = std::ranges::find(blocks_, &block, [](Block& p) { return &p; });
   read_out.splice(read_out.end(), blocks_, place);
+}
+
+SequentialBlocks::SequentialBlocks(std::shared_ptr<BlockCache> cache, uint64_t size,
+                                   uint64_t block_size, Fill fill)
+    : cache_(std::move(cache)),
+      owner_(cache_->NewOwner()),
+      size_(size),
+      block_size_(block_size),
+      fill_(std::move(fill)),
+      current_(kNoBlock) {}
+
+size_t SequentialBlocks::SizeOf(uint64_t index) const {
+  return std::min(block_size_, size_ - index * block_size_);
+}
+
+// Sequential-read heuristic: a read of the block after the previous one starts read-ahead, as does
+// the second request of the kernel for the same block.
+bool SequentialBlocks::Read(uint64_t index, size_t offset, std::span<std::byte> buffer) const {
+  constexpr size_t kSecondRequest = size_t{128} << 10;  // Its first byte.
+  const uint64_t before = current_.exchange(index);
+  const bool is_second = offset <= kSecondRequest && kSecondRequest - offset < buffer.size();
+  if (before + 1 == index || (before == index && is_second)) PrefetchNext(index);
+  return cache_->Read({.owner = owner_, .index = index}, SizeOf(index), offset, buffer,
+                      [&](std::span<std::byte> block) { fill_(index, block); });
+}
+
+void SequentialBlocks::ReadAlone(uint64_t index, size_t offset, std::span<std::byte> buffer) const {
+  cache_->ReadAlone(SizeOf(index), offset, buffer,
+                    [&](std::span<std::byte> block) { fill_(index, block); });
+}
+
+void SequentialBlocks::PrefetchNext(uint64_t index) const {
+  const uint64_t next = index + 1;
+  if (next * block_size_ >= size_) return;
+  cache_->Prefetch(
+      {.owner = owner_, .index = next}, SizeOf(next),
+      [this, next](std::span<std::byte> block) { fill_(next, block); },
+      [this, index] { return current_ == index; });
 }
 
 }  // namespace ckptfs

@@ -3,19 +3,57 @@
 
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
+#include <thread>
 #include <vector>
 
-#include "parser/layer/worker.h"
-
 namespace ckptfs {
+
+// Does jobs one after another in a thread of its own, which it starts with the first one. What it
+// is given should be of use soon, and no loss if it is not done at all: a job that takes seconds is
+// interrupted (cancellation.h). Thread-safe.
+class Worker {
+ public:
+  using Job = std::function<void()>;  // Must not throw.
+
+  Worker() = default;
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+  ~Worker();  // Interrupts the job at hand, waits for it, and drops all others.
+
+  // Has `job` done, unless many are waiting already.
+  void Do(uint64_t owner, Job job);
+
+  // Drops the jobs of `owner`, and waits for the one at hand if it is his, which it interrupts.
+  void Cancel(uint64_t owner);
+
+ private:
+  struct Waiting {
+    uint64_t owner = 0;
+    Job job;
+  };
+
+  void RunJob(const Job& job) const;
+  void Run();
+
+  std::mutex mutex_;  // Guards all below but the thread; no job is done under it.
+  std::condition_variable changed_;
+  std::deque<Waiting> waiting_;
+  std::optional<uint64_t> busy_for_;  // The owner of the job at hand.
+  bool is_ending_ = false;
+  std::atomic<bool> is_interrupted_ = false;  // The job at hand.
+  std::thread thread_;  // Started and joined under no lock but that of the first Do.
+};
 
 // Memory that is the system's again as soon as it is not needed: malloc would keep some.
 struct Unmap {
@@ -25,15 +63,15 @@ struct Unmap {
 };
 using Pages = std::unique_ptr<std::byte[], Unmap>;
 
-// Keeps the blocks that were used last. A block is a run of bytes that is made as a whole, because
-// making all of it costs hardly more than making the part that a read asks for.
+// Caches the blocks that were used last. A block is a run of bytes that is made as a whole, because
+// making all of it costs hardly more than making the part that a read needs.
 //
-// Concurrent reads of a block share one fill; a failed fill is not remembered: one of the others
-// tries again. The cache never has
-// more memory than its capacity, readers included: where all of it is in use, it refuses. A block
-// of which as many bytes have been read as it has is forgotten, since the page cache of the kernel
-// has them from then on; so a tensor that was read to its end leaves nothing here but a little
-// memory, in which the next blocks of the same size are made. Thread-safe.
+// Concurrent reads of a block share one fill; a failed fill is not cached, and another reader
+// retries it. The cache, readers included, never uses more memory than its capacity: it refuses a
+// block while all of it is in use. A block is evicted after as many bytes have been read as it has,
+// because the page cache of the kernel has them from then on. A tensor that was read to its end
+// leaves only a little spare memory, in which the next blocks of the same size are made.
+// Thread-safe.
 class BlockCache {
  public:
   // Writes all bytes of a block. May throw.
@@ -52,25 +90,25 @@ class BlockCache {
 
   // Copies what is at `offset` of the block `key`, which has `size` bytes, to `buffer`. If the
   // block is not there, `fill` makes it, unless it is null. Returns false, having done nothing, if
-  // there is no block or no room for one. Throws what `fill` throws, and as Cancellation::CheckPreempted
-  // does while it waits for the fill of another read.
+  // there is no block or no room for one. Throws what `fill` throws, and as
+  // Cancellation::CheckPreempted does while it waits for the fill of another read.
   bool Read(const Key& key, size_t size, size_t offset, std::span<std::byte> buffer,
             const Fill& fill);
 
-  // Has a thread of the cache make the block, for reads to come, unless that would take the place
-  // of blocks that have not been read yet. `is_wanted`, which must not call the cache, says whether
-  // there still are reads to come. What `fill` throws is forgotten: whoever reads the block will be
-  // told. Both must be callable until Leave.
+  // Makes the block in a thread of the cache, for future reads, unless that would evict blocks that
+  // have not been read yet. `is_wanted`, which must not call the cache, returns whether reads are
+  // still to come. Errors of `fill` are dropped: the read of the block repeats them. Both must be
+  // callable until Leave.
   void Prefetch(const Key& key, size_t size, Fill fill, std::function<bool()> is_wanted);
 
-  // Forgets what has been asked for blocks of `owner`, and waits for what is under way.
+  // Cancels the prefetches of `owner`, and waits for the one that is running.
   void Leave(uint64_t owner) { worker_.Cancel(owner); }
 
   // As Read, for a block that there is no room for: it is made for this read alone. Such reads take
   // turns, so that all of them need memory for one block more than the capacity.
   void ReadAlone(size_t size, size_t offset, std::span<std::byte> buffer, const Fill& fill);
 
-  // Memory that all blocks take now, in bytes, without what is kept for the next ones.
+  // Memory that all blocks take now, in bytes, without spare memory.
   size_t used() const;
 
  private:
@@ -127,6 +165,41 @@ class BlockCache {
   std::vector<Spare> spares_;  // A few.
 
   Worker worker_;  // The last member: its jobs use the others.
+};
+
+// The blocks of one source, kept in a cache. Reads in order start read-ahead of the next block.
+// Thread-safe.
+class SequentialBlocks {
+ public:
+  // Writes all bytes of block `index`. Called by any thread, until Leave. May throw.
+  using Fill = std::function<void(uint64_t index, std::span<std::byte> block)>;
+
+  // The source has `size` bytes, in blocks of `block_size`, the last of which may be shorter.
+  SequentialBlocks(std::shared_ptr<BlockCache> cache, uint64_t size, uint64_t block_size,
+                   Fill fill);
+  SequentialBlocks(const SequentialBlocks&) = delete;
+  SequentialBlocks& operator=(const SequentialBlocks&) = delete;
+  ~SequentialBlocks() { Leave(); }
+
+  // As BlockCache::Read and BlockCache::ReadAlone. `buffer` lies within the block.
+  bool Read(uint64_t index, size_t offset, std::span<std::byte> buffer) const;
+  void ReadAlone(uint64_t index, size_t offset, std::span<std::byte> buffer) const;
+
+  // Cancels read-ahead and waits for what is under way.
+  void Leave() const { cache_->Leave(owner_); }
+
+  uint64_t owner() const { return owner_; }
+
+ private:
+  size_t SizeOf(uint64_t index) const;
+  void PrefetchNext(uint64_t index) const;
+
+  const std::shared_ptr<BlockCache> cache_;
+  const uint64_t owner_;
+  const uint64_t size_;
+  const uint64_t block_size_;
+  const Fill fill_;
+  mutable std::atomic<uint64_t> current_;  // The block that was read last.
 };
 
 }  // namespace ckptfs

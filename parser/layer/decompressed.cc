@@ -1,18 +1,18 @@
-// What a stream decodes to is divided into blocks of 1 MiB, which the block cache keeps for the
-// next reads. The first pass makes them in their order, whoever drives it: threads that want blocks
-// which it has not reached wait for it, or drive it themselves. Of each block it leaves behind a
-// hash, and what it takes to make the block again without those before:
+// The decoded stream is divided into blocks of 1 MiB, which the block cache keeps for the next
+// reads. The first pass makes them in order. Any reader may drive it: readers of later blocks wait
+// for it, or drive it themselves. For each block it records a hash, and what is needed to make the
+// block again without those before:
 //
-//   deflate       the last beginning of a block, and the 32 KiB before it: 3 % of the decoded bytes
+//   deflate       the last access point, and the 32 KiB before it: 3 % of the decoded bytes
 //   bzip2, LZMA   the block
 //
-// both in a scratch file. Where there is no room for it, a block is made again from the nearest
-// place before it, which may be the beginning of the stream. A decoder that has made a block is
-// kept where it stands: whoever wants the next block goes on from there.
+// both in a scratch file. Without room for it, a block is made again from the nearest access point
+// before it, or from the beginning of the stream. The decompressor of a block is cached at its end,
+// where the reader of the next block continues.
 //
-// Measured with 256 MiB of weights: to keep the decoded bytes themselves made a first pass of 1.4 s
-// take 2.8 s, and all of the disk space that the mount is to save; to stop at access_points cost
-// nothing that could be measured, and a block is made again in 5 ms.
+// Measured with 256 MiB of weights: caching the decoded bytes themselves made a first pass of 1.4 s
+// take 2.8 s, and all of the disk space that the mount is to save; access points had no measurable
+// cost, and a block is made again in 5 ms.
 
 #include "parser/layer/decompressed.h"
 
@@ -24,7 +24,6 @@
 #include <cassert>
 #include <cerrno>
 #include <condition_variable>
-#include <limits>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -33,21 +32,13 @@
 
 #include "parser/base/cancellation.h"
 #include "parser/base/error.h"
-#include "parser/codec/decoder/deflate.h"
-#include "parser/io/stored_size.h"
+#include "parser/codec/deflate.h"
+#include "parser/io/byte_source.h"
 
 namespace ckptfs {
 namespace {
 
 constexpr size_t kBlock = size_t{1} << 20;  // Bytes.
-
-// Who reads this byte of a block after others of it probably reads in order, as does who comes to a
-// block from the one before it: the byte is in the second piece that the kernel asks for then. He
-// will want the next block, too.
-constexpr size_t kSign = size_t{128} << 10;
-
-// Follows no block, and none follows it.
-constexpr uint64_t kNoBlock = std::numeric_limits<uint64_t>::max() - 1;
 
 uint32_t CrcOf(std::span<const std::byte> bytes) {
   const auto* const data = reinterpret_cast<const Bytef*>(bytes.data());
@@ -66,15 +57,16 @@ class DecompressedSource final : public ByteSource, public PartlyStored {
       : compressed_(compressed),
         crc_(crc),
         decoding_(std::move(decoding)),
-        owner_(decoding_->blocks->NewOwner()),
+        blocks_(decoding_->blocks, compressed.size, kBlock,
+                [this](uint64_t index, std::span<std::byte> block) { Make(index, block); }),
         good_(compressed.size),
         verdict_(crc == 0 ? Verdict::kNone : Verdict::kUnread) {}
 
   DecompressedSource(const DecompressedSource&) = delete;
   DecompressedSource& operator=(const DecompressedSource&) = delete;
   ~DecompressedSource() override {
-    decoding_->blocks->Leave(owner_);
-    decoding_->decompressors.Drop(owner_);
+    blocks_.Leave();
+    decoding_->decompressors.Drop(blocks_.owner());
   }
 
   std::string name() const override { return compressed_.data.source->name(); }
@@ -95,7 +87,7 @@ class DecompressedSource final : public ByteSource, public PartlyStored {
     uint64_t end = 0;
     for (const ByteRange& range : ranges) end = std::max(end, range.offset + range.length);
     const ByteRange ahead{.offset = compressed_.data.offset,
-                         .length = std::min(end, compressed_.data.length)};
+                          .length = std::min(end, compressed_.data.length)};
     if (end > 0) compressed_.data.source->Prefetch({&ahead, 1});
   }
 
@@ -135,27 +127,12 @@ class DecompressedSource final : public ByteSource, public PartlyStored {
 
   // Reads what is at `offset` of a block. Behind good_, it is anything.
   void ReadBlock(uint64_t index, size_t offset, std::span<std::byte> buffer) const {
-    const auto make = [&](std::span<std::byte> block) { Make(index, block); };
     const size_t size = SizeOf(index);
-    if (buffer.size() == size) return make(buffer);
-    const uint64_t before = current_.exchange(index);
-    const bool is_sign = offset <= kSign && kSign - offset < buffer.size();
-    if (before + 1 == index || (before == index && is_sign)) PrepareNext(index);
-    const BlockCache::Key key{.owner = owner_, .index = index};
-    if (decoding_->blocks->Read(key, size, offset, buffer, make)) return;
+    if (buffer.size() == size) return Make(index, buffer);
+    if (blocks_.Read(index, offset, buffer)) return;
     std::vector<std::byte> block(size);
-    make(block);
+    Make(index, block);
     std::ranges::copy(std::span(block).subspan(offset, buffer.size()), buffer.begin());
-  }
-
-  // Has the block after `index`, if there is one, made beside the reads, for who reads in order.
-  void PrepareNext(uint64_t index) const {
-    const uint64_t next = index + 1;
-    if (next >= Count()) return;
-    decoding_->blocks->Prefetch(
-        {.owner = owner_, .index = next}, SizeOf(next),
-        [this, next](std::span<std::byte> block) { Make(next, block); },
-        [this, index] { return current_ == index; });
   }
 
   // Makes a block, as far as it is good.
@@ -192,7 +169,7 @@ class DecompressedSource final : public ByteSource, public PartlyStored {
   // Takes the first pass to the end of block `index`, or to where it ends before that. To be called
   // by one thread at a time.
   void Drive(uint64_t index, std::span<std::byte> block) const {
-    uint64_t next = passed_.size();  // Only who drives changes it.
+    uint64_t next = passed_.size();  // Changed only by the driver of the first pass.
     auto decompressor = DecompressorAt(next * kBlock);
     std::unique_ptr<std::byte[]> other;
     for (; next < index; ++next) {
@@ -242,15 +219,15 @@ class DecompressedSource final : public ByteSource, public PartlyStored {
   bool CheckEnd(Decompressor& decompressor, uint32_t crc) const {
     std::string damage = decompressor.CheckEnd();
     if (damage.empty() && crc_ != 0 && crc != crc_) {
-      damage = decompressor.Message(fmt::format(
-          "CRC-32 of what it decodes to is {:#010x}, but should be {:#010x}", crc, crc_));
+      damage = decompressor.Message(
+          fmt::format("CRC-32 mismatch (found {:#010x}, expected {:#010x})", crc, crc_));
     }
     if (damage.empty()) return true;
     SetDamage(0, std::move(damage));
     return false;
   }
 
-  // Remembers what is wrong: only the first `good` bytes can be had.
+  // Records the error after the first `good` bytes.
   void SetDamage(uint64_t good, std::string damage) const {
     if (crc_ != 0) verdict_ = Verdict::kWrong;
     const std::scoped_lock lock(mutex_);
@@ -272,7 +249,7 @@ class DecompressedSource final : public ByteSource, public PartlyStored {
   // Makes a block as the first pass has made it.
   void MakeAgain(uint64_t index, std::span<std::byte> block) const {
     const uint64_t begin = index * kBlock;
-    std::optional<Passed> passed;  // Not of a block where the stream is damaged.
+    std::optional<Passed> passed;  // Not of a block where the stream is corrupt.
     {
       const std::scoped_lock lock(mutex_);
       if (begin >= good_) return;  // It turned out just now.
@@ -307,7 +284,7 @@ class DecompressedSource final : public ByteSource, public PartlyStored {
     }
     DecompressorPool& decompressors = decoding_->decompressors;
     auto decompressor = decompressors.Take(
-        owner_, access_point ? access_point->access_point.position : 0, position);
+        blocks_.owner(), access_point ? access_point->access_point.position : 0, position);
     if (decompressor == nullptr) decompressor = decompressors.Start(Begin(access_point));
     while (decompressor->position() < position) {
       const uint64_t left = position - decompressor->position();
@@ -317,7 +294,7 @@ class DecompressedSource final : public ByteSource, public PartlyStored {
     return decompressor;
   }
 
-  // Throws as Cancellation::CheckPreempted does, having kept the decoder for who goes on.
+  // Throws as Cancellation::CheckPreempted does, after it has cached the decompressor.
   void MayStop(DecompressorPool::Working& decompressor) const {
     try {
       Cancellation::CheckPreempted();
@@ -336,18 +313,17 @@ class DecompressedSource final : public ByteSource, public PartlyStored {
 
   void KeepDecompressor(DecompressorPool::Working decompressor) const {
     if (decompressor->position() < compressed_.size)
-      decoding_->decompressors.Keep(owner_, std::move(decompressor));
+      decoding_->decompressors.Keep(blocks_.owner(), std::move(decompressor));
   }
 
   const Compressed compressed_;
   const uint32_t crc_;
   const std::shared_ptr<Decoding> decoding_;
-  const uint64_t owner_;
-  mutable std::atomic<uint64_t> current_ = kNoBlock;  // That was asked for last.
+  SequentialBlocks blocks_;
 
-  mutable uint32_t crc_so_far_ = 0;  // Only for who drives the first pass.
+  mutable uint32_t crc_so_far_ = 0;  // Only for the driver of the first pass.
 
-  // How many bytes can be had, as far as is known, and why not more. Changes once.
+  // The number of valid bytes, as far as is known, and the error after them. Changes once.
   mutable std::string damage_;
   mutable std::atomic<uint64_t> good_;
   mutable std::atomic<Verdict> verdict_;

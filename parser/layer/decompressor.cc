@@ -6,18 +6,20 @@
 #include <array>
 #include <cassert>
 #include <chrono>
+#include <iterator>
+#include <utility>
 
 #include "parser/base/cancellation.h"
-#include "parser/codec/decoder/deflate.h"
+#include "parser/codec/deflate.h"
 
 namespace ckptfs {
 namespace {
 
 constexpr size_t kInput = size_t{64} << 10;  // Bytes that are read at once.
 
-// So long nobody is asked whether he has given up: to stop in the middle of a block wastes what was
-// decoded of it. A stream may decode to nothing for very long.
-constexpr std::chrono::milliseconds kPatience(100);
+// The interval of polls for cancellation: a stop in the middle of a block wastes what was decoded
+// of it. A stream may decode to nothing for very long.
+constexpr std::chrono::milliseconds kPollInterval(100);
 
 }  // namespace
 
@@ -41,14 +43,14 @@ Decompressor::Decompressor(const Compressed& compressed, const AccessPoint& acce
       MakeDeflateDecoder(static_cast<unsigned>(taken_ * 8 - access_point.bit), last[0], window);
 }
 
-// What is left of the input is not kept, so that who stands still takes no memory for it: to read
-// some of it again takes less than a hundredth of the time of decoding.
+// The rest of the input is not cached, so that a paused decompressor takes no memory for it:
+// reading some of it again takes less than a hundredth of the time of decoding.
 size_t Decompressor::Decode(std::span<std::byte> output) {
   const size_t wanted = output.size();
   const auto buffer = std::make_unique_for_overwrite<std::byte[]>(kInput);
   std::span<const std::byte> input;
   access_point_.reset();
-  const auto patient_until = std::chrono::steady_clock::now() + kPatience;
+  const auto patient_until = std::chrono::steady_clock::now() + kPollInterval;
   while (!output.empty()) {
     if (input.empty()) {
       if (std::chrono::steady_clock::now() > patient_until) Cancellation::Check();
@@ -70,8 +72,8 @@ size_t Decompressor::Decode(std::span<std::byte> output) {
     }
     const bool is_idle = input.size() == input_before && output.size() == output_before;
     if (is_idle && taken_ == compressed_.data.length) {
-      damage_ =
-          Message(fmt::format("is cut off after {} of {} bytes", position_, compressed_.size));
+      damage_ = Message(
+          fmt::format("unexpected end of data after {} of {} bytes", position_, compressed_.size));
       break;
     }
     assert(!is_idle || input.empty());
@@ -98,8 +100,7 @@ bool Decompressor::Skip(uint64_t length) {
 std::string Decompressor::CheckEnd() {
   std::array<std::byte, 1> more = {};
   if (Decode(more) != 0) {
-    return Message(
-        fmt::format("goes on after the {} bytes that it should decode to", compressed_.size));
+    return Message(fmt::format("decodes to more than the expected {} bytes", compressed_.size));
   }
   if (!damage_.empty()) return damage_;
   const uint64_t left = compressed_.data.length - taken_;
@@ -110,6 +111,72 @@ std::string Decompressor::CheckEnd() {
 std::string Decompressor::Message(std::string_view what) const {
   return fmt::format("{} stream at byte {}: {}", NameOf(compressed_.coding),
                      compressed_.data.offset + taken_, what);
+}
+
+void DecompressorPool::Return::operator()(Decompressor* decompressor) const noexcept {
+  const size_t memory = decompressor->memory();
+  delete decompressor;
+  {
+    const std::scoped_lock lock(decompressors->mutex_);
+    decompressors->used_ -= memory;
+  }
+  decompressors->changed_.notify_all();
+}
+
+DecompressorPool::Working DecompressorPool::Start(std::unique_ptr<Decompressor> decompressor) {
+  const size_t memory = decompressor->memory();
+  while (true) {
+    std::list<Cached> dropped;  // Outlives the lock.
+    std::unique_lock lock(mutex_);
+    Cancellation::Wait(lock, changed_, [&] {
+      return used_ == 0 || (used_ <= capacity_ && memory <= capacity_ - used_) || !cached_.empty();
+    });
+    if (used_ == 0 || (used_ <= capacity_ && memory <= capacity_ - used_)) {
+      used_ += memory;
+      return {decompressor.release(), Return{this}};
+    }
+    dropped.splice(dropped.end(), cached_, std::prev(cached_.end()));
+  }
+}
+
+DecompressorPool::Working DecompressorPool::Take(uint64_t owner, uint64_t begin, uint64_t end) {
+  const std::scoped_lock lock(mutex_);
+  auto best = cached_.end();
+  for (auto cached = cached_.begin(); cached != cached_.end(); ++cached) {
+    if (cached->owner != owner) continue;
+    const uint64_t position = cached->decompressor->position();
+    if (position < begin || position > end) continue;
+    if (best == cached_.end() || position > best->decompressor->position()) best = cached;
+  }
+  if (best == cached_.end()) return {nullptr, Return{this}};
+  Working decompressor = std::move(best->decompressor);
+  cached_.erase(best);
+  return decompressor;
+}
+
+void DecompressorPool::Keep(uint64_t owner, Working decompressor) {
+  std::list<Cached> one;
+  one.push_back({.owner = owner, .decompressor = std::move(decompressor)});
+  {
+    const std::scoped_lock lock(mutex_);
+    cached_.splice(cached_.begin(), one);
+  }
+  changed_.notify_all();
+}
+
+void DecompressorPool::Drop(uint64_t owner) {
+  std::list<Cached> dropped;  // Outlives the lock.
+  const std::scoped_lock lock(mutex_);
+  for (auto cached = cached_.begin(); cached != cached_.end();) {
+    const auto next = std::next(cached);
+    if (cached->owner == owner) dropped.splice(dropped.end(), cached_, cached);
+    cached = next;
+  }
+}
+
+size_t DecompressorPool::used() const {
+  const std::scoped_lock lock(mutex_);
+  return used_;
 }
 
 }  // namespace ckptfs

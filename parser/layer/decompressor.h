@@ -2,9 +2,12 @@
 
 #pragma once
 
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <list>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -30,43 +33,43 @@ struct Compressed {
 // Belongs to one thread at a time.
 class Decompressor {
  public:
-  // Stands at the beginning. Reads the head of the stream; throws as reading `compressed.data` does.
+  // Starts at the beginning. Reads the head of the stream; throws as reading `compressed.data`
+  // does.
   explicit Decompressor(const Compressed& compressed);
 
-  // Stands at an access_point, before which there are the bytes `window`, kDeflateWindow of them.
+  // Starts at an access point. `window` is the kDeflateWindow bytes before it.
   Decompressor(const Compressed& compressed, const AccessPoint& access_point,
                std::span<const std::byte> window);
 
-  // How many bytes have been decoded before this one stood here.
+  // The number of bytes decoded before this point.
   uint64_t position() const { return position_; }
 
   // Memory that it may need, in bytes.
   size_t memory() const { return decoder_->memory(); }
 
-  // Decodes what comes next. Returns how many bytes there were: all that `output` has room for,
-  // unless the stream has ended or is damaged. Throws Error as reading the source does, ENOMEM, and
-  // after a while EINTR (cancellation.h); then it is of no use any more.
+  // Decodes the next bytes. Returns their number: the size of `output`, unless the stream has ended
+  // or is corrupt. Throws Error as reading the source does, ENOMEM, and EINTR (cancellation.h); it
+  // must not be used afterwards.
   size_t Decode(std::span<std::byte> output);
 
-  // Decodes `length` bytes for nothing. Returns whether there were as many.
+  // Decodes and discards `length` bytes. Returns false if the stream ends before.
   bool Skip(uint64_t length);
 
-  // The last place in what Decode has made at last where the stream can be entered, of which it has
-  // made the window, too.
+  // The last access point within the bytes that the last Decode returned, with its whole window in
+  // them.
   const std::optional<AccessPoint>& access_point() const { return access_point_; }
 
-  // Why Decode had fewer bytes than it should: where, and what is wrong; empty if the stream has
-  // come to its end.
+  // Why Decode returned fewer bytes than requested; empty at the end of the stream.
   const std::string& damage() const { return damage_; }
 
-  // How many of the bytes before position() are known to be wrong if it is damaged.
+  // How many of the bytes before position() are known to be corrupt.
   uint64_t wrong() const { return wrong_; }
 
-  // To be called when all is decoded: what is wrong with the end of the stream; empty if it is as
-  // it should be. Throws as Decode does.
+  // Checks the end of the stream after all is decoded. Returns the error; empty if there is none.
+  // Throws as Decode does.
   std::string CheckEnd();
 
-  // Returns what is wrong as a message tells it, with the place.
+  // Returns `what` as an error message with its position.
   std::string Message(std::string_view what) const;
 
  private:
@@ -77,6 +80,56 @@ class Decompressor {
   std::optional<AccessPoint> access_point_;
   std::string damage_;
   uint64_t wrong_ = 0;
+};
+
+// Decompressors that pause somewhere in their streams until a reader continues there.
+//
+// Bounds the memory of all decompressors, those in use included, to the capacity, or to that of the
+// largest one if that is more. The least recently used ones are evicted; without any, a caller
+// waits until another one returns its decompressor. Thread-safe.
+class DecompressorPool {
+ public:
+  // Returns the memory of a decompressor in use.
+  struct Return {
+    DecompressorPool* decompressors = nullptr;
+    void operator()(Decompressor* decompressor) const noexcept;
+  };
+
+  // A decompressor in use. Must not outlive its DecompressorPool.
+  using Working = std::unique_ptr<Decompressor, Return>;
+
+  explicit DecompressorPool(size_t capacity = size_t{32} << 20) : capacity_(capacity) {}
+
+  // Registers a decompressor, once there is memory for it. The thread must have no other one.
+  // Throws as Cancellation::CheckPreempted does while it waits.
+  Working Start(std::unique_ptr<Decompressor> decompressor);
+
+  // Returns the cached decompressor of `owner` at `end` or nearest before it, but not before
+  // `begin`; null without one.
+  Working Take(uint64_t owner, uint64_t begin, uint64_t end);
+
+  // Caches a decompressor at its position, as long as its memory is not needed.
+  void Keep(uint64_t owner, Working decompressor);
+
+  // Drops all decompressors of `owner`.
+  void Drop(uint64_t owner);
+
+  // Memory of all decompressors, in bytes.
+  size_t used() const;
+
+ private:
+  struct Cached {
+    uint64_t owner = 0;
+    Working decompressor;
+  };
+
+  const size_t capacity_;
+  mutable std::mutex mutex_;  // No decoder is made or destroyed under it.
+  std::condition_variable changed_;
+  size_t used_ = 0;  // Bytes.
+
+  // Most recent first. The last member: its destructor uses the others.
+  std::list<Cached> cached_;
 };
 
 }  // namespace ckptfs

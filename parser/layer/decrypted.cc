@@ -12,7 +12,6 @@
 #include <sodium.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cassert>
 #include <cerrno>
 #include <limits>
@@ -32,19 +31,7 @@ static_assert(Encryption::kNonceSize == crypto_secretbox_NONCEBYTES);
 static_assert(Encryption::kMacSize == crypto_secretbox_MACBYTES);
 
 // The kernel asks for 128 KiB: a read of a smaller chunk mostly wants all of it.
-constexpr uint64_t kMostUnkept = uint64_t{64} << 10;
-
-// Follows no chunk, and none follows it.
-constexpr uint64_t kNoChunk = std::numeric_limits<uint64_t>::max() - 1;
-
-// Who reads this byte of a chunk probably reads in order, as does who comes to a chunk from the one
-// before it: the byte is in the second piece that the kernel asks for then. He will want the next
-// chunk, too.
-constexpr size_t kSign = size_t{128} << 10;
-
-bool Has(size_t offset, size_t length, size_t byte) {
-  return offset <= byte && byte - offset < length;
-}
+constexpr uint64_t kMostUncached = uint64_t{64} << 10;
 
 unsigned char* Raw(std::byte* bytes) { return reinterpret_cast<unsigned char*>(bytes); }
 const unsigned char* Raw(const std::byte* bytes) {
@@ -67,8 +54,8 @@ uint64_t ChunkCount(uint64_t size, uint64_t chunk_size) {
 
 // Reads chunk `index`, all of which `chunk` takes, and opens it there. Returns whether that worked;
 // if not, what was read is still encrypted.
-bool OpenChunk(const Extent& encrypted, const Encryption& encryption, const SecretBytes& key,
-               uint64_t index, std::span<std::byte> chunk) {
+bool DecryptChunk(const Extent& encrypted, const Encryption& encryption, const SecretBytes& key,
+                  uint64_t index, std::span<std::byte> chunk) {
   std::array<std::byte, Encryption::kMacSize> mac = {};
   encryption.macs.source->ReadAt(encryption.macs.offset + index * mac.size(), mac);
   encrypted.source->ReadAt(encrypted.offset + index * encryption.chunk_size, chunk);
@@ -78,31 +65,26 @@ bool OpenChunk(const Extent& encrypted, const Encryption& encryption, const Secr
                                           Raw(key.bytes().data())) == 0;
 }
 
-class DecryptedSource final : public ByteSource {
+class DecryptedSource final : public ForwardingSource {
  public:
   DecryptedSource(Extent encrypted, const Encryption& encryption,
-                  std::shared_ptr<const SecretBytes> key, std::shared_ptr<BlockCache> opened)
-      : encrypted_(std::move(encrypted)),
+                  std::shared_ptr<const SecretBytes> key, std::shared_ptr<BlockCache> cache)
+      : ForwardingSource(encrypted.source),
+        encrypted_(std::move(encrypted)),
         encryption_(encryption),
         key_(std::move(key)),
-        opened_(std::move(opened)),
-        owner_(opened_->NewOwner()) {}
+        chunks_(std::move(cache), encrypted_.length, encryption.chunk_size,
+                [this](uint64_t index, std::span<std::byte> chunk) { Decrypt(index, chunk); }) {}
 
-  DecryptedSource(const DecryptedSource&) = delete;
-  DecryptedSource& operator=(const DecryptedSource&) = delete;
-  ~DecryptedSource() override { opened_->Leave(owner_); }
-
-  std::string name() const override { return encrypted_.source->name(); }
   uint64_t size() const override { return encrypted_.length; }
-  timespec modified() const override { return encrypted_.source->modified(); }
-  bool is_remote() const override { return encrypted_.source->is_remote(); }
+  bool is_hole() const override { return false; }  // Zeros do not decrypt to zeros.
 
-  void AdviseFile(ByteRange range) const override { encrypted_.source->AdviseFile(Chunks(range)); }
+  void AdviseFile(ByteRange range) const override { source().AdviseFile(Chunks(range)); }
 
   void Prefetch(std::span<const ByteRange> ranges) const override {
     std::vector<ByteRange> chunks(ranges.size());
     std::ranges::transform(ranges, chunks.begin(), [&](ByteRange range) { return Chunks(range); });
-    encrypted_.source->Prefetch(chunks);
+    source().Prefetch(chunks);
   }
 
   void ReadAt(uint64_t offset, std::span<std::byte> buffer) const override {
@@ -132,49 +114,31 @@ class DecryptedSource final : public ByteSource {
             .length = length > most || after > most - length ? most : length + after};
   }
 
-  // Reads what is at `offset` of chunk `index`, which has `size` bytes.
+  // Reads the bytes at `offset` of chunk `index`, which has `size` bytes.
   void ReadChunk(uint64_t index, size_t size, size_t offset, std::span<std::byte> buffer) const {
-    const auto open = [&](std::span<std::byte> chunk) { Open(index, chunk); };
-    if (buffer.size() == size) return open(buffer);
-    if (size <= kMostUnkept) {
+    if (buffer.size() == size) return Decrypt(index, buffer);
+    if (size <= kMostUncached) {
       std::vector<std::byte> chunk(size);
-      open(chunk);
+      Decrypt(index, chunk);
       std::ranges::copy(std::span(chunk).subspan(offset, buffer.size()), buffer.begin());
-    } else {
-      const bool is_next = current_.exchange(index) + 1 == index;
-      if (is_next || Has(offset, buffer.size(), kSign)) OpenNext(index);
-      if (opened_->Read({.owner = owner_, .index = index}, size, offset, buffer, open)) return;
-      opened_->ReadAlone(size, offset, buffer, open);
+    } else if (!chunks_.Read(index, offset, buffer)) {
+      chunks_.ReadAlone(index, offset, buffer);
     }
   }
 
-  // Has the chunk after `index`, if there is one, opened beside the reads, for who reads in order.
-  void OpenNext(uint64_t index) const {
-    const uint64_t next = index + 1;
-    const uint64_t begin = next * encryption_.chunk_size;
-    if (begin >= size()) return;
-    opened_->Prefetch(
-        {.owner = owner_, .index = next}, std::min(encryption_.chunk_size, size() - begin),
-        [this, next](std::span<std::byte> chunk) { Open(next, chunk); },
-        [this, index] { return current_ == index; });
-  }
-
-  void Open(uint64_t index, std::span<std::byte> chunk) const {
+  void Decrypt(uint64_t index, std::span<std::byte> chunk) const {
     Cancellation::Check();
-    if (OpenChunk(encrypted_, encryption_, *key_, index, chunk)) return;
+    if (DecryptChunk(encrypted_, encryption_, *key_, index, chunk)) return;
     const uint64_t begin = index * encryption_.chunk_size;
     Fail(EIO,
-         "chunk {} (bytes {} to {}) is not what was encrypted with this key: it is damaged or was "
-         "tampered with",
+         "chunk {} (bytes {} to {}) authentication failed: wrong key, or corrupt or tampered data",
          index, begin, begin + chunk.size() - 1);
   }
 
   const Extent encrypted_;
   const Encryption encryption_;
   const std::shared_ptr<const SecretBytes> key_;
-  const std::shared_ptr<BlockCache> opened_;
-  const uint64_t owner_;
-  mutable std::atomic<uint64_t> current_ = kNoChunk;  // That was asked for last.
+  SequentialBlocks chunks_;  // The last member: it uses the others.
 };
 
 void CheckExtent(const Extent& extent, std::string_view what) {
@@ -188,7 +152,7 @@ void CheckExtent(const Extent& extent, std::string_view what) {
 
 ByteSourcePtr MakeDecrypted(Extent encrypted, const Encryption& encryption,
                             std::shared_ptr<const SecretBytes> key,
-                            std::shared_ptr<BlockCache> opened) {
+                            std::shared_ptr<BlockCache> cache) {
   assert(key->bytes().size() == Encryption::kKeySize);
   CheckExtent(encrypted, "encrypted data");
   CheckExtent(encryption.macs, "authentication tags");
@@ -205,7 +169,7 @@ ByteSourcePtr MakeDecrypted(Extent encrypted, const Encryption& encryption,
          count, Encryption::kMacSize, encryption.macs.length);
   }
   return std::make_shared<DecryptedSource>(std::move(encrypted), encryption, std::move(key),
-                                           std::move(opened));
+                                           std::move(cache));
 }
 
 bool CanDecrypt(const Extent& encrypted, const Encryption& encryption, const SecretBytes& key,
@@ -215,7 +179,7 @@ bool CanDecrypt(const Extent& encrypted, const Encryption& encryption, const Sec
   const size_t size = std::min(encryption.chunk_size, encrypted.length - begin);
   assert(size <= Encryption::kMostOfChunk);
   std::vector<std::byte> chunk(size);
-  return OpenChunk(encrypted, encryption, key, index, chunk);
+  return DecryptChunk(encrypted, encryption, key, index, chunk);
 }
 
 }  // namespace ckptfs

@@ -36,12 +36,12 @@ struct Encryption {
 
 // Returns the plain bytes of `encrypted`; they are as many. A chunk that was changed, or that `key`
 // does not fit, is EIO for reads that touch it, and for no other. The memory for opened chunks is
-// that of `opened`, which all encrypted sources of a checkpoint share; where a chunk does not fit in
+// that of `cache`, which all encrypted sources of a checkpoint share; where a chunk does not fit in
 // there, reads take turns with a buffer for one chunk. `key` has kKeySize bytes.
 // Throws Error(EBADMSG) if there is not one tag for each chunk.
 ByteSourcePtr MakeDecrypted(Extent encrypted, const Encryption& encryption,
                             std::shared_ptr<const SecretBytes> key,
-                            std::shared_ptr<BlockCache> opened);
+                            std::shared_ptr<BlockCache> cache);
 
 // Returns whether `key` opens chunk `index`. Throws as reading `encrypted` does.
 bool CanDecrypt(const Extent& encrypted, const Encryption& encryption, const SecretBytes& key,

@@ -12,38 +12,36 @@ namespace {
 
 constexpr uint64_t kUnknown = std::numeric_limits<uint64_t>::max();
 
-class DeferredOffsetSource final : public ByteSource {
+class DeferredOffsetSource final : public ForwardingSource {
  public:
-  DeferredOffsetSource(Extent data, ByteRange header, Locate locate)
-      : data_(std::move(data)), header_(header), locate_(std::move(locate)) {}
-
-  std::string name() const override { return data_.source->name(); }
-  uint64_t size() const override { return data_.source->size(); }
-  timespec modified() const override { return data_.source->modified(); }
-  Verdict verdict() const override { return data_.source->verdict(); }
-  bool is_remote() const override { return data_.source->is_remote(); }
+  DeferredOffsetSource(const Extent& data, ByteRange header, Locate locate)
+      : ForwardingSource(data.source),
+        offset_(data.offset),
+        length_(data.length),
+        header_(header),
+        locate_(std::move(locate)) {}
 
   // The header is read before the first byte.
   void AdviseFile(ByteRange range) const override {
-    data_.source->AdviseFile(range.offset == data_.offset ? WithHeader(range) : range);
+    source().AdviseFile(range.offset == offset_ ? WithHeader(range) : range);
   }
 
   void Prefetch(std::span<const ByteRange> ranges) const override {
     std::vector<ByteRange> ahead(ranges.begin(), ranges.end());
     if (begin_ == kUnknown) {
       const auto first = std::ranges::min_element(ahead, {}, &ByteRange::offset);
-      if (first != ahead.end() && first->offset == data_.offset) {
+      if (first != ahead.end() && first->offset == offset_) {
         *first = WithHeader(*first);
       } else if (first != ahead.end()) {
         ahead.push_back(header_);
       }
     }
-    data_.source->Prefetch(ahead);
+    source().Prefetch(ahead);
   }
 
   void ReadAt(uint64_t offset, std::span<std::byte> buffer) const override {
     if (Touches(offset, buffer.size())) offset = Moved(offset, buffer.size());
-    data_.source->ReadAt(offset, buffer);
+    source().ReadAt(offset, buffer);
   }
 
   void ReadPiecesAt(uint64_t offset, uint64_t stride, size_t length,
@@ -51,37 +49,37 @@ class DeferredOffsetSource final : public ByteSource {
     const uint64_t count = buffer.size() / length;
     const uint64_t reach = count == 0 ? 0 : (count - 1) * stride + length;
     if (Touches(offset, reach)) offset = Moved(offset, reach);
-    data_.source->ReadPiecesAt(offset, stride, length, buffer);
+    source().ReadPiecesAt(offset, stride, length, buffer);
   }
 
  private:
   bool Touches(uint64_t offset, uint64_t length) const {
-    return offset < data_.offset ? length > data_.offset - offset
-                                 : length > 0 && offset - data_.offset < data_.length;
+    return offset < offset_ ? length > offset_ - offset : length > 0 && offset - offset_ < length_;
   }
 
   // `range` begins where the data does.
   ByteRange WithHeader(ByteRange range) const {
     return {.offset = header_.offset,
-            .length = range.length + std::max(header_.length, data_.offset - header_.offset)};
+            .length = range.length + std::max(header_.length, offset_ - header_.offset)};
   }
 
   // Returns where `length` bytes at `offset` are in truth.
   uint64_t Moved(uint64_t offset, uint64_t length) const {
     uint64_t begin = begin_;
     if (begin == kUnknown) begin_ = begin = Find({.offset = offset, .length = length});
-    return begin + (offset - data_.offset);
+    return begin + (offset - offset_);
   }
 
-  // Several threads may come here at once: all find the same.
+  // Several threads may do this at once, with the same result.
   uint64_t Find(ByteRange wanted) const {
     Prefetch({&wanted, 1});
     std::vector<std::byte> header(header_.length);
-    data_.source->ReadAt(header_.offset, header);
+    source().ReadAt(header_.offset, header);
     return locate_(header);
   }
 
-  const Extent data_;
+  const uint64_t offset_;  // Of the data, as far as is known.
+  const uint64_t length_;  // Of the data.
   const ByteRange header_;
   const Locate locate_;
   mutable std::atomic<uint64_t> begin_ = kUnknown;  // Of the data in the source.

@@ -67,7 +67,7 @@ class OpenSegments {
     RemoveLocked(id);
   }
 
-  // Closes all that nobody is using: those that have been removed take room until then.
+  // Closes unused segments: the removed ones take disk space until then.
   void Clear() {
     Used closed;
     const std::scoped_lock lock(mutex_);
@@ -100,13 +100,13 @@ class DiskCache::Store {
   Store(const std::string& directory, uint64_t limit)
       : directory_(directory), limit_(limit), written_(limit) {}
 
-  // Returns null if the segment is not here, and not to be had if it `is_wanted`.
-  std::shared_ptr<const Segment> Open(const SegmentId& id, bool is_wanted) {
+  // Returns null if the segment is missing and cannot or, without `may_make`, must not be made.
+  std::shared_ptr<const Segment> Open(const SegmentId& id, bool may_make) {
     if (auto segment = open_.Find(id)) {
       if (segment->Touch()) return segment;
       open_.Remove(id);
     }
-    auto opened = directory_.Open(id, is_wanted);
+    auto opened = directory_.Open(id, may_make);
     if (!opened) return nullptr;
     auto segment = std::make_shared<const Segment>(std::move(*opened));
     segment->Touch();
@@ -193,14 +193,14 @@ class DiskCache::Object final : public DiskObject {
 
   std::vector<bool> Read(uint64_t first,
                          std::span<const std::span<std::byte>> blocks) const override {
-    std::vector<uint8_t> is_here(blocks.size());
+    std::vector<uint8_t> is_cached(blocks.size());
     ForEachSegment(id_, first, blocks.size(), [&](const SegmentId& id, size_t begin, size_t count) {
       const auto segment = store_->Open(id, false);
       if (!segment) return;
       segment->Read(first + begin, blocks.subspan(begin, count),
-                    std::span(is_here).subspan(begin, count));
+                    std::span(is_cached).subspan(begin, count));
     });
-    return {is_here.begin(), is_here.end()};
+    return {is_cached.begin(), is_cached.end()};
   }
 
   void Write(uint64_t first,

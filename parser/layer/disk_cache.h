@@ -1,14 +1,14 @@
-// What was fetched over a network, kept on a disk for the next mount.
+// Caches fetched blocks on a disk between mounts.
 //
-// An object is kept in pieces of 64 MiB, each a sparse file with a checksum for every block (see
-// disk_cache/segment.h). A block is here if its checksum says so; whatever else may have happened
-// to the files - a crash in mid-write, a bad disk, a bug, a full file system - it is not here then,
-// and is fetched again. So nothing is ever flushed, and nobody locks anything to read or to write:
-// many processes can use one directory at the same time, because the bytes of one version of an
-// object are the same for all of them.
+// An object is divided into segments of 64 MiB, each a sparse file with a checksum for every block
+// (see disk_cache/segment.h). A block is cached if its checksum matches. After a crash in
+// mid-write, on a bad disk, a full file system or by a bug it does not match, and the block is
+// fetched again. So nothing is ever flushed, and reads and writes need no lock: many processes can
+// use one directory at the same time, because the bytes of one version of an object are the same
+// for all of them.
 //
-// The checksum finds accidents, not forgeries. Who is trusted not to forge is the subject of
-// disk_cache/directory.h.
+// The checksum detects accidents, not forgeries. disk_cache/directory.h defines which users are
+// trusted.
 
 #pragma once
 
@@ -20,7 +20,7 @@
 #include <string_view>
 #include <vector>
 
-#include "parser/layer/block.h"
+#include "parser/io/remote_object.h"
 
 namespace ckptfs {
 
@@ -31,12 +31,12 @@ class DiskObject {
   virtual ~DiskObject() = default;
 
   // Reads blocks[i], which is block `first` + i and has its length, for all i. Returns which of
-  // them were here; the memory of the others is undefined then. Failures of the disk are not told:
-  // what cannot be read is not here.
+  // them were cached; the memory of the others is undefined then. A disk error counts as a block
+  // that is not cached.
   virtual std::vector<bool> Read(uint64_t first,
                                  std::span<const std::span<std::byte>> blocks) const = 0;
 
-  // Keeps blocks[i], which is block `first` + i and has its length, for all i, unless that fails.
+  // Caches blocks[i], which is block `first` + i and has its length, for all i, unless that fails.
   virtual void Write(uint64_t first,
                      std::span<const std::span<const std::byte>> blocks) const noexcept = 0;
 };
@@ -47,9 +47,8 @@ using DiskObjectPtr = std::shared_ptr<const DiskObject>;
 class DiskCache {
  public:
   // Keeps up to `limit` bytes in `directory`, together with all other processes that use it with
-  // that limit, and in any case leaves 5 % of the disk free. The directory is made, for us alone,
-  // if it is not there. Throws Error if there cannot be such a directory, or others could change
-  // what is in it.
+  // that limit, and always leaves 5 % of the disk free. A missing directory is made with mode 0700.
+  // Throws Error if it cannot be made, or if untrusted users could write to it.
   DiskCache(const std::string& directory, uint64_t limit);
   ~DiskCache();
   DiskCache(const DiskCache&) = delete;

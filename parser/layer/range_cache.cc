@@ -14,15 +14,15 @@
 #include "parser/base/cancellation.h"
 #include "parser/base/error.h"
 #include "parser/io/partly_immediate.h"
-#include "parser/layer/block.h"
+#include "parser/io/remote_object.h"
 
 namespace ckptfs {
 namespace {
 
 using Clock = Scheduler::Clock;
 
-// How often one who waits looks whether that is still wanted.
-constexpr std::chrono::milliseconds kLook{100};
+// How often a blocked reader polls for cancellation.
+constexpr std::chrono::milliseconds kPollInterval{100};
 
 // Blocks that a reader copies at a time: it holds them, so they are few.
 constexpr size_t kMostPinned = 8;
@@ -155,8 +155,8 @@ RangeCache::Stats RangeCache::stats() const {
   return stats;
 }
 
-// Hands what is to be fetched to the threads. The caller holds the lock, and has changed what there
-// is, who waits, or what is read.
+// Passes due fetches to the threads. The caller holds the lock, and has changed the cached blocks,
+// the waiting readers or the streams.
 void RangeCache::Dispatch() {
   if (is_stopped_) return;
   while (auto fetch = scheduler_.Take(Clock::now())) {
@@ -165,8 +165,7 @@ void RangeCache::Dispatch() {
   }
 }
 
-// Copies what is there of `buffer`, from its beginning. Returns how much that is. Gives up the lock
-// while it copies.
+// Copies the cached beginning of `buffer`. Returns its length. Releases the lock while it copies.
 size_t RangeCache::CopyReady(std::unique_lock<std::mutex>& lock, uint32_t object, uint64_t size,
                              uint64_t offset, std::span<std::byte> buffer) {
   struct Part {
@@ -205,11 +204,11 @@ void RangeCache::WaitFor(std::unique_lock<std::mutex>& lock, Waiter& waiter) {
   while (!is_stopped_ && !is_cancelled && waiter.error == nullptr &&
          scheduler_.Find(waiter.key, waiter.needed) == nullptr) {
     Dispatch();
-    arrived_.wait_for(lock, kLook);
+    arrived_.wait_for(lock, kPollInterval);
     is_cancelled = Cancellation::IsRequested();
   }
   scheduler_.Leave(waiter);
-  if (is_stopped_) Fail(ECANCELED, "the mount is ending");
+  if (is_stopped_) Fail(ECANCELED, "the mount is shutting down");
   if (waiter.error != nullptr) std::rethrow_exception(waiter.error);
   if (is_cancelled) Fail(EINTR, "interrupted");
 }
@@ -218,7 +217,7 @@ void RangeCache::Read(uint32_t object, uint64_t size, uint64_t offset,
                       std::span<std::byte> buffer) {
   if (buffer.empty()) return;
   std::unique_lock lock(mutex_);
-  const auto stream = scheduler_.Annotation(object, {offset, buffer.size()}, Clock::now());
+  const auto stream = scheduler_.RecordRead(object, {offset, buffer.size()}, Clock::now());
   while (true) {
     const size_t copied = CopyReady(lock, object, size, offset, buffer);
     offset += copied;
@@ -255,7 +254,7 @@ bool RangeCache::TryRead(uint32_t object, uint64_t size, uint64_t offset,
   if (buffer.empty()) return true;
   std::unique_lock lock(mutex_);
   if (!IsReady(object, size, offset, buffer.size())) return false;
-  scheduler_.Annotation(object, {offset, buffer.size()}, Clock::now());
+  scheduler_.RecordRead(object, {offset, buffer.size()}, Clock::now());
   while (!buffer.empty()) {  // Meanwhile blocks that are not pinned yet may be evicted.
     const size_t copied = CopyReady(lock, object, size, offset, buffer);
     if (copied == 0) return false;
@@ -299,11 +298,11 @@ void RangeCache::RunFetch(RangeFetch& fetch) {
   std::vector<std::span<std::byte>> blocks;
   blocks.reserve(count);
   for (const Frame* frame : fetch.frames) blocks.emplace_back(frame->bytes, frame->size);
-  const std::vector<bool> is_here = object.disk->Read(fetch.first_block, blocks);
+  const std::vector<bool> is_cached = object.disk->Read(fetch.first_block, blocks);
   {
     const std::lock_guard lock(mutex_);
     for (size_t i = 0; i < count; ++i) {
-      if (!is_here[i]) continue;
+      if (!is_cached[i]) continue;
       scheduler_.Arrived(fetch, *fetch.frames[i], blocks[i].size(), Clock::now());
       stats_.from_disk += blocks[i].size();
     }
@@ -311,7 +310,7 @@ void RangeCache::RunFetch(RangeFetch& fetch) {
   arrived_.notify_all();
   for (size_t begin = 0; begin < count;) {
     size_t end = begin;
-    while (end < count && !is_here[end]) ++end;
+    while (end < count && !is_cached[end]) ++end;
     if (begin < end) FetchRun(object, fetch, begin, end);
     begin = std::max(end, begin + 1);
   }

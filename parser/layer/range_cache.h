@@ -1,9 +1,9 @@
 // The cache of all bytes that come over a network: it fetches ranges of remote objects, keeps them
 // in a fixed amount of memory, and reads ahead.
 //
-// range_cache/scheduler.h decides what is fetched when; here are the threads and the lock around
-// it. A reader copies what is there and waits for what is not; a few threads fetch, each one range
-// at a time, into the memory of the cache, from which readers may copy as soon as bytes have
+// range_cache/scheduler.h decides which range is fetched when; this file adds the threads and the
+// lock. A reader copies cached bytes and waits for the others. A few threads fetch one range at a
+// time each into the memory of the cache, from which readers may copy as soon as bytes have
 // arrived.
 
 #pragma once
@@ -33,7 +33,7 @@ class RangeCache : public std::enable_shared_from_this<RangeCache> {
   static constexpr size_t kLeastMemory = size_t{8} << 20;  // Bytes.
   static constexpr size_t kMostFetches = 8;
 
-  // What the cache is doing, in bytes where it is not said otherwise.
+  // Statistics, in bytes unless noted.
   struct Stats {
     size_t memory = 0;       // What it may use at most, ...
     size_t used = 0;         // ... and of these, those that hold blocks, ...
@@ -45,8 +45,8 @@ class RangeCache : public std::enable_shared_from_this<RangeCache> {
     uint64_t read = 0;       // ... and given to readers.
   };
 
-  // Returns where the blocks of an object of `size` bytes are kept between mounts, by what
-  // RemoteObject::identity() calls it, which is not empty.
+  // Returns the disk cache of an object of `size` bytes. `identity` is its
+  // RemoteObject::identity(), not empty.
   using OpenOnDisk = std::function<DiskObjectPtr(std::string_view identity, uint64_t size)>;
 
   // Keeps at most `memory` bytes, which are kLeastMemory or more; and the blocks that are fetched
@@ -56,12 +56,12 @@ class RangeCache : public std::enable_shared_from_this<RangeCache> {
   RangeCache& operator=(const RangeCache&) = delete;
   ~RangeCache();  // Stops what is being fetched, and waits for that.
 
-  // Returns the object as a source whose bytes are kept here, and which keeps the cache. Reading it
-  // throws what RemoteObject::Fetch throws, EINTR if the reader has given up (cancellation.h), or
+  // Returns the object as a source that is cached here, and which keeps the cache alive. Reading it
+  // throws what RemoteObject::Fetch throws, EINTR if the reader is cancelled (cancellation.h), or
   // ECANCELED after Stop.
   ByteSourcePtr Add(RemoteObjectPtr object);
 
-  // Makes all readers fail, those that wait and those to come, and stops what is being fetched.
+  // Makes all reads fail, waiting and later ones, and stops all fetches.
   void Stop();
 
   Stats stats() const;
@@ -70,7 +70,7 @@ class RangeCache : public std::enable_shared_from_this<RangeCache> {
   class Cached;
   class FrameDelivery;
 
-  // An object, and where it is kept on the disk; null if it is not.
+  // An object and its disk cache, which may be null.
   struct Object {
     RemoteObjectPtr remote;
     DiskObjectPtr disk;

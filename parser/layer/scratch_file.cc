@@ -10,20 +10,6 @@
 #include "parser/base/temporary_file.h"
 
 namespace ckptfs {
-namespace {
-
-bool Write(int file, uint64_t offset, std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::pwrite(file, bytes.data(), bytes.size(), static_cast<off_t>(offset));
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return false;
-    bytes = bytes.subspan(static_cast<size_t>(n));
-    offset += static_cast<uint64_t>(n);
-  }
-  return true;
-}
-
-}  // namespace
 
 ScratchFile::~ScratchFile() {
   if (space_ != nullptr) space_->Return(end_);
@@ -31,7 +17,7 @@ ScratchFile::~ScratchFile() {
 
 std::optional<uint64_t> ScratchFile::Keep(std::span<const std::byte> bytes) {
   const auto offset = Reserve(bytes.size());
-  if (!offset || Write(file_.number(), *offset, bytes)) return offset;
+  if (!offset || WriteFully(file_.number(), *offset, bytes) == 0) return offset;
   const std::scoped_lock lock(mutex_);
   if (end_ == *offset + bytes.size()) {
     end_ = *offset;
@@ -55,15 +41,11 @@ std::optional<uint64_t> ScratchFile::Reserve(size_t size) {
 }
 
 void ScratchFile::Read(uint64_t offset, std::span<std::byte> buffer) const {
-  while (!buffer.empty()) {
-    const ssize_t n =
-        ::pread(file_.number(), buffer.data(), buffer.size(), static_cast<off_t>(offset));
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) FailErrno("cannot read a temporary file at byte {}", offset);
-    if (n == 0) Fail(EIO, "a temporary file ends at byte {}", offset);
-    buffer = buffer.subspan(static_cast<size_t>(n));
-    offset += static_cast<uint64_t>(n);
-  }
+  const size_t read = ReadFully(file_.number(), offset, buffer);
+  if (read == buffer.size()) return;
+  const uint64_t end = offset + read;
+  if (errno != 0) FailErrno("cannot read a temporary file at byte {}", end);
+  Fail(EIO, "temporary file: unexpected end of file at byte {}", end);
 }
 
 }  // namespace ckptfs

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "parser/base/fd.h"
-#include "parser/base/scratch_space.h"
+#include "parser/base/temporary_file.h"
 
 namespace ckptfs {
 
@@ -30,7 +30,7 @@ class ScratchFile {
   // it is no error to do without.
   std::optional<uint64_t> Keep(std::span<const std::byte> bytes);
 
-  // Reads back what was kept at `offset`. Throws Error if that cannot be had.
+  // Reads the bytes that were written at `offset`. Throws Error.
   void Read(uint64_t offset, std::span<std::byte> buffer) const;
 
  private:

@@ -17,7 +17,6 @@
 #include <utility>
 
 #include "parser/base/error.h"
-#include "parser/layer/conversion.h"
 #include "parser/layer/gather.h"
 
 namespace ckptfs {
@@ -219,9 +218,9 @@ class StridedSource final : public ByteSource {
             .size = std::min(block_, group_ - begin)};
   }
 
-  // Reads a part of a block from the cache; returns whether it could or should. Random reads of a
-  // large tensor would each pay for a block that nobody reads on in: so a read only makes one if it
-  // is near the end of the last read, or if that is not much more work.
+  // Reads a part of a block from the cache; returns whether it did. A random read of a large tensor
+  // would pay for a block without further reads, so a block is only made for a read near the end of
+  // the last one, or if it costs little more.
   bool ReadBlock(const Block& block, uint64_t offset, std::span<std::byte> buffer) const {
     const BlockCache::Key key{.owner = owner_, .index = block.index};
     const size_t begin = offset - block.begin;

@@ -1,12 +1,11 @@
-// A hash takes bytes in their order, but the kernel reads ahead with several requests at once,
-// which are answered by several threads, so they come a little out of order; and who wants two
-// parts of a tensor may want the second one first. So of what comes early only the place is
-// remembered, and when the gap before it closes it is read again, from where it lies near by now:
-// the page cache, or a cache of ours. To keep the bytes instead would take as long, and memory
-// without a bound.
+// A hash takes bytes in order, but the kernel sends several read-ahead requests at once, which
+// several threads answer slightly out of order; and a reader of two parts of a tensor may read the
+// second one first. Of bytes that come early only the range is recorded. When the gap before it
+// closes, it is read again from the page cache or from a cache of ours. Keeping the bytes instead
+// would take as long, and unbounded memory.
 //
-// One thread at a time reads again. The others do not wait for it: as long as it is at it, all they
-// read is early, and it goes on until nothing is left that follows what it has hashed.
+// One thread at a time reads again. The others do not wait for it: until it is done, all that they
+// read is early, and it continues until nothing follows the hashed bytes.
 
 #include "parser/layer/verified.h"
 
@@ -24,8 +23,8 @@
 #include <vector>
 
 #include "parser/base/cancellation.h"
+#include "parser/base/encoding.h"
 #include "parser/base/error.h"
-#include "parser/base/hex.h"
 
 namespace ckptfs {
 namespace {
@@ -44,24 +43,24 @@ class Hasher {
     if (saved_.sha256) ::crypto_hash_sha256_update(&sha256_, data, bytes.size());
   }
 
-  // Returns what is to be said of them, and whether they are right. To be called once, at the end.
+  // Returns the verdict and its message. To be called once, at the end.
   std::pair<Verdict, std::string> Compare() {
     if (saved_.crc32 && crc32_ != *saved_.crc32) {
-      return {Verdict::kWrong,
-              fmt::format("its CRC32 is {:#010x}, but {:#010x} was saved", crc32_, *saved_.crc32)};
+      return {Verdict::kWrong, fmt::format("CRC32 mismatch (found {:#010x}, expected {:#010x})",
+                                           crc32_, *saved_.crc32)};
     }
     if (saved_.sha256) {
       Sha256 sha256 = {};
       ::crypto_hash_sha256_final(&sha256_, reinterpret_cast<unsigned char*>(sha256.data()));
       if (sha256 != *saved_.sha256) {
-        return {Verdict::kWrong, fmt::format("its SHA-256 is {}, but {} was saved", Hex(sha256),
-                                             Hex(*saved_.sha256))};
+        return {Verdict::kWrong, fmt::format("SHA-256 mismatch (found {}, expected {})",
+                                             Hex(sha256), Hex(*saved_.sha256))};
       }
     }
     const bool are_both = saved_.crc32 && saved_.sha256;
-    return {Verdict::kRight, are_both        ? "its CRC32 and SHA-256 are right"
-                             : saved_.sha256 ? "its SHA-256 is right"
-                                             : "its CRC32 is right"};
+    return {Verdict::kRight, are_both        ? "CRC32 and SHA-256 match"
+                             : saved_.sha256 ? "SHA-256 matches"
+                                             : "CRC32 matches"};
   }
 
  private:
@@ -92,7 +91,7 @@ class EarlyRuns {
     }
   }
 
-  // Whether there is a run that goes on from `position`, or before it, and so can be hashed.
+  // Whether a recorded run contains or follows `position`, and can be hashed.
   bool HasNext(uint64_t position) const {
     return !runs_.empty() && runs_.front().begin <= position;
   }
@@ -110,32 +109,25 @@ class EarlyRuns {
   std::vector<Run> runs_;  // Sorted.
 };
 
-class VerifiedSource final : public ByteSource {
+class VerifiedSource final : public ForwardingSource {
  public:
-  VerifiedSource(Extent data, const Hashes& hashes, std::span<const std::byte> prefix,
+  VerifiedSource(const Extent& data, const Hashes& hashes, std::span<const std::byte> prefix,
                  std::string what, std::shared_ptr<const Verification> verification)
-      : data_(std::move(data)),
+      : ForwardingSource(data.source),
+        offset_(data.offset),
+        length_(data.length),
         what_(std::move(what)),
         verification_(std::move(verification)),
         check_(std::make_unique<Check>(hashes)) {
     check_->hasher.Add(prefix);
   }
 
-  std::string name() const override { return data_.source->name(); }
-  uint64_t size() const override { return data_.source->size(); }
-  timespec modified() const override { return data_.source->modified(); }
-  bool is_hole() const override { return data_.source->is_hole(); }
-  bool is_remote() const override { return data_.source->is_remote(); }
-  void AdviseFile(ByteRange range) const override { data_.source->AdviseFile(range); }
-  void Prefetch(std::span<const ByteRange> ranges) const override {
-    data_.source->Prefetch(ranges);
-  }
   Verdict verdict() const override { return verdict_; }
 
   void ReadAt(uint64_t offset, std::span<std::byte> buffer) const override {
-    if (!Touches(offset, buffer.size())) return data_.source->ReadAt(offset, buffer);
+    if (!Touches(offset, buffer.size())) return source().ReadAt(offset, buffer);
     RefuseIfWrong();
-    data_.source->ReadAt(offset, buffer);
+    source().ReadAt(offset, buffer);
     LookAt(offset, 0, buffer.size(), buffer);
     RefuseIfWrong();
   }
@@ -144,10 +136,10 @@ class VerifiedSource final : public ByteSource {
                     std::span<std::byte> buffer) const override {
     const uint64_t count = buffer.size() / length;
     if (count == 0 || !Touches(offset, (count - 1) * stride + length)) {
-      return data_.source->ReadPiecesAt(offset, stride, length, buffer);
+      return source().ReadPiecesAt(offset, stride, length, buffer);
     }
     RefuseIfWrong();
-    data_.source->ReadPiecesAt(offset, stride, length, buffer);
+    source().ReadPiecesAt(offset, stride, length, buffer);
     LookAt(offset, stride, length, buffer);
     RefuseIfWrong();
   }
@@ -161,13 +153,12 @@ class VerifiedSource final : public ByteSource {
     uint64_t hashed = 0;  // All bytes before it are hashed.
     EarlyRuns early;
 
-    // A thread is reading again: the hasher is its own, and nobody else changes `hashed`.
+    // A thread is reading again: it alone uses the hasher and changes `hashed`.
     bool is_reading_again = false;
   };
 
   bool Touches(uint64_t offset, uint64_t length) const {
-    return offset < data_.offset ? length > data_.offset - offset
-                                 : length > 0 && offset - data_.offset < data_.length;
+    return offset < offset_ ? length > offset_ - offset : length > 0 && offset - offset_ < length_;
   }
 
   void RefuseIfWrong() const {
@@ -186,19 +177,19 @@ class VerifiedSource final : public ByteSource {
     }
     if (check_->is_reading_again) return;
     if (check_->early.HasNext(check_->hashed)) ReadAgain(lock);
-    if (check_->hashed == data_.length) Finish(lock);
+    if (check_->hashed == length_) Finish(lock);
   }
 
   // Hashes `bytes`, which are at `offset` of the source, or remembers where they are. With the
   // lock.
   void Take(uint64_t offset, std::span<const std::byte> bytes) const {
     if (!Touches(offset, bytes.size())) return;
-    if (offset < data_.offset) {
-      bytes = bytes.subspan(data_.offset - offset);
-      offset = data_.offset;
+    if (offset < offset_) {
+      bytes = bytes.subspan(offset_ - offset);
+      offset = offset_;
     }
-    const uint64_t begin = offset - data_.offset;
-    bytes = bytes.first(std::min<uint64_t>(bytes.size(), data_.length - begin));
+    const uint64_t begin = offset - offset_;
+    bytes = bytes.first(std::min<uint64_t>(bytes.size(), length_ - begin));
     const uint64_t end = begin + bytes.size();
     if (end <= check_->hashed) return;
     if (begin > check_->hashed || check_->is_reading_again) return check_->early.Add(begin, end);
@@ -221,7 +212,7 @@ class VerifiedSource final : public ByteSource {
         while (position < end) {
           Cancellation::CheckPreempted();
           const std::span piece(buffer.get(), std::min<uint64_t>(kPiece, end - position));
-          data_.source->ReadAt(data_.offset + position, piece);
+          source().ReadAt(offset_ + position, piece);
           check_->hasher.Add(piece);
           position += piece.size();
         }
@@ -230,8 +221,8 @@ class VerifiedSource final : public ByteSource {
       } catch (const Error& e) {
         is_stopped = e.code() == EINTR;
       } catch (const std::exception&) {
-        // No failure of the read that we are in, which has what it wants. The rest of the run is
-        // forgotten; who reads that for himself will be told.
+        // Not an error of this read, which has its bytes. The rest of the run is forgotten; a later
+        // read of it reports the error.
       }
       lock.lock();
       check_->hashed = position;
@@ -253,7 +244,8 @@ class VerifiedSource final : public ByteSource {
     verification_->report(fmt::format("{}: {}", name(), what_), verdict, found_);
   }
 
-  const Extent data_;
+  const uint64_t offset_;  // Of the data that have hashes.
+  const uint64_t length_;  // Of these.
   const std::string what_;
   const std::shared_ptr<const Verification> verification_;
   mutable std::string found_;  // Never changes once there is a verdict.

@@ -1,8 +1,8 @@
-// Bytes that are checked against hashes of them while they are read.
+// Verifies bytes against their hashes while they are read.
 //
-// Whoever reads all of a tensor, in whatever order, has then had it checked, at the price of the
-// hashing alone: nothing is read for it that would not have been read anyway, but for pieces that
-// come out of order. Who reads a part learns nothing: a hash is of everything.
+// A tensor is verified once every byte of it has been read, in any order, at the cost of the
+// hashing alone: only pieces that are read out of order are read a second time. A partial read
+// verifies nothing, because a hash covers the whole tensor.
 
 #pragma once
 
@@ -14,7 +14,6 @@
 #include <span>
 #include <string>
 
-#include "parser/base/verification.h"
 #include "parser/io/byte_source.h"
 
 namespace ckptfs {
@@ -25,18 +24,16 @@ struct Hashes {
   std::optional<std::array<std::byte, 32>> sha256;
 };
 
-// Returns a source that has `data` where `data.source` has it, at the same offsets, and all else
-// that it has, too; of what `data` is, it knows a verdict. `prefix` is what was hashed before the
-// bytes. `what` names them: "tensor 'fc.weight'". Where there is nothing to check, because there is
-// no hash or `data` is empty, it is `data.source` itself.
+// Returns a source that has `data`, and all other bytes of `data.source`, at the same offsets, and
+// the verdict on `data`. `prefix` was hashed before the bytes. `what` names them: "tensor
+// 'fc.weight'". Without a hash, or if `data` is empty, returns `data.source` itself.
 //
-// Bytes are hashed when they are read for the first time, in their order. Those that are read early
-// are read again when what was missing before them has come: by the read that brings it, which
-// takes so much longer. If they lie in too many places to be remembered, or cannot be read again,
-// the verdict waits until somebody reads them once more.
+// Bytes are hashed in order when they are first read. Bytes that are read early are read again by
+// the read that closes the gap before them, which takes that much longer. If they lie in too many
+// places to be recorded, or cannot be read again, the verdict waits until they are read once more.
 //
-// Reads throw as those of `data.source` do. If the verdict is enforced and it is kWrong, the read
-// that completes it and all later ones that touch `data` throw Error(EIO).
+// Reads throw as those of `data.source` do. If the verdict is enforced and is kWrong, the read that
+// completes it and all later ones that touch `data` throw Error(EIO).
 //
 // Preconditions: `data` lies within its source; `verification` is not null and can report.
 ByteSourcePtr MakeVerified(const Extent& data, const Hashes& hashes,

@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "parser/base/encoding.h"
 #include "parser/base/error.h"
-#include "parser/base/percent.h"
-#include "parser/io/file_count.h"
+#include "parser/io/folder.h"
 #include "parser/scheme.h"
 #include "parser/source/http/authorization.h"
 #include "parser/source/http/client.h"

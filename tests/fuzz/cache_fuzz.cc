@@ -44,15 +44,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
 
   const ckptfs::SegmentId id = {.object_size = (kBlocks - 1) * kBlockSize + 5};
   const ckptfs::Segment segment(ckptfs::Fd(file), id, true);
-  segment.IsRight();
+  segment.CheckOrInitialize();
   std::vector<std::vector<std::byte>> bytes;
   for (uint64_t i = 0; i < kBlocks; ++i) bytes.emplace_back(ckptfs::BlockLength(id.object_size, i));
   std::vector<std::span<std::byte>> blocks(bytes.begin(), bytes.end());
-  std::vector<uint8_t> is_here(kBlocks);
-  segment.Read(0, blocks, is_here);
+  std::vector<uint8_t> is_cached(kBlocks);
+  segment.Read(0, blocks, is_cached);
   for (size_t i = 0; i < kBlocks; ++i) {
     std::vector<std::byte> found(blocks[i].size());
-    if (is_here[i] == 0) continue;
+    if (is_cached[i] == 0) continue;
     const auto offset = static_cast<off_t>(kBlocksBegin + i * kBlockSize);
     const ssize_t n = ::pread(file, found.data(), found.size(), offset);
     if (n != static_cast<ssize_t>(found.size()) || found != bytes[i]) std::abort();
@@ -60,9 +60,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
 
   const std::vector<std::byte> written(kBlockSize, std::byte{1});
   const std::vector<std::span<const std::byte>> run = {written};
-  const auto before = is_here;
+  const auto before = is_cached;
   if (segment.Write(1, run) != 0) std::abort();
-  segment.Read(0, blocks, is_here);
-  if (is_here[0] < before[0] || is_here[1] == 0 || is_here[2] < before[2]) std::abort();
+  segment.Read(0, blocks, is_cached);
+  if (is_cached[0] < before[0] || is_cached[1] == 0 || is_cached[2] < before[2]) std::abort();
   return bytes[1] == written ? 0 : (std::abort(), 0);
 }

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "parser/base/error.h"
-#include "parser/io/memory.h"
+#include "parser/io/simple_sources.h"
 #include "parser/layer/decompressed.h"
 
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "parser/base/encoding.h"
 #include "parser/base/error.h"
-#include "parser/base/percent.h"
 #include "parser/source/http/attempts.h"
 #include "parser/source/http/client.h"
 #include "parser/source/http/fields.h"

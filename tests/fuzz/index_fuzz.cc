@@ -6,7 +6,7 @@
 #include "parser/base/error.h"
 #include "parser/format/huggingface/index.h"
 #include "parser/io/folder.h"
-#include "parser/io/memory.h"
+#include "parser/io/simple_sources.h"
 
 // Any input either is an index that names plain files alone, in which each tensor can be found, or
 // throws Error; anything else is a bug.

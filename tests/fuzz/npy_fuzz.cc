@@ -10,7 +10,7 @@
 #include "parser/codec/json_reader.h"
 #include "parser/codec/npy.h"
 #include "parser/format/numpy/array.h"
-#include "parser/io/memory.h"
+#include "parser/io/simple_sources.h"
 #include "tests/support/reading.h"
 
 namespace {

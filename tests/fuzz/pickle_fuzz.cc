@@ -12,7 +12,7 @@
 #include "parser/base/error.h"
 #include "parser/codec/pickle.h"
 #include "parser/codec/pickle/length.h"
-#include "parser/io/memory.h"
+#include "parser/io/simple_sources.h"
 
 namespace {
 

@@ -25,7 +25,7 @@
 #include "parser/base/error.h"
 #include "parser/base/metering.h"
 #include "parser/checkpoint.h"
-#include "parser/io/memory.h"
+#include "parser/io/simple_sources.h"
 #include "parser/open.h"
 
 // Of the sanitizers' run time, if that is linked.

@@ -7,7 +7,7 @@
 #include "parser/base/error.h"
 #include "parser/checkpoint.h"
 #include "parser/format/safetensors/header.h"
-#include "parser/io/memory.h"
+#include "parser/io/simple_sources.h"
 
 // Any input either is a file whose tensors, all of them valid, tile its data, or throws Error;
 // anything else is a bug.

@@ -10,7 +10,7 @@
 #include "parser/base/budget.h"
 #include "parser/base/error.h"
 #include "parser/codec/tar.h"
-#include "parser/io/memory.h"
+#include "parser/io/simple_sources.h"
 
 namespace {
 

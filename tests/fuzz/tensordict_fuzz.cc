@@ -9,7 +9,7 @@
 #include "parser/format/tensordict/directory.h"
 #include "parser/format/tensordict/single_file.h"
 #include "parser/format/tensordict/tree.h"
-#include "parser/io/memory.h"
+#include "parser/io/simple_sources.h"
 #include "tests/support/memory_folder.h"
 #include "tests/support/reading.h"
 

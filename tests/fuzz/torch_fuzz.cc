@@ -4,7 +4,7 @@
 
 #include "parser/base/error.h"
 #include "parser/checkpoint.h"
-#include "parser/io/memory.h"
+#include "parser/io/simple_sources.h"
 #include "parser/open.h"
 #include "tests/support/reading.h"
 

@@ -10,7 +10,7 @@
 
 #include "parser/base/error.h"
 #include "parser/detect.h"
-#include "parser/io/memory.h"
+#include "parser/io/simple_sources.h"
 #include "tests/support/reading.h"
 
 namespace {

@@ -8,7 +8,7 @@
 #include "parser/base/budget.h"
 #include "parser/base/error.h"
 #include "parser/codec/zip.h"
-#include "parser/io/memory.h"
+#include "parser/io/simple_sources.h"
 #include "parser/layer/decompressed.h"
 
 namespace {

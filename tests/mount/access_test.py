@@ -203,5 +203,4 @@ class Access(ckptfs.Case):
         url = self.server.url("/model.safetensors")
         done = self.ckptfs(f"-ocache_dir={directory}", url, self.mountpoint())
         self.assertRefused(done, ckptfs.SOURCE,
-                           f"{url}: cache directory {directory}: has mode 0777, so anybody could "
-                           "change what is kept in it")
+                           f"{url}: cache directory {directory}: is world-writable (mode 0777)")

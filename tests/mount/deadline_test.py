@@ -49,8 +49,8 @@ class Deadline(ckptfs.Case):
         start = time.monotonic()
         mountpoint = self.mountpoint()
         done = self.ckptfs("-o", "timeout=1", self.url, mountpoint)
-        self.assertRefusedLike(done, LIMITS, ".*meta.json: .*reading the headers takes longer than "
-                               "[23] s, which is all that a checkpoint of this size may take")
+        self.assertRefusedLike(done, LIMITS, ".*meta.json: .*parsing takes longer than [23] s, "
+                               "the limit for a checkpoint of this size")
         self.assertFalse(ckptfs.is_mounted(mountpoint))
         self.assertLess(time.monotonic() - start, 20)  # Of 60 s that all of it would take.
 

@@ -226,7 +226,7 @@ class Strict(Case):
         self.assertRefused(
             self.ckptfs("-o", "strict", self.folder, mountpoint), DAMAGED,
             f"{self.folder}: tensor 'b.0': {self.names[1]}: cannot open: No such file or directory: "
-            "2 of 4 tensors cannot be read, and strict wants all of them")
+            "2 of 4 tensors are unreadable (strict)")
         self.assertFalse(ckptfs.is_mounted(mountpoint))
 
     def test_a_damaged_tensor_of_a_file_is_refused(self):
@@ -235,8 +235,8 @@ class Strict(Case):
                                                    ("bad", craft.tensor("7", [2]))),
                                [("0", bytes(8))])
         self.assertRefusedLike(self.ckptfs("-o", "strict", file, self.mountpoint()), DAMAGED,
-                               f"{file}: tensor 'bad': .*data/7.*: 1 of 2 tensors cannot be read, "
-                               "and strict wants all of them")
+                               f"{file}: tensor 'bad': .*data/7.*: 1 of 2 tensors are unreadable "
+                               r"\(strict\)")
 
     def test_it_takes_no_value(self):
         done = self.ckptfs("-o", "strict=1", "x", self.mountpoint())

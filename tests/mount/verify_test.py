@@ -110,11 +110,11 @@ class Verify(ckptfs.Case):
 
     def wrong(self):
         """What is said of the storage that is wrong."""
-        return (f"ckptfs: {self.file}: member 'data/1': its CRC32 is {zlib.crc32(BAD):#010x}, but "
-                f"{zlib.crc32(GOOD):#010x} was saved")
+        return (f"ckptfs: {self.file}: member 'data/1': CRC32 mismatch "
+                f"(found {zlib.crc32(BAD):#010x}, expected {zlib.crc32(GOOD):#010x})")
 
     def right(self, member="data/0"):
-        return f"ckptfs: {self.file}: member '{member}': its CRC32 is right"
+        return f"ckptfs: {self.file}: member '{member}': CRC32 matches"
 
     def test_nothing_is_checked_by_default(self):
         for options in "xattr", "xattr,verify=off":
@@ -258,7 +258,7 @@ class Verify(ckptfs.Case):
         pickle = self.file.read_bytes()[offsets["data.pkl"]:offsets["data/0"]]
         self.change(offsets["data.pkl"] + pickle.index(b"good"))
         mountpoint = self.mountpoint()
-        found = r"member 'data.pkl': its CRC32 is 0x[0-9a-f]{8}, but 0x[0-9a-f]{8} was saved"
+        found = r"member 'data.pkl': CRC32 mismatch \(found 0x[0-9a-f]{8}, expected 0x[0-9a-f]{8}\)"
         mount = self.mount(self.file, "-o", "verify=warn", quiet=False)
         self.assertRegex(mount.messages, rf"\Ackptfs: {self.file}: {found}\n\Z")
         done = self.ckptfs("-o", "verify=enforce", self.file, mountpoint)

@@ -8,7 +8,7 @@
 #include <memory>
 #include <utility>
 
-#include "parser/io/memory.h"
+#include "parser/io/simple_sources.h"
 #include "tests/support/zip_writer.h"
 
 namespace ckptfs {

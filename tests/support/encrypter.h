@@ -14,7 +14,7 @@
 #include <string_view>
 
 #include "parser/base/secret.h"
-#include "parser/io/memory.h"
+#include "parser/io/simple_sources.h"
 #include "parser/layer/decrypted.h"
 
 namespace ckptfs {

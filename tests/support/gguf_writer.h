@@ -13,7 +13,7 @@
 #include <string_view>
 
 #include "parser/io/byte_source.h"
-#include "parser/io/memory.h"
+#include "parser/io/simple_sources.h"
 
 namespace ckptfs {
 

@@ -11,7 +11,7 @@
 
 #include "parser/base/error.h"
 #include "parser/io/folder.h"
-#include "parser/io/memory.h"
+#include "parser/io/simple_sources.h"
 
 namespace ckptfs {
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <utility>
 
-#include "parser/io/memory.h"
+#include "parser/io/simple_sources.h"
 
 namespace ckptfs {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "parser/base/error.h"
 #include "parser/detect.h"
-#include "parser/io/memory.h"
+#include "parser/io/simple_sources.h"
 #include "tests/support/pickle_writer.h"
 #include "tests/support/sources.h"
 #include "tests/support/zip_writer.h"

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "parser/base/error.h"
-#include "parser/io/memory.h"
+#include "parser/io/simple_sources.h"
 #include "tests/support/sources.h"
 
 namespace ckptfs {

@@ -11,7 +11,7 @@
 
 #include "parser/base/error.h"
 #include "parser/detect.h"
-#include "parser/io/memory.h"
+#include "parser/io/simple_sources.h"
 #include "tests/support/npy.h"
 #include "tests/support/pickle_writer.h"
 #include "tests/support/reading.h"

@@ -1,4 +1,4 @@
-#include "parser/layer/decompressor_pool.h"
+#include "parser/layer/decompressor.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,6 @@
 #include <thread>
 #include <utility>
 
-#include "parser/layer/decompressor.h"
 #include "tests/support/compressors.h"
 
 namespace ckptfs {

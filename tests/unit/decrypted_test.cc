@@ -139,10 +139,11 @@ TEST_F(DecryptedTest, IsDecryptedOnceForAllRequestsInOrder) {
 TEST_F(DecryptedTest, IsOpenedAheadOfWhoReadsInOrder) {
   const auto source = Open();
   constexpr uint64_t kSecondRequest = uint64_t{128} << 10U;
+  ReadString(*source, 0, 1);
   ReadString(*source, kSecondRequest, 1);
   Wait(*opened_);
   EXPECT_EQ(stored_->bytes_read, 2 * kChunk);
-  // The second chunk is there, and who comes to it from the first one will want the third.
+  // The second chunk is cached, and a read of it after the first one prefetches the third.
   EXPECT_EQ(ReadString(*source, kChunk + 3, 10), Plain(kChunk + 3, 10));
   Wait(*opened_);
   EXPECT_EQ(stored_->bytes_read, 3 * kChunk);
@@ -211,8 +212,8 @@ TEST_F(DecryptedTest, IsDecryptedOnceForManyReaders) {
 }
 
 constexpr const char* kSecondIsDamaged =
-    "chunk 1 (bytes 262144 to 524287) is not what was encrypted with this key: it is damaged or "
-    "was tampered with";
+    "chunk 1 (bytes 262144 to 524287) authentication failed: wrong key, or corrupt or tampered "
+    "data";
 
 TEST_F(DecryptedTest, IsAnErrorWhereItWasTamperedWith) {
   encrypted_.data[3 * kHalf] ^= 1;
@@ -294,8 +295,8 @@ TEST_F(EncryptedInSmallChunks, IsAnErrorWhereItWasTamperedWith) {
   const auto source = Open();
   EXPECT_THAT([&] { ReadString(*source, 5120, 1); },
               Fails(EIO,
-                    "chunk 5 (bytes 5120 to 5460) is not what was encrypted with this key: it is "
-                    "damaged or was tampered with"));
+                    "chunk 5 (bytes 5120 to 5460) authentication failed: wrong key, or corrupt or "
+                    "tampered data"));
 }
 
 // The tags are those of a file that other software has written.

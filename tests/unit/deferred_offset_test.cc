@@ -7,8 +7,7 @@
 #include <string>
 
 #include "parser/base/error.h"
-#include "parser/io/memory.h"
-#include "parser/layer/slice.h"
+#include "parser/io/simple_sources.h"
 #include "parser/layer/strided.h"
 #include "parser/layer/verified.h"
 #include "tests/support/counting_source.h"

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "parser/base/error.h"
-#include "parser/io/memory.h"
+#include "parser/io/simple_sources.h"
 #include "tests/support/memory_folder.h"
 #include "tests/support/safetensors.h"
 

@@ -15,7 +15,7 @@
 #include "parser/detect.h"
 #include "parser/format/gguf/header.h"
 #include "parser/format/gguf/types.h"
-#include "parser/io/memory.h"
+#include "parser/io/simple_sources.h"
 #include "tests/support/gguf_writer.h"
 #include "tests/support/reading.h"
 #include "tests/support/sources.h"

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "parser/base/encoding.h"
 #include "parser/base/error.h"
-#include "parser/base/percent.h"
 #include "parser/source/http/attempts.h"
 #include "parser/source/http/authorization.h"
 #include "parser/source/http/fields.h"

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "parser/base/error.h"
-#include "parser/io/memory.h"
+#include "parser/io/simple_sources.h"
 
 namespace ckptfs::json {
 namespace {

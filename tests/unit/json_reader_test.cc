@@ -7,7 +7,7 @@
 
 #include "parser/base/error.h"
 #include "parser/codec/json_copy.h"
-#include "parser/io/memory.h"
+#include "parser/io/simple_sources.h"
 
 namespace ckptfs::json {
 namespace {

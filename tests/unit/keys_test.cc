@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "parser/base/error.h"
-#include "parser/layer/broken.h"
+#include "parser/io/simple_sources.h"
 #include "tests/support/encrypter.h"
 #include "tests/support/sources.h"
 

@@ -17,7 +17,7 @@
 #include "parser/detect.h"
 #include "parser/format/torch/reading.h"
 #include "parser/format/torch/saved.h"
-#include "parser/io/memory.h"
+#include "parser/io/simple_sources.h"
 #include "tests/support/pickle_writer.h"
 #include "tests/support/sources.h"
 

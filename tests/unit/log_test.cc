@@ -40,9 +40,9 @@ TEST(RateLimit, TellsOnceHowManyWereLeftOut) {
   RateLimit limit = FullAtTheStart();
   EXPECT_FALSE(limit.Admits(kStart));
   EXPECT_FALSE(limit.Admits(kStart));
-  EXPECT_EQ(limit.TakeLeftOut(kStart + milliseconds(999)), 0U);
-  EXPECT_EQ(limit.TakeLeftOut(kStart + seconds(1)), 2U);
-  EXPECT_EQ(limit.TakeLeftOut(kStart + seconds(2)), 0U);
+  EXPECT_EQ(limit.TakeDropped(kStart + milliseconds(999)), 0U);
+  EXPECT_EQ(limit.TakeDropped(kStart + seconds(1)), 2U);
+  EXPECT_EQ(limit.TakeDropped(kStart + seconds(2)), 0U);
 }
 
 // Runs `speak` with a log and returns what it wrote on standard error.
@@ -72,12 +72,13 @@ TEST(Log, CommandsNoTerminal) {
 
 TEST(Log, CutsALongMessageBetweenCharacters) {
   const std::string longest(4096, 'x');
-  EXPECT_EQ(OnStandardError([&](Log& log) { log.Say(Log::Level::kError, longest); }),
+  EXPECT_EQ(OnStandardError([&](Log& log) { log.Write(Log::Level::kError, longest); }),
             "ckptfs: " + longest + "\n");
   for (size_t before = 4080; before < 4096; ++before) {
     std::string text(before, 'x');
     for (int i = 0; i < 1000; ++i) text += "\xf0\x9f\x98\x80";
-    const std::string line = OnStandardError([&](Log& log) { log.Say(Log::Level::kError, text); });
+    const std::string line =
+        OnStandardError([&](Log& log) { log.Write(Log::Level::kError, text); });
     EXPECT_LE(line.size(), std::string_view("ckptfs: \n").size() + 4096);
     EXPECT_GT(line.size(), 4085U);
     EXPECT_TRUE(line.ends_with("…\n"));
@@ -86,7 +87,7 @@ TEST(Log, CutsALongMessageBetweenCharacters) {
 }
 
 TEST(Log, TakesBracesInATextForBraces) {
-  EXPECT_EQ(OnStandardError([](Log& log) { log.Say(Log::Level::kError, "a {} b {x"); }),
+  EXPECT_EQ(OnStandardError([](Log& log) { log.Write(Log::Level::kError, "a {} b {x"); }),
             "ckptfs: a {} b {x\n");
 }
 
@@ -97,16 +98,16 @@ TEST(Log, KeepsSilentAboutSuccess) {
 TEST(Log, SaysWhatTheUserHasAskedFor) {
   EXPECT_EQ(OnStandardError([](Log& log) {
               log.Notice("this is not asked for");
-              log.SetLeast(Log::Level::kNotice);
-              log.Notice("tensor 'w': its CRC32 is right");
+              log.SetLevel(Log::Level::kNotice);
+              log.Notice("tensor 'w': CRC32 matches");
               log.Info("mounted");
             }),
-            "ckptfs: tensor 'w': its CRC32 is right\n");
+            "ckptfs: tensor 'w': CRC32 matches\n");
 }
 
 TEST(Log, LetsNoNumberOfNoticesKeepAnErrorOut) {
   const std::string said = OnStandardError([](Log& log) {
-    log.SetLeast(Log::Level::kNotice);
+    log.SetLevel(Log::Level::kNotice);
     for (uint64_t i = 0; i < 2 * RateLimit::kMostPerSecond; ++i) log.Notice("this is right");
     log.Error("that is wrong");
   });
@@ -150,7 +151,7 @@ TEST(Log, RefusesAFileThatCannotBeOpened) {
 
 TEST(Log, TellsMoreIfItIsTold) {
   EXPECT_EQ(OnStandardError([](Log& log) {
-              log.SetLeast(Log::Level::kInfo);
+              log.SetLevel(Log::Level::kInfo);
               log.Info("mounted");
             }),
             "ckptfs: mounted\n");

@@ -78,9 +78,8 @@ TEST_F(MountpointTest, IsTheOneThatWasChecked) {
   Mountpoint mountpoint(path_ + "/x", false);
   std::filesystem::rename(path_ + "/x", path_ + "/away");
   std::filesystem::create_symlink("other", path_ + "/x");
-  EXPECT_THAT(
-      [&] { mountpoint.Prepare(); },
-      ThrowsMessage<Error>(path_ + "/x: something else has taken the place of the mount point"));
+  EXPECT_THAT([&] { mountpoint.Prepare(); },
+              ThrowsMessage<Error>(path_ + "/x: the mount point was replaced"));
 }
 
 TEST_F(MountpointTest, IsNotAFile) {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "parser/base/error.h"
-#include "parser/io/memory.h"
+#include "parser/io/simple_sources.h"
 #include "tests/support/npy.h"
 #include "tests/support/reading.h"
 #include "tests/support/sources.h"

@@ -153,8 +153,7 @@ TEST(Npz, ShowsTheOthersWhereOneMemberIsEncrypted) {
                                          .Add("w.npy", Letters("abc")));
   EXPECT_THAT(
       checkpoint.warnings,
-      ElementsAre("tensor 'secret': secret.npy: is encrypted, as zip does it, which we do not "
-                  "read: reading it will fail"));
+      ElementsAre("tensor 'secret': secret.npy: unsupported zip encryption: reading it will fail"));
   EXPECT_EQ(checkpoint.annotations, (std::vector<Annotation>{{"not_arrays", R"(["note"])"}}));
   EXPECT_THAT(KeysOf(checkpoint), ElementsAre("secret", "w"));
 }

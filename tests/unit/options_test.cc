@@ -308,8 +308,8 @@ TEST(Options, RefuseMissingValues) {
 
 TEST(Options, RefuseAKeyAndAPassphrase) {
   EXPECT_THAT([] { ParseList("key_file=a,passphrase_file=b"); },
-              ThrowsMessage<Error>("options key_file and passphrase_file: a checkpoint has one of "
-                                   "them; see ckptfs -h"));
+              ThrowsMessage<Error>("options key_file and passphrase_file are mutually exclusive; "
+                                   "see ckptfs -h"));
 }
 
 TEST(Options, CountTheOperands) {

@@ -1,6 +1,6 @@
 // What ends a parse that does not end by itself.
 
-#include "fs/parse_net.h"
+#include "fs/guard.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -39,8 +39,8 @@ TEST(ParseNet, EndsWhatCountsItsWorkAtTheDeadline) {
   // Small files have so many steps, which take less.
   EXPECT_NO_THROW(budget.Work(1'000));
   std::this_thread::sleep_for(milliseconds(20));
-  EXPECT_THAT(parse, ThrowsMessage<Error>("reading the headers takes longer than 0 s, which is all "
-                                          "that a checkpoint of this size may take"));
+  EXPECT_THAT(parse, ThrowsMessage<Error>(
+                         "parsing takes longer than 0 s, the limit for a checkpoint of this size"));
 }
 
 TEST(ParseNet, InterruptsWaitingAtTheDeadline) {

@@ -539,8 +539,8 @@ TEST(PickleProgram, MustNotNeedBuffers) {
 }
 TEST(PickleProgram, MustFitInItsBudget) {
   EXPECT_EQ(Result(Repeated("]", 100'000) + "."),
-            "EMPTY_LIST at byte 16384: the objects in it need more than 1 MiB of memory, which is "
-            "all that a file of this size may take");
+            "EMPTY_LIST at byte 16384: parsing needs more than 1 MiB of memory, the limit for a "
+            "file of this size");
 }
 
 }  // namespace

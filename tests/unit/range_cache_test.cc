@@ -21,7 +21,7 @@
 #include "parser/base/cancellation.h"
 #include "parser/base/error.h"
 #include "parser/io/partly_immediate.h"
-#include "parser/layer/block.h"
+#include "parser/io/remote_object.h"
 
 namespace ckptfs {
 namespace {
@@ -239,8 +239,8 @@ TEST_F(RangeCacheTest, MakesReadersFailWhenItStops) {
   AwaitWaiting(1);
   cache_->Stop();
   reader.join();
-  EXPECT_EQ(why, "the mount is ending");
-  EXPECT_THAT([&] { IsRight(0, 10); }, ThrowsMessage<Error>("the mount is ending"));
+  EXPECT_EQ(why, "the mount is shutting down");
+  EXPECT_THAT([&] { IsRight(0, 10); }, ThrowsMessage<Error>("the mount is shutting down"));
 }
 
 TEST_F(RangeCacheTest, EndsWhileARequestIsNotAnswered) {

@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "parser/layer/block.h"
+#include "parser/io/remote_object.h"
 
 namespace ckptfs {
 namespace {
@@ -124,7 +124,7 @@ class Model {
         events.emplace_back([this, &reader] { EndCopy(reader); });
       } else if (!reader.is_reading) {
         events.emplace_back([this, &reader, object = object, range = range] {
-          reader.stream = scheduler_.Annotation(object, range, now_);
+          reader.stream = scheduler_.RecordRead(object, range, now_);
           reader.is_reading = true;
         });
       } else if (reader.waiter == nullptr) {

@@ -18,7 +18,7 @@ class ReadAheadTest : public ::testing::Test {
 
   // Reads, and fetches all that is wished for. Returns where that ends; 0 if it is nothing.
   uint64_t Read(uint64_t offset, uint64_t length) {
-    policy_.Annotation(0, {offset, length}, now_);
+    policy_.RecordRead(0, {offset, length}, now_);
     uint64_t end = 0;
     for (int i = 0; i < 1000; ++i) {
       const auto wish = policy_.Next(now_, [](uint32_t, uint64_t at) { return at; });
@@ -111,14 +111,14 @@ TEST_F(ReadAheadTest, SharesMemoryBetweenReaders) {
 
 TEST_F(ReadAheadTest, StopsForReadersThatAreGone) {
   policy_.AdviseFile(0, {0, 1000 * kMiB});
-  policy_.Annotation(0, {0, 128 * kKiB}, now_);
+  policy_.RecordRead(0, {0, 128 * kKiB}, now_);
   now_ += std::chrono::seconds(6);
   EXPECT_FALSE(policy_.Next(now_, [](uint32_t, uint64_t at) { return at; }));
 }
 
 TEST_F(ReadAheadTest, WantsNothingMoreAfterAFailureUntilItIsReadAgain) {
   policy_.AdviseFile(0, {0, 1000 * kMiB});
-  const auto stream = policy_.Annotation(0, {0, 128 * kKiB}, now_);
+  const auto stream = policy_.RecordRead(0, {0, 128 * kKiB}, now_);
   policy_.RecordFailed(stream);
   policy_.RecordFetched(stream, 128 * kKiB);
   EXPECT_FALSE(policy_.Next(now_, [](uint32_t, uint64_t at) { return at; }));
@@ -133,9 +133,9 @@ TEST_F(ReadAheadTest, KeepsAReaderInOrderThroughManyRandomReads) {
 }
 
 TEST_F(ReadAheadTest, HasWhatLiesBehindAHeaderComeWithItAsLongAsFilesAreUnknown) {
-  const auto first = policy_.Annotation(0, {0, 1000}, now_);
+  const auto first = policy_.RecordRead(0, {0, 1000}, now_);
   EXPECT_EQ(policy_.EndOf(first, now_), 128 * kKiB + 1000);
-  const auto second = policy_.Annotation(0, {100 * kMiB, 3 * kMiB}, now_);
+  const auto second = policy_.RecordRead(0, {100 * kMiB, 3 * kMiB}, now_);
   EXPECT_EQ(policy_.EndOf(second, now_), 103 * kMiB + 512 * kKiB);
 }
 

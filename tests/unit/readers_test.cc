@@ -1,4 +1,4 @@
-#include "fs/readers.h"
+#include "fs/strict.h"
 
 #include <gtest/gtest.h>
 

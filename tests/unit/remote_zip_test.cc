@@ -10,7 +10,7 @@
 
 #include "parser/base/error.h"
 #include "parser/format/archive/members.h"
-#include "parser/io/memory.h"
+#include "parser/io/simple_sources.h"
 #include "tests/support/counting_source.h"
 #include "tests/support/sources.h"
 #include "tests/support/zip_writer.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "parser/base/error.h"
-#include "parser/io/file_count.h"
+#include "parser/io/folder.h"
 #include "parser/source/s3/listing.h"
 
 namespace ckptfs::s3 {

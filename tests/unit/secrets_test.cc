@@ -166,14 +166,16 @@ TEST_F(SecretsTest, OfTheEnvironmentMayBeUnneeded) {
 
 TEST_F(SecretsTest, AreNotReadFromAKeyFileThatIsTooShort) {
   options_.key_file = File(std::string(31, 'k'));
-  EXPECT_THAT([&] { Get(); }, Fails(EBADMSG, "key_file " + options_.key_file +
-                                                 ": a key has 32 bytes, but this file has 31"));
+  EXPECT_THAT([&] { Get(); },
+              Fails(EBADMSG, "key_file " + options_.key_file +
+                                 ": invalid key size (found 31 bytes, expected 32)"));
 }
 
 TEST_F(SecretsTest, AreNotReadFromAKeyFileThatIsTooLong) {
   options_.key_file = File(std::string(33, 'k'));
-  EXPECT_THAT([&] { Get(); }, Fails(EBADMSG, "key_file " + options_.key_file +
-                                                 ": a key has 32 bytes, but this file has 33"));
+  EXPECT_THAT([&] { Get(); },
+              Fails(EBADMSG, "key_file " + options_.key_file +
+                                 ": invalid key size (found 33 bytes, expected 32)"));
 }
 
 TEST_F(SecretsTest, AreNotReadFromAFileThatIsNoSecret) {
@@ -208,9 +210,7 @@ TEST_F(SecretsTest, AreNotTwoInTheEnvironment) {
   SetVariable("CKPTFS_KEY", kDigits);
   SetVariable("CKPTFS_PASSPHRASE", "passphrase");
   EXPECT_THAT([&] { Get(); },
-              Fails(EINVAL,
-                    "the environment has both CKPTFS_KEY and CKPTFS_PASSPHRASE, but a checkpoint "
-                    "has one of them"));
+              Fails(EINVAL, "CKPTFS_KEY and CKPTFS_PASSPHRASE are mutually exclusive"));
 }
 
 TEST_F(SecretsTest, AreNoKeysWithADigitTooFew) {

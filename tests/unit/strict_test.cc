@@ -39,7 +39,7 @@ TEST(Strict, TellsTheFirstTensorThatCannotBeReadAndHowManyThereAre) {
   checkpoint.root.members.push_back(TensorCalled("d", "data/8 is missing"));
   EXPECT_THAT([&] { CheckWhole(checkpoint, "m.pth"); },
               ThrowsMessage<Error>("m.pth: tensor 'outer.inner.c': data/7 is missing: 2 of 4 "
-                                   "tensors cannot be read, and strict wants all of them"));
+                                   "tensors are unreadable (strict)"));
 }
 
 TEST(Strict, CountsATensorThatHasLostSomeOfItsPieces) {
@@ -49,7 +49,7 @@ TEST(Strict, CountsATensorThatHasLostSomeOfItsPieces) {
       .annotations.emplace_back("complete", "false");
   EXPECT_THAT([&] { CheckWhole(checkpoint, "dcp"); },
               ThrowsMessage<Error>("dcp: tensor 'a': some of its pieces are lost: 1 of 1 tensors "
-                                   "cannot be read, and strict wants all of them"));
+                                   "are unreadable (strict)"));
 }
 
 TEST(Strict, CountsAnObjectThatIsLost) {
@@ -58,8 +58,8 @@ TEST(Strict, CountsAnObjectThatIsLost) {
   lost.annotations.emplace_back("error", "\"it is gone\"");
   checkpoint.root.members.push_back({{"step"}, std::move(lost)});
   EXPECT_THAT([&] { CheckWhole(checkpoint, "dcp"); },
-              ThrowsMessage<Error>("dcp: value 'step': \"it is gone\": 1 of 1 tensors cannot be "
-                                   "read, and strict wants all of them"));
+              ThrowsMessage<Error>("dcp: value 'step': \"it is gone\": 1 of 1 tensors are "
+                                   "unreadable (strict)"));
 }
 
 TEST(Strict, CountsATableThatCannotBeRead) {
@@ -69,7 +69,7 @@ TEST(Strict, CountsATableThatCannotBeRead) {
   checkpoint.root.members.push_back({{"log"}, std::move(lost)});
   EXPECT_THAT([&] { CheckWhole(checkpoint, "m.zanj"); },
               ThrowsMessage<Error>("m.zanj: table 'log': its member is not there: 1 of 1 tensors "
-                                   "cannot be read, and strict wants all of them"));
+                                   "are unreadable (strict)"));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "fs/suggestion.h"
+#include "fs/option_table.h"
 
 #include <gtest/gtest.h>
 

@@ -6,10 +6,10 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "fs/tensordict_foreign.h"
+#include "fs/tensordict_meta.h"
 #include "fs/tensordict_names.h"
 #include "parser/base/error.h"
-#include "parser/io/memory.h"
+#include "parser/io/simple_sources.h"
 #include "tests/support/sources.h"
 
 namespace ckptfs {

@@ -10,7 +10,7 @@
 
 #include "parser/base/error.h"
 #include "parser/detect.h"
-#include "parser/io/memory.h"
+#include "parser/io/simple_sources.h"
 #include "tests/support/encrypter.h"
 #include "tests/support/pickle_writer.h"
 #include "tests/support/reading.h"
@@ -504,8 +504,7 @@ TEST(Tensorizer, MayNotTakeMoreMemoryThanAFileOfItsSize) {
     writer.Add({.name = name + "]", .dtype = "|u1", .shape = {1}, .data = "x"});
   }
   EXPECT_EQ(ErrorOf(writer),
-            "memory: the objects in it need more than 37 MiB of memory, which is all that a file "
-            "of this size may take");
+            "memory: parsing needs more than 37 MiB of memory, the limit for a file of this size");
 }
 
 // The file header.
@@ -751,8 +750,7 @@ TEST(Tensorizer, RefusesHeadersThatTakeTooMuchReading) {
   const std::string offsets = file.substr(writer.offsets_in_entry(0), 16);
   for (size_t i = 1; i <= 200; ++i) file = Patched(file, writer.offsets_in_entry(i), offsets);
   EXPECT_EQ(ErrorOf(file),
-            "memory: reading the objects in it takes more than 6545568 steps, which is all that a "
-            "file of this size may take");
+            "memory: parsing takes more than 6545568 steps, the limit for a file of this size");
 }
 
 // TensorEncryption. The keys have tests of their own.

@@ -1,4 +1,4 @@
-#include "fs/terminal.h"
+#include "fs/secrets.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

@@ -275,7 +275,7 @@ TEST(Torch, RefusesAGraphWithTwoToTheSixtiethPaths) {
   for (int i = 0; i < 60; ++i) pickle.Raw("q\x01h\x01\x86");
   pickle.SetItem();
   EXPECT_THAT([&] { Read(pickle); },
-              ThrowsMessage<Error>(HasSubstr("need more than 32 MiB of memory")));
+              ThrowsMessage<Error>(HasSubstr("needs more than 32 MiB of memory")));
 }
 
 }  // namespace

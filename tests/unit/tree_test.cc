@@ -5,7 +5,7 @@
 
 #include <map>
 
-#include "parser/io/memory.h"
+#include "parser/io/simple_sources.h"
 #include "tests/support/sources.h"
 
 namespace ckptfs {

@@ -18,10 +18,9 @@
 #include <vector>
 
 #include "parser/base/error.h"
-#include "parser/io/memory.h"
+#include "parser/io/simple_sources.h"
 #include "parser/layer/assembled.h"
 #include "parser/layer/decompressed.h"
-#include "parser/layer/slice.h"
 #include "parser/layer/strided.h"
 #include "tests/support/sources.h"
 #include "tests/support/zip_writer.h"
@@ -54,7 +53,7 @@ uint32_t Crc32(const std::string& text) {
       ::crc32_z(0, reinterpret_cast<const Bytef*>(text.data()), text.size()));
 }
 
-// Keeps what is reported: "memory: tensor 'w': its CRC32 is right".
+// Keeps what is reported: "memory: tensor 'w': CRC32 matches".
 class Reports {
  public:
   std::shared_ptr<const Verification> Verify(bool is_enforced = false) {
@@ -125,7 +124,7 @@ TEST(Verified, TellsOnceThatBothHashesAreRight) {
   ReadString(*source, kBegin, 10);
   EXPECT_EQ(source->verdict(), Verdict::kRight);
   ReadString(*source, kBegin, 10);
-  EXPECT_THAT(reports.lines(), ElementsAre("memory: tensor 'w': its CRC32 and SHA-256 are right"));
+  EXPECT_THAT(reports.lines(), ElementsAre("memory: tensor 'w': CRC32 and SHA-256 match"));
   EXPECT_THAT(reports.verdicts(), ElementsAre(Verdict::kRight));
 }
 
@@ -133,8 +132,8 @@ TEST(Verified, TellsOfTheHashThatIsThere) {
   Reports reports;
   ReadString(*Verified(kData, {.crc32 = kCrc}, reports), kBegin, 10);
   ReadString(*Verified(kData, {.sha256 = FromHex(kSha256)}, reports), kBegin, 10);
-  EXPECT_THAT(reports.lines(), ElementsAre("memory: tensor 'w': its CRC32 is right",
-                                           "memory: tensor 'w': its SHA-256 is right"));
+  EXPECT_THAT(reports.lines(), ElementsAre("memory: tensor 'w': CRC32 matches",
+                                           "memory: tensor 'w': SHA-256 matches"));
 }
 
 TEST(Verified, TellsOfACrc32ThatIsWrong) {
@@ -142,16 +141,18 @@ TEST(Verified, TellsOfACrc32ThatIsWrong) {
   const auto source = Verified("abcdefghiX", {.crc32 = kCrc, .sha256 = FromHex(kSha256)}, reports);
   EXPECT_EQ(ReadString(*source, kBegin, 10), "abcdefghiX");
   EXPECT_EQ(source->verdict(), Verdict::kWrong);
-  EXPECT_THAT(reports.lines(),
-              ElementsAre("memory: tensor 'w': its CRC32 is 0xf15621ba, but 0x3981703a was saved"));
+  EXPECT_THAT(
+      reports.lines(),
+      ElementsAre("memory: tensor 'w': CRC32 mismatch (found 0xf15621ba, expected 0x3981703a)"));
   EXPECT_THAT(reports.verdicts(), ElementsAre(Verdict::kWrong));
 }
 
 TEST(Verified, ShowsACrc32WithAllItsDigits) {
   Reports reports;
   ReadString(*Verified(kData, {.crc32 = 1}, reports), kBegin, 10);
-  EXPECT_THAT(reports.lines(),
-              ElementsAre("memory: tensor 'w': its CRC32 is 0x3981703a, but 0x00000001 was saved"));
+  EXPECT_THAT(
+      reports.lines(),
+      ElementsAre("memory: tensor 'w': CRC32 mismatch (found 0x3981703a, expected 0x00000001)"));
 }
 
 TEST(Verified, TellsOfASha256ThatIsWrong) {
@@ -162,9 +163,9 @@ TEST(Verified, TellsOfASha256ThatIsWrong) {
   EXPECT_EQ(source->verdict(), Verdict::kWrong);
   EXPECT_THAT(
       reports.lines(),
-      ElementsAre("memory: tensor 'w': its SHA-256 is "
-                  "72399361da6a7754fec986dca5b7cbaf1c810a28ded4abaf56b2106d06cb78b0, but "
-                  "0000000000000000000000000000000000000000000000000000000000000000 was saved"));
+      ElementsAre("memory: tensor 'w': SHA-256 mismatch (found "
+                  "72399361da6a7754fec986dca5b7cbaf1c810a28ded4abaf56b2106d06cb78b0, expected "
+                  "0000000000000000000000000000000000000000000000000000000000000000)"));
 }
 
 TEST(Verified, BeginsWithWhatWasHashedBeforeTheBytes) {
@@ -176,7 +177,7 @@ TEST(Verified, BeginsWithWhatWasHashedBeforeTheBytes) {
       MakeVerified(Between(kData), {.crc32 = 0xf4125c04, .sha256 = FromHex(kWithHead)},
                    std::as_bytes(std::span(head)), "tensor 'w'", reports.Verify());
   ReadString(*source, kBegin, 10);
-  EXPECT_THAT(reports.lines(), ElementsAre("memory: tensor 'w': its CRC32 and SHA-256 are right"));
+  EXPECT_THAT(reports.lines(), ElementsAre("memory: tensor 'w': CRC32 and SHA-256 match"));
 }
 
 TEST(Verified, ChecksNothingWithoutHashes) {
@@ -412,7 +413,7 @@ TEST(Verified, TakesWhatSeveralThreadsReadABitOutOfOrder) {
                                    {.crc32 = Crc32(bytes)}, {}, "w", reports.Verify());
   ReadInThreads(*source, 100, 4);
   EXPECT_EQ(source->verdict(), Verdict::kRight);
-  EXPECT_THAT(reports.lines(), ElementsAre("memory: w: its CRC32 is right"));
+  EXPECT_THAT(reports.lines(), ElementsAre("memory: w: CRC32 matches"));
 }
 
 TEST(Verified, TellsOnceWhenSeveralThreadsReadAll) {
@@ -428,7 +429,8 @@ TEST(Verified, TellsOnceWhenSeveralThreadsReadAll) {
   EXPECT_EQ(reports.lines().size(), 1U);
 }
 
-constexpr const char* kWrongCrc = "tensor 'w': its CRC32 is 0xf15621ba, but 0x3981703a was saved";
+constexpr const char* kWrongCrc =
+    "tensor 'w': CRC32 mismatch (found 0xf15621ba, expected 0x3981703a)";
 
 TEST(Verified, IsRefusedFromTheReadOnThatCompletesItIfThatIsEnforced) {
   Reports reports;
@@ -470,7 +472,7 @@ TEST(Verified, DoesNotReadWhatItWillRefuse) {
   Reports reports;
   const auto origin = std::make_shared<CountingSource>(kData);
   const auto source = MakeVerified({origin, 0, 10}, {.crc32 = 1}, {}, "w", reports.Verify(true));
-  constexpr const char* kWrong = "w: its CRC32 is 0x3981703a, but 0x00000001 was saved";
+  constexpr const char* kWrong = "w: CRC32 mismatch (found 0x3981703a, expected 0x00000001)";
   EXPECT_THAT([&] { ReadString(*source, 0, 10); }, FailsToRead(kWrong));
   EXPECT_THAT([&] { ReadString(*source, 0, 10); }, FailsToRead(kWrong));
   EXPECT_EQ(origin->count, 10U);
@@ -482,8 +484,8 @@ TEST(Verified, MayBeCheckedTwice) {
   const auto inner = MakeVerified({outer, kBegin + 2, 3}, {.crc32 = Crc32("cde")}, {}, "tensor 'v'",
                                   reports.Verify());
   ReadString(*inner, kBegin, 10);
-  EXPECT_THAT(reports.lines(), ElementsAre("memory: tensor 'w': its CRC32 is right",
-                                           "memory: tensor 'v': its CRC32 is right"));
+  EXPECT_THAT(reports.lines(), ElementsAre("memory: tensor 'w': CRC32 matches",
+                                           "memory: tensor 'v': CRC32 matches"));
 }
 
 // What is known of bytes is known of what is made of them.

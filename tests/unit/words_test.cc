@@ -25,7 +25,7 @@
 #include "parser/base/metering.h"
 #include "parser/base/utf8.h"
 #include "parser/checkpoint.h"
-#include "parser/io/memory.h"
+#include "parser/io/simple_sources.h"
 
 namespace ckptfs {
 namespace {
@@ -410,8 +410,8 @@ TEST(Budget, RefusesAByteMore) {
   Budget budget(uint64_t{3} << 20);
   budget.Charge(uint64_t{3} << 20);
   EXPECT_THAT([&] { budget.Charge(1); },
-              ThrowsMessage<Error>("the objects in it need more than 3 MiB of memory, which is all "
-                                   "that a file of this size may take"));
+              ThrowsMessage<Error>(
+                  "parsing needs more than 3 MiB of memory, the limit for a file of this size"));
   EXPECT_EQ(CodeOf([&] { budget.Charge(1); }), EFBIG);
 }
 
@@ -446,8 +446,7 @@ TEST(Budget, RefusesMoreStepsThanHonestFilesNeed) {
   budget.Work(20'194'304);
   EXPECT_THAT([&] { budget.Work(1); },
               testing::ThrowsMessage<Error>(
-                  "reading the objects in it takes more than 20194304 steps, which is all that a "
-                  "file of this size may take"));
+                  "parsing takes more than 20194304 steps, the limit for a file of this size"));
   EXPECT_EQ(CodeOf([&] { budget.Work(~uint64_t{0}); }), EFBIG);
   EXPECT_TRUE(budget.is_spent());
 }
@@ -492,8 +491,8 @@ TEST(Budget, EndsAtItsDeadline) {
   EXPECT_NO_THROW(budget.Work(1));
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   EXPECT_THAT([&] { budget.Work(10'000); },
-              ThrowsMessage<Error>("reading the headers takes longer than 0 s, which is all that a "
-                                   "checkpoint of this size may take"));
+              ThrowsMessage<Error>(
+                  "parsing takes longer than 0 s, the limit for a checkpoint of this size"));
 }
 
 TEST(Budget, GivesASecondForEach16MiBThatAreParsed) {
@@ -516,8 +515,8 @@ TEST(Metering, CountsWhatContainersAllocate) {
   EXPECT_GE(budget.most_metered(), 900'000U);
   EXPECT_EQ(budget.used(), 0U);
   EXPECT_THAT([&] { allocate(2'000'000); },
-              ThrowsMessage<Error>("the objects in it need more than 0 MiB of memory, which is all "
-                                   "that a file of this size may take"));
+              ThrowsMessage<Error>(
+                  "parsing needs more than 0 MiB of memory, the limit for a file of this size"));
 }
 
 TEST(Metering, CountsAllocationsAsWork) {
@@ -527,7 +526,7 @@ TEST(Metering, CountsAllocationsAsWork) {
     while (true) std::string(1000, 'x').swap(*std::make_unique<std::string>());
   };
   EXPECT_THAT([&] { Metered(budget, fill); },
-              ThrowsMessage<Error>(testing::StartsWith("reading the objects in it takes more")));
+              ThrowsMessage<Error>(testing::StartsWith("parsing takes more")));
 }
 
 TEST(Metering, EndsWithItsScope) {

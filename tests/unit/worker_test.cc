@@ -1,4 +1,4 @@
-#include "parser/layer/worker.h"
+#include "parser/layer/block_cache.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,8 +13,6 @@
 #include <stdexcept>
 #include <thread>
 #include <vector>
-
-#include "parser/layer/block_cache.h"
 
 namespace ckptfs {
 namespace {

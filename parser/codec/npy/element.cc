@@ -11,7 +11,7 @@
 #include <cstring>
 #include <limits>
 
-#include "parser/base/hex.h"
+#include "parser/base/encoding.h"
 #include "parser/base/json.h"
 #include "parser/base/utf8.h"
 #include "parser/codec/npy/ml_dtypes.h"

@@ -15,7 +15,6 @@
 #include "parser/base/budget.h"
 #include "parser/io/byte_source.h"
 #include "parser/io/prefetch.h"
-#include "parser/io/stored_size.h"
 
 namespace ckptfs::pickle {
 

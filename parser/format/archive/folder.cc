@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "parser/base/error.h"
-#include "parser/layer/slice.h"
+#include "parser/io/simple_sources.h"
 
 namespace ckptfs {
 namespace {

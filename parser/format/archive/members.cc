@@ -8,10 +8,11 @@
 #include <utility>
 
 #include "parser/base/error.h"
-#include "parser/io/stored_size.h"
+#include "parser/codec/zip_local.h"
+#include "parser/io/byte_source.h"
+#include "parser/io/simple_sources.h"
 #include "parser/layer/decompressed.h"
 #include "parser/layer/deferred_offset.h"
-#include "parser/layer/slice.h"
 #include "parser/layer/verified.h"
 
 namespace ckptfs {

@@ -12,7 +12,7 @@
 #include "parser/base/utf8.h"
 #include "parser/codec/json_document.h"
 #include "parser/format/tensordict/value.h"
-#include "parser/io/memory.h"
+#include "parser/io/simple_sources.h"
 
 namespace ckptfs {
 namespace {

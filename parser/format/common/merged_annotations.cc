@@ -8,7 +8,7 @@
 
 #include "parser/base/json.h"
 #include "parser/codec/json_reader.h"
-#include "parser/io/memory.h"
+#include "parser/io/simple_sources.h"
 
 namespace ckptfs {
 namespace {

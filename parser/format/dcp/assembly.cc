@@ -16,7 +16,7 @@
 #include "parser/base/json.h"
 #include "parser/base/overloaded.h"
 #include "parser/format/common/damaged.h"
-#include "parser/io/memory.h"
+#include "parser/io/simple_sources.h"
 
 namespace ckptfs::dcp {
 namespace {

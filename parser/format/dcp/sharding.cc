@@ -7,7 +7,7 @@
 #include "parser/base/error.h"
 #include "parser/checkpoint.h"
 #include "parser/codec/json_reader.h"
-#include "parser/io/memory.h"
+#include "parser/io/simple_sources.h"
 
 namespace ckptfs::dcp {
 namespace {

@@ -14,8 +14,8 @@
 #include <unordered_set>
 #include <utility>
 
+#include "parser/base/encoding.h"
 #include "parser/base/error.h"
-#include "parser/base/hex.h"
 #include "parser/base/json.h"
 #include "parser/base/secret_hash.h"
 #include "parser/base/utf8.h"

@@ -11,10 +11,10 @@
 #include <string>
 #include <utility>
 
+#include "parser/base/encoding.h"
 #include "parser/base/error.h"
-#include "parser/base/file_key.h"
 #include "parser/base/json.h"
-#include "parser/io/memory.h"
+#include "parser/io/simple_sources.h"
 
 namespace ckptfs::tensordict {
 namespace {

@@ -10,7 +10,7 @@
 #include "parser/codec/pickle.h"
 #include "parser/format/tensordict/collection.h"
 #include "parser/format/torch/value.h"
-#include "parser/io/stored_size.h"
+#include "parser/io/byte_source.h"
 
 namespace ckptfs::tensordict {
 namespace {

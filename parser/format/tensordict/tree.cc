@@ -18,7 +18,7 @@
 #include "parser/format/tensordict/losses.h"
 #include "parser/format/tensordict/pickled.h"
 #include "parser/format/tensordict/value.h"
-#include "parser/io/stored_size.h"
+#include "parser/io/byte_source.h"
 
 namespace ckptfs::tensordict {
 namespace {

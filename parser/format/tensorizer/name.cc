@@ -12,7 +12,7 @@
 #include "parser/base/error.h"
 #include "parser/base/utf8.h"
 #include "parser/codec/json_reader.h"
-#include "parser/io/memory.h"
+#include "parser/io/simple_sources.h"
 
 namespace ckptfs::tensorizer {
 namespace {

@@ -11,13 +11,13 @@
 #include <string_view>
 #include <utility>
 
+#include "parser/base/encoding.h"
 #include "parser/base/error.h"
-#include "parser/base/hex.h"
 #include "parser/base/json.h"
 #include "parser/format/tensorizer/dtypes.h"
 #include "parser/format/tensorizer/encryption_section.h"
 #include "parser/format/tensorizer/tensor_header.h"
-#include "parser/io/zeros.h"
+#include "parser/io/simple_sources.h"
 #include "parser/layer/decrypted.h"
 #include "parser/layer/deferred_offset.h"
 

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "parser/base/budget.h"
-#include "parser/base/verification.h"
 #include "parser/checkpoint.h"
 #include "parser/format/tensorizer/encryption.h"
 #include "parser/format/tensorizer/file_header.h"

@@ -11,7 +11,7 @@
 #include "parser/base/utf8.h"
 #include "parser/format/torch/context.h"
 #include "parser/format/torch/vocabulary.h"
-#include "parser/io/memory.h"
+#include "parser/io/simple_sources.h"
 
 namespace ckptfs::torch {
 namespace {

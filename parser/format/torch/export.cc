@@ -27,7 +27,7 @@
 #include "parser/format/torch/export_config.h"
 #include "parser/format/torch/saved.h"
 #include "parser/format/torch/view.h"
-#include "parser/io/stored_size.h"
+#include "parser/io/byte_source.h"
 
 namespace ckptfs::torch {
 namespace {

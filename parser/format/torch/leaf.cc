@@ -9,8 +9,8 @@
 #include <span>
 #include <string_view>
 
+#include "parser/base/encoding.h"
 #include "parser/base/error.h"
-#include "parser/base/hex.h"
 #include "parser/base/json.h"
 #include "parser/format/torch/attributes.h"
 #include "parser/format/torch/bytes.h"

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "parser/base/hex.h"
+#include "parser/base/encoding.h"
 #include "parser/base/metering.h"
 #include "parser/format/torch/bytes.h"
 #include "parser/format/torch/vocabulary.h"

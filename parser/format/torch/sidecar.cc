@@ -10,7 +10,7 @@
 #include "parser/base/error.h"
 #include "parser/base/json.h"
 #include "parser/detect.h"
-#include "parser/io/stored_size.h"
+#include "parser/io/byte_source.h"
 
 namespace ckptfs::torch {
 namespace {

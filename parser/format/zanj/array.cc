@@ -23,7 +23,7 @@
 #include "parser/format/zanj/element.h"
 #include "parser/format/zanj/elements.h"
 #include "parser/format/zanj/text.h"
-#include "parser/io/memory.h"
+#include "parser/io/simple_sources.h"
 
 namespace ckptfs::zanj {
 namespace {

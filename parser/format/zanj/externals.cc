@@ -10,7 +10,7 @@
 #include <string>
 
 #include "parser/base/error.h"
-#include "parser/io/stored_size.h"
+#include "parser/io/byte_source.h"
 
 namespace ckptfs::zanj {
 namespace {

@@ -13,7 +13,7 @@
 #include "parser/base/json.h"
 #include "parser/format/common/damaged.h"
 #include "parser/format/zanj/text.h"
-#include "parser/io/memory.h"
+#include "parser/io/simple_sources.h"
 
 namespace ckptfs::zanj {
 namespace {

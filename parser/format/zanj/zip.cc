@@ -24,7 +24,7 @@
 #include "parser/format/zanj/externals.h"
 #include "parser/format/zanj/text.h"
 #include "parser/format/zanj/tree.h"
-#include "parser/io/memory.h"
+#include "parser/io/simple_sources.h"
 
 namespace ckptfs::zanj {
 namespace {

@@ -18,15 +18,15 @@
 #include <thread>
 #include <utility>
 
+#include "parser/base/encoding.h"
 #include "parser/base/error.h"
-#include "parser/base/hex.h"
 
 namespace ckptfs {
 namespace {
 
 constexpr int kOpenDirectory = O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW;
 
-// A pipe that somebody has put there must not keep us waiting.
+// O_NONBLOCK: a pipe in place of the file must not block the open.
 constexpr int kOpenFile = O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY;
 
 constexpr size_t kHashDigits = 64;
@@ -92,55 +92,49 @@ CacheDirectory::CacheDirectory(const std::string& path) : us_(::geteuid()) {
     FailErrno("cache directory {}: cannot open it", path);
   }
   if (status.st_uid != us_ && status.st_uid != 0) {
-    Fail(EPERM,
-         "cache directory {}: belongs to user {}, who could change what is kept in it, "
-         "but must belong to user {} or to root",
-         path, status.st_uid, us_);
+    Fail(EPERM, "cache directory {}: is owned by user {} (expected user {} or root)", path,
+         status.st_uid, us_);
   }
   if ((status.st_mode & S_IWOTH) != 0) {
-    Fail(EPERM, "cache directory {}: has mode {:04o}, so anybody could change what is kept in it",
-         path, status.st_mode & 07777U);
+    Fail(EPERM, "cache directory {}: is world-writable (mode {:04o})", path,
+         status.st_mode & 07777U);
   }
   if (HasOtherWriters(directory_, kAccessList) || HasOtherWriters(directory_, kDefaultList)) {
-    Fail(EPERM,
-         "cache directory {}: its access control list lets others than its owner and its group "
-         "change what is kept in it",
-         path);
+    Fail(EPERM, "cache directory {}: its access control list lets other users write", path);
   }
   group_ = status.st_gid;
   mode_ = status.st_mode;
 }
 
-std::optional<Segment> CacheDirectory::Open(const SegmentId& id, bool is_wanted) const {
+std::optional<Segment> CacheDirectory::Open(const SegmentId& id, bool may_make) const {
   const std::string name = NameOf(id);
-  const Fd below = OpenBelow(Below(name), is_wanted);
+  const Fd below = OpenBelow(Below(name), may_make);
   if (below.number() < 0) return std::nullopt;
-  if (auto segment = OpenThere(below.number(), name, id)) return segment;
-  // Only what is not there, or is wrong, is made anew; not what cannot be opened for want of
-  // descriptors.
-  const bool is_wrong = errno == EPERM || errno == ELOOP || errno == EBADMSG;
-  if (!is_wanted || (!is_wrong && errno != ENOENT)) return std::nullopt;
-  if (is_wrong && ::unlinkat(below.number(), name.c_str(), 0) != 0 && errno != ENOENT) {
+  if (auto segment = OpenExisting(below.number(), name, id)) return segment;
+  // Only missing or invalid segments are made anew; not after a shortage of descriptors.
+  const bool is_invalid = errno == EPERM || errno == ELOOP || errno == EBADMSG;
+  if (!may_make || (!is_invalid && errno != ENOENT)) return std::nullopt;
+  if (is_invalid && ::unlinkat(below.number(), name.c_str(), 0) != 0 && errno != ENOENT) {
     return std::nullopt;
   }
   Fd made = MakeFile(below.number(), name);
   if (made.number() >= 0) {
     Segment segment(std::move(made), id, true);
-    if (segment.IsRight()) return segment;
+    if (segment.CheckOrInitialize()) return segment;
   } else if (errno == EEXIST) {
     // Another one was faster.
-    return OpenThere(below.number(), name, id);
+    return OpenExisting(below.number(), name, id);
   }
   return std::nullopt;
 }
 
-std::optional<Segment> CacheDirectory::OpenThere(int below, const std::string& name,
-                                                 const SegmentId& id) const {
+std::optional<Segment> CacheDirectory::OpenExisting(int below, const std::string& name,
+                                                    const SegmentId& id) const {
   bool may_write = false;
   Fd file = OpenFile(below, name, may_write);
   if (file.number() < 0) return std::nullopt;
   Segment segment(std::move(file), id, may_write);
-  if (segment.IsRight()) return segment;
+  if (segment.CheckOrInitialize()) return segment;
   errno = EBADMSG;
   return std::nullopt;
 }
@@ -152,8 +146,7 @@ int64_t CacheDirectory::room() const {
          static_cast<int64_t>(disk.f_blocks * disk.f_frsize / 20);
 }
 
-// Whatever somebody has put in the place of the lock, or does with it: without it segments are
-// removed as well.
+// Segments are removed even if the lock is unusable.
 std::optional<Fd> CacheDirectory::Lock() const {
   constexpr auto kPatience = std::chrono::seconds(10);
   constexpr int kTries = 20;  // Most hold it for some milliseconds.
@@ -194,9 +187,9 @@ bool CacheDirectory::Shrink(const std::function<uint64_t(uint64_t used)>& wanted
   return used <= target;
 }
 
-Fd CacheDirectory::OpenBelow(const std::string& name, bool is_wanted) const {
+Fd CacheDirectory::OpenBelow(const std::string& name, bool may_make) const {
   const int root = directory_.number();
-  if (is_wanted && ::mkdirat(root, name.c_str(), S_IRWXU) == 0) {
+  if (may_make && ::mkdirat(root, name.c_str(), S_IRWXU) == 0) {
     Fd made(::openat(root, name.c_str(), kOpenDirectory));
     if (made.number() >= 0) Share(made.number(), mode_ & 0777U);
     return made;
@@ -236,7 +229,7 @@ Fd CacheDirectory::MakeFile(int below, const std::string& name) const {
 void CacheDirectory::Share(int made, mode_t mode) const {
   struct stat status = {};
   if (::fstat(made, &status) != 0 || status.st_uid != us_) return;
-  // Others than those who may use the directory must not get at it.
+  // Only users of the directory may have access.
   const bool is_of_group = status.st_gid == group_ || ::fchown(made, ~uid_t{0}, group_) == 0;
   if (!is_of_group) mode &= ~mode_t{S_IRWXG};
   const mode_t inherited = status.st_mode & S_ISGID;

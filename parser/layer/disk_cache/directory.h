@@ -1,26 +1,25 @@
-// The directory that segments are kept in, and whom it lets put them there.
+// The directory of the segments, and which users are trusted to write to it.
 //
 //   ab/ab3f…-0   segment 0 of an object: 64 hexadecimal digits, of which the first two name the
-//   ab/ab3f…-1   directory. The hash tells nothing of where the object is to who does not know it
-//   lock         held by who removes segments, so that two do not remove twice as many
+//   ab/ab3f…-1   directory. The hash does not reveal the location of the object
+//   lock         held while segments are removed, so that two processes do not remove twice as many
 //
-// Bytes that are kept here are taken for those of the server, so nobody may write here whom the
-// user does not trust:
+// Cached bytes are trusted as those of the server, so only trusted users may write here:
 //
-// * The directory belongs to us or to root, and not everybody may write in it; else it is refused.
-// * Where only its owner may write in it, a segment must belong to us or to root, too, and only its
-//   owner may write to it.
-// * Where a group may write in it, who made it so has said that all of that group are trusted:
-//   then segments may belong to anybody, and their group, if it is that of the directory, may write
-//   to them.
-// * An access control list that lets anybody else write counts as if everybody could.
+// * The directory belongs to the user or to root, and is not world-writable; else it is refused.
+// * If only its owner may write to it, a segment must belong to the user or to root, too, and only
+//   its owner may write to it.
+// * If a group may write to it, all members of the group are trusted: segments may belong to any
+//   user, and their group, if it is that of the directory, may write to them.
+// * An access control list that lets other users write counts as world-writable.
 // * The directories below follow the rules of segments. No symbolic link is followed.
 //
-// What breaks these rules is not read. It is removed if its place is needed and if we may.
+// A segment that violates these rules is not read. It is removed if its name is needed and the user
+// may remove it.
 //
-// What we make gets its mode from the directory: 0600 in one of 0700, 0660 in one of 2770. So to
-// share a cache is the choice of who makes its directory. Who may only read it reads what others
-// keep there.
+// Directories and segments get their mode from the directory: 0600 in one of 0700, 0660 in one of
+// 2770. So the owner of the directory decides whether a cache is shared. Users who may only read it
+// read the cached data of others.
 
 #pragma once
 
@@ -44,23 +43,21 @@ namespace ckptfs {
 // Thread-safe.
 class CacheDirectory {
  public:
-  // Makes it, with mode 0700, if it is not there. Throws Error if it cannot be had or is refused.
+  // Makes a missing directory with mode 0700. Throws Error if that fails or if it is not trusted.
   explicit CacheDirectory(const std::string& path);
 
-  // Opens a segment. If it is not there, or is not right, makes it if `is_wanted`, else returns
-  // nothing. Returns nothing if that fails, too; errno says why then.
-  std::optional<Segment> Open(const SegmentId& id, bool is_wanted) const;
+  // Opens a segment. If it is missing or invalid, makes it if `may_make`, else returns nothing.
+  // Returns nothing on failure, too; errno is set then.
+  std::optional<Segment> Open(const SegmentId& id, bool may_make) const;
 
-  // How many bytes more can be kept without taking the last 5 % of the disk; what is missing to
-  // these 5 % is negative.
+  // The free space in bytes without the last 5 % of the disk; negative if less than these are free.
   int64_t room() const;
 
-  // Removes those segments that were not in use for the longest time, until the others take as many
-  // bytes as `wanted` says when it is told how many they all take. Returns whether they take no
-  // more than that now: some may not be ours to remove. Returns false, too, while another process
-  // is at it; after ten seconds nobody waits for that one any more, since it need not be honest.
-  // Who still has a removed segment open goes on reading it.
-  bool Shrink(const std::function<uint64_t(uint64_t used)>& wanted) const;
+  // Removes the least recently used segments, until the others use at most target(used) bytes.
+  // Returns whether they do: some may not be removable. Returns false, too, while another process
+  // removes segments; after ten seconds this one no longer waits for it, since it may be malicious.
+  // Processes that have a removed segment open continue to read it.
+  bool Shrink(const std::function<uint64_t(uint64_t used)>& target) const;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -72,24 +69,26 @@ class CacheDirectory {
     std::string name;    // "ab3f…-0".
   };
 
-  // Opens one of the 256 directories that segments are in. Returns no descriptor if it is not there
-  // or not to be trusted, which errno says.
-  Fd OpenBelow(const std::string& name, bool is_wanted) const;
+  // Opens one of the 256 directories of segments. Returns an empty descriptor and sets errno if it
+  // is missing or not trusted.
+  Fd OpenBelow(const std::string& name, bool may_make) const;
 
-  // Opens a segment that is there and right. Returns nothing if there is none; errno says why then:
-  // ENOENT, or, if it may be removed, EPERM, ELOOP or EBADMSG, or what else has failed.
-  std::optional<Segment> OpenThere(int below, const std::string& name, const SegmentId& id) const;
+  // Opens an existing valid segment. Else returns nothing and sets errno: ENOENT; EPERM, ELOOP or
+  // EBADMSG if it may be removed; or the error of a system call.
+  std::optional<Segment> OpenExisting(int below, const std::string& name,
+                                      const SegmentId& id) const;
 
   Fd OpenFile(int below, const std::string& name, bool& may_write) const;
   Fd MakeFile(int below, const std::string& name) const;
 
-  // Takes the lock. Nothing if another process has it; no descriptor if nobody can have it.
+  // Takes the lock. Returns nothing if another process has it; an empty descriptor if it is
+  // unavailable.
   std::optional<Fd> Lock() const;
 
-  // Gives what we have made the group and the mode it should have.
+  // Sets the group and the mode of a new file.
   void Share(int made, mode_t mode) const;
 
-  // Whether what `file` is, and `status` is of, can only have been written by those we trust.
+  // Whether only trusted users can have written `file`, which has `status`.
   bool IsTrusted(const Fd& file, const struct stat& status) const;
 
   std::vector<Found> List() const;

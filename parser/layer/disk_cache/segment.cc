@@ -58,50 +58,23 @@ uint64_t IndexOffset(uint64_t block) {
   return kIndexBegin + block % kSegmentBlocks * sizeof(uint64_t);
 }
 
-// Returns the number of bytes read: fewer than there is room for only where the file ends or cannot
-// be read.
-size_t ReadFully(int file, std::span<std::byte> buffer, uint64_t offset) {
-  size_t done = 0;
-  while (done < buffer.size()) {
-    const auto rest = buffer.subspan(done);
-    const ssize_t n = ::pread(file, rest.data(), rest.size(), static_cast<off_t>(offset + done));
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) break;
-    done += static_cast<size_t>(n);
-  }
-  return done;
-}
-
-// Returns 0 or errno.
-int WriteFully(int file, std::span<const std::byte> bytes, uint64_t offset) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::pwrite(file, bytes.data(), bytes.size(), static_cast<off_t>(offset));
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return errno;
-    if (n == 0) return EIO;
-    bytes = bytes.subspan(static_cast<size_t>(n));
-    offset += static_cast<uint64_t>(n);
-  }
-  return 0;
-}
-
 }  // namespace
 
-bool Segment::IsRight() const {
+bool Segment::CheckOrInitialize() const {
   const HeaderBytes wanted = HeaderOf(id_);
   HeaderBytes found = {};
-  ReadFully(file_.number(), found, 0);
+  ReadFully(file_.number(), 0, found);
   if (found == wanted) return true;
-  // Several processes may come to this at once; they write the same.
-  return found == HeaderBytes{} && may_write_ && WriteFully(file_.number(), wanted, 0) == 0;
+  // Several processes may do this at once; they write the same bytes.
+  return found == HeaderBytes{} && may_write_ && WriteFully(file_.number(), 0, wanted) == 0;
 }
 
 void Segment::Read(uint64_t first, std::span<const std::span<std::byte>> blocks,
-                   std::span<uint8_t> is_here) const {
+                   std::span<uint8_t> is_cached) const {
   assert(first % kSegmentBlocks + blocks.size() <= kSegmentBlocks);
-  std::ranges::fill(is_here, 0);
+  std::ranges::fill(is_cached, 0);
   std::vector<uint64_t> sums(blocks.size());
-  ReadFully(file_.number(), std::as_writable_bytes(std::span(sums)), IndexOffset(first));
+  ReadFully(file_.number(), IndexOffset(first), std::as_writable_bytes(std::span(sums)));
   for (size_t begin = 0; begin < blocks.size();) {
     if (sums[begin] == 0) {
       ++begin;
@@ -121,7 +94,7 @@ void Segment::Read(uint64_t first, std::span<const std::span<std::byte>> blocks,
     size_t arrived = n < 0 ? 0 : static_cast<size_t>(n);
     for (size_t i = begin; i < begin + count && arrived >= blocks[i].size(); ++i) {
       arrived -= blocks[i].size();
-      is_here[i] = Checksum(id_, first + i, blocks[i]) == sums[i] ? 1 : 0;
+      is_cached[i] = Checksum(id_, first + i, blocks[i]) == sums[i] ? 1 : 0;
     }
     begin += count;
   }
@@ -132,17 +105,17 @@ int Segment::Write(uint64_t first, std::span<const std::span<const std::byte>> b
   std::vector<uint64_t> sums(blocks.size());
   for (size_t i = 0; i < blocks.size(); ++i) {
     sums[i] = Checksum(id_, first + i, blocks[i]);
-    const int code = WriteFully(file_.number(), blocks[i], Offset(first + i));
+    const int code = WriteFully(file_.number(), Offset(first + i), blocks[i]);
     if (code != 0) return code;
   }
-  return WriteFully(file_.number(), std::as_bytes(std::span(sums)), IndexOffset(first));
+  return WriteFully(file_.number(), IndexOffset(first), std::as_bytes(std::span(sums)));
 }
 
 bool Segment::Touch() const {
   constexpr time_t kLately = 60;  // Seconds.
   struct stat status = {};
   if (::fstat(file_.number(), &status) != 0 || status.st_nlink == 0) return false;
-  // Who may not write may not touch either, unless the file is his.
+  // Without write permission this fails, unless the user owns the file.
   if (::time(nullptr) - status.st_mtim.tv_sec > kLately) ::futimens(file_.number(), nullptr);
   return true;
 }

@@ -1,16 +1,16 @@
 // One file of the cache on disk: 64 MiB of an object.
 //
-//   0       header: what this is a piece of; 64 bytes, the same in every process
-//   4096    index: a checksum of 64 bits for each of the 2048 blocks; 0: the block is not here
-//   32768   the blocks, each at its place; sparse
+//   0       header: the segment's identity; 64 bytes, the same in every process
+//   4096    index: a checksum of 64 bits for each of the 2048 blocks; 0: the block is not cached
+//   32768   the blocks, each at its offset; sparse
 //
-// A block is written before its checksum, so one that is half written is not here. The checksum is
-// seeded with the object and the number of the block: bytes of another block, or another object,
-// that come to lie there do not fit. Integers are as the machine has them: to one of the other byte
-// order the file is damaged.
+// A block is written before its checksum, so one that is half written does not match. The checksum
+// is seeded with the object and the number of the block, so bytes of another block or object do not
+// match. Integers have the byte order of the machine; to one of the other byte order the file is
+// corrupt.
 //
-// The file is bytes that anything may have happened to. It is never mapped into memory, where its
-// end could move under a reader.
+// The file may hold any bytes. It is never mapped into memory, because another process may truncate
+// it.
 
 #pragma once
 
@@ -24,7 +24,7 @@
 #include <utility>
 
 #include "parser/base/fd.h"
-#include "parser/layer/block.h"
+#include "parser/io/remote_object.h"
 
 namespace ckptfs {
 
@@ -45,25 +45,25 @@ struct SegmentId {
 // Thread-safe, also between processes.
 class Segment {
  public:
-  // `file` is a regular one. `may_write` says how it was opened.
+  // `file` is a regular file. `may_write`: it was opened for writing.
   Segment(Fd file, const SegmentId& id, bool may_write)
       : file_(std::move(file)), id_(id), may_write_(may_write) {}
 
-  // Whether the file is the segment that we want. A new one, which has no header yet, is made one
-  // if we may write.
-  bool IsRight() const;
+  // Returns whether the file is the segment `id`. Writes the header of an empty file if it may
+  // write.
+  bool CheckOrInitialize() const;
 
   // Reads blocks[i], which is block `first` + i of the object and lies in this segment, for all i,
-  // and sets is_here[i]: a byte, so that threads could set neighbours.
+  // and sets is_cached[i]: a byte, so that threads could set neighbours.
   void Read(uint64_t first, std::span<const std::span<std::byte>> blocks,
-            std::span<uint8_t> is_here) const;
+            std::span<uint8_t> is_cached) const;
 
   // Writes blocks[i], which is block `first` + i of the object and lies in this segment, for all i.
-  // Returns 0, or the errno that says why nothing has come of it.
+  // Returns 0 or an errno.
   int Write(uint64_t first, std::span<const std::span<const std::byte>> blocks) const;
 
-  // Says that this is in use: it is the last to be removed then. Costs little if it was said
-  // lately. Returns whether the file still has its name; if not, what is written is lost.
+  // Marks the segment as used, so that it is evicted last. Costs little if it was marked lately.
+  // Returns false if the file has been unlinked: what is written is then lost.
   bool Touch() const;
 
   bool may_write() const { return may_write_; }

@@ -41,7 +41,7 @@ void ReadAhead::AddObject(uint64_t size) { objects_.push_back({.size = size}); }
 
 void ReadAhead::AdviseFile(uint32_t object, ByteRange range) {
   if (range.length == 0) return;
-  // What was read to open the object says nothing about what will be read of its files.
+  // Reads that open the object do not predict reads of its files.
   if (objects_[object].files.empty()) {
     std::erase_if(streams_, [&](const Stream& stream) { return stream.object == object; });
   }
@@ -122,7 +122,7 @@ ReadAhead::Stream* ReadAhead::Continued(uint32_t object, ByteRange read) {
 
 ReadAhead::Stream& ReadAhead::Begin(uint32_t object, ByteRange read) {
   if (streams_.size() == kMostStreams) {
-    // Those that nobody has read on in go first: random reads must not displace the others.
+    // Streams of a single read are evicted first: random reads must not displace the others.
     const auto single = std::find_if(streams_.rbegin(), streams_.rend(),
                                      [](const Stream& stream) { return stream.least == 0; });
     streams_.erase(single == streams_.rend() ? std::prev(streams_.end())
@@ -136,7 +136,7 @@ ReadAhead::Stream& ReadAhead::Begin(uint32_t object, ByteRange read) {
   return stream;
 }
 
-ReadAhead::StreamId ReadAhead::Annotation(uint32_t object, ByteRange read, Clock::time_point now) {
+ReadAhead::StreamId ReadAhead::RecordRead(uint32_t object, ByteRange read, Clock::time_point now) {
   Stream* stream = Continued(object, read);
   const bool goes_on = stream != nullptr;
   if (!goes_on) stream = &Begin(object, read);

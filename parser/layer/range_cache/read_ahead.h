@@ -1,13 +1,13 @@
-// What will be read next: the policy of reading ahead, which knows no threads and does no I/O.
+// The policy of read-ahead. Uses no threads and does no I/O.
 //
-// Reads that follow each other form a *stream*. Since the kernel sends its requests two and more at
-// a time, "follow" is meant loosely. A stream is read ahead of by a *window*, which is as long as
-// what it has read so far: who reads 4 KiB here and there costs little, and who reads on gets the
-// whole link soon. Where a file of the mount begins, a window begins with it.
+// Reads that follow each other form a *stream*. Since the kernel sends two and more requests at a
+// time, "follow" is meant loosely. The *window* of a stream, which is read ahead, is as long as the
+// bytes that it has read so far: scattered reads of 4 KiB cost little, and a sequential reader soon
+// gets the whole bandwidth. At the beginning of a file of the mount, a new window begins.
 //
-// A window ends with the file that is being read, and a little behind it: of the next file as much
-// as was a small part of what the stream has read, since who reads one tensor may not want the next
-// one, but who has read many of them in order will.
+// A window ends shortly after the end of the file that is being read. It includes a small part of
+// the next file in proportion to what the stream has read: the reader of one tensor may not read
+// the next one, but the reader of many consecutive ones will.
 
 #pragma once
 
@@ -31,17 +31,17 @@ class ReadAhead {
   // `most` is the length of all windows together, in bytes.
   explicit ReadAhead(uint64_t most) : most_(most) {}
 
-  // Says that there is an object of `size` bytes; they are numbered from 0.
+  // Adds an object of `size` bytes; objects are numbered from 0.
   void AddObject(uint64_t size);
 
-  // Says that `range` of an object is a file of the mount.
+  // Adds a file of the mount, which is `range` of an object.
   void AdviseFile(uint32_t object, ByteRange range);
 
   // Whether nothing is known of the files of an object yet, since it is being opened.
   bool IsOpening(uint32_t object) const { return objects_[object].files.empty(); }
 
-  // Annotations a read of an object. Returns the stream that it belongs to.
-  StreamId Annotation(uint32_t object, ByteRange read, Clock::time_point now);
+  // Records a read of an object. Returns the stream that it belongs to.
+  StreamId RecordRead(uint32_t object, ByteRange read, Clock::time_point now);
 
   // Where the window of a stream ends: an offset behind what was read last. 0 if it is forgotten.
   // While an object is being opened, that is how far a range for a reader may go beyond what is
@@ -51,14 +51,13 @@ class ReadAhead {
   // How long a range should be that is fetched for a stream, in bytes.
   uint64_t RangeLength(StreamId id, Clock::time_point now);
 
-  // Says that `end` is fetched, or will be, up to which a window needs nothing more.
+  // Records that a window needs nothing before `end`, which is fetched or being fetched.
   void RecordFetched(StreamId id, uint64_t end);
 
-  // Says that fetching for a stream has failed: nothing is read ahead of it before it is read
-  // again.
+  // Records that a fetch for a stream has failed: read-ahead stops until the stream is read again.
   void RecordFailed(StreamId id);
 
-  // Whether somebody has read in a stream not long ago.
+  // Whether the stream was read recently.
   bool IsLive(StreamId id, Clock::time_point now) const;
 
   // An offset of an object at which a window lacks something, and where that window ends.

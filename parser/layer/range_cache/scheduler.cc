@@ -1,11 +1,134 @@
 #include "parser/layer/range_cache/scheduler.h"
 
-#include <algorithm>
-#include <cstring>
+#include <sys/mman.h>
 
-#include "parser/layer/block.h"
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+#include <iterator>
+#include <new>
+#include <utility>
+
+#include "parser/io/remote_object.h"
 
 namespace ckptfs {
+namespace {
+
+constexpr std::chrono::seconds kAheadLifetime{
+    10};  // The time that an unread ahead block is kept for other read-ahead.
+
+std::byte* Reserve(size_t size) {
+  void* const memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) throw std::bad_alloc();
+  return static_cast<std::byte*>(memory);
+}
+
+}  // namespace
+
+Frames::Frames(size_t memory)
+    : capacity_(std::max(memory / kBlockSize, size_t{1}) * kBlockSize),
+      memory_(Reserve(capacity_)),
+      untouched_(capacity_ / kBlockSize) {}
+
+Frames::~Frames() { ::munmap(memory_, capacity_); }
+
+Frame* Frames::Find(const BlockKey& key) {
+  const auto found = index_.find(key);
+  return found == index_.end() ? nullptr : &*found->second;
+}
+
+Frames::List& Frames::ListOf(Frame::Place place) {
+  switch (place) {
+    case Frame::Place::kFree:
+      return free_;
+    case Frame::Place::kBusy:
+      return busy_;
+    case Frame::Place::kAhead:
+      return ahead_;
+    case Frame::Place::kUsed:
+      return used_;
+    case Frame::Place::kSpent:
+      break;
+  }
+  return spent_;
+}
+
+void Frames::Move(List::iterator frame, Frame::Place place) {
+  List& to = ListOf(place);
+  to.splice(to.end(), ListOf(frame->place), frame);
+  frame->place = place;
+}
+
+bool Frames::Evict(List& list, List::iterator found) {
+  if (found == list.end()) return false;
+  index_.erase(found->key);
+  Move(found, Frame::Place::kFree);
+  return true;
+}
+
+Frame* Frames::Add(const BlockKey& key, size_t size, Need need, Clock::time_point now,
+                   const std::function<bool(const BlockKey&)>& is_awaited) {
+  assert(!index_.contains(key));
+  const auto may_go = [&](const Frame& frame) { return frame.pins == 0 && !is_awaited(frame.key); };
+  // The one that was spent last is still in the processor's cache.
+  const auto spent = std::find_if(spent_.rbegin(), spent_.rend(), may_go);
+  if (free_.empty() && spent != spent_.rend()) Evict(spent_, std::prev(spent.base()));
+  if (free_.empty() && untouched_ > 0) {
+    --untouched_;
+    free_.push_back({.bytes = memory_ + untouched_ * kBlockSize});
+  }
+  if (free_.empty()) {
+    const bool may_take_ahead =
+        need == Need::kReader || (!ahead_.empty() && now - ahead_.front().settled > kAheadLifetime);
+    if (!Evict(used_, std::ranges::find_if(used_, may_go)) &&
+        !(may_take_ahead && Evict(ahead_, std::ranges::find_if(ahead_, may_go)))) {
+      return nullptr;
+    }
+  }
+  const auto frame = std::prev(free_.end());
+  index_.emplace(key, frame);
+  frame->key = key;
+  frame->size = size;
+  frame->filled = frame->read = 0;
+  frame->is_cancelled = false;
+  Move(frame, Frame::Place::kBusy);
+  return &*frame;
+}
+
+void Frames::Settle(Frame& frame, Clock::time_point now) {
+  const auto it = index_.find(frame.key)->second;
+  frame.settled = now;
+  if (frame.filled == frame.size) {
+    Move(it, frame.read == 0           ? Frame::Place::kAhead
+             : frame.read < frame.size ? Frame::Place::kUsed
+                                       : Frame::Place::kSpent);
+    return;
+  }
+  if (frame.pins > 0) {
+    frame.is_cancelled = true;
+    return;
+  }
+  index_.erase(frame.key);
+  Move(it, Frame::Place::kFree);
+}
+
+void Frames::Unpin(Frame& frame, size_t count) {
+  --frame.pins;
+  frame.read += count;
+  const auto it = index_.find(frame.key)->second;
+  if (frame.place != Frame::Place::kBusy) {
+    Move(it, frame.read < frame.size ? Frame::Place::kUsed : Frame::Place::kSpent);
+  } else if (frame.is_cancelled && frame.pins == 0) {
+    index_.erase(frame.key);
+    Move(it, Frame::Place::kFree);
+  }
+}
+
+size_t Frames::used() const { return (index_.size()) * kBlockSize; }
+
+size_t Frames::busy() const { return busy_.size() * kBlockSize; }
+
 namespace {
 
 // All windows together: the rest is for what is being fetched and what was read and may be again.
@@ -68,8 +191,8 @@ void Scheduler::Prefetch(uint32_t object, std::span<const ByteRange> ranges) {
   add();
 }
 
-ReadAhead::StreamId Scheduler::Annotation(uint32_t object, ByteRange read, Clock::time_point now) {
-  return read_ahead_.Annotation(object, read, now);
+ReadAhead::StreamId Scheduler::RecordRead(uint32_t object, ByteRange read, Clock::time_point now) {
+  return read_ahead_.RecordRead(object, read, now);
 }
 
 Frame* Scheduler::Find(const BlockKey& key, size_t needed) {
@@ -85,8 +208,7 @@ bool Scheduler::IsAwaited(const BlockKey& key) const {
   return std::ranges::any_of(waiters_, [&](const Waiter* waiter) { return waiter->key == key; });
 }
 
-// Whether a reader waits for some of it, or has been reading in its stream, or has said that it
-// will.
+// Whether a reader waits for a part of it, reads in its stream, or has announced it by Prefetch.
 bool Scheduler::IsWanted(const RangeFetch& fetch, Clock::time_point now) const {
   if (fetch.stream == 0 || read_ahead_.IsLive(fetch.stream, now)) return true;
   return std::ranges::any_of(waiters_, [&](const Waiter* waiter) {
@@ -176,7 +298,7 @@ std::unique_ptr<RangeFetch> Scheduler::TakeAhead(Clock::time_point now) {
   return fetch;
 }
 
-// Stops something that was read ahead for nobody in particular, because somebody waits.
+// Stops a read-ahead fetch in favour of a waiting reader.
 void Scheduler::MakeWay(Clock::time_point now) {
   const auto found = std::ranges::find_if(fetches_, [&](const RangeFetch* fetch) {
     return !fetch->stop.stop_requested() && !IsWanted(*fetch, now);

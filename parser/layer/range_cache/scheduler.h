@@ -1,14 +1,14 @@
-// Who gets which bytes when: the state machine of the cache. It knows what is there, who waits for
-// what, and what is being fetched; threads, locks and the network are outside of it, so that a test
-// can drive it through any order of events.
+// Decides which ranges are fetched when: the state machine of the cache. It knows the cached
+// blocks, the waiting readers and the running fetches. Threads, locks and the network are outside
+// of it, so that a test can drive it through any order of events.
 //
-//   reader   Annotation ─ Find ─ there: Pin, copy, Unpin
-//                     └ not there: Wait ... Find again, or Waiter::error ... Leave
-//   fetcher  Take ─ fetch into the frames, saying Arrived ─ Finish
+//   reader   RecordRead ─ Find ─ cached: Pin, copy, Unpin
+//                          └ not cached: Wait ... Find again, or Waiter::error ... Leave
+//   fetcher  Take ─ fetch into the frames, calling Arrived ─ Finish
 //
-// A block is fetched by one fetch at a time, whoever waits for it. Who waits comes first, in the
-// order of their coming; then what was said to be read soon; then what streams are going to read,
-// as long as that leaves a fetch for those who wait.
+// A block is fetched by one fetch at a time for all its readers. Waiting readers come first, in the
+// order of their arrival; then prefetches; then read-ahead, as long as one fetch is left for
+// waiting readers.
 
 #pragma once
 
@@ -17,17 +17,104 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <list>
 #include <memory>
 #include <span>
 #include <stop_token>
+#include <unordered_map>
 #include <vector>
 
 #include "parser/io/byte_source.h"
-#include "parser/layer/range_cache/frames.h"
 #include "parser/layer/range_cache/read_ahead.h"
 
 namespace ckptfs {
+
+// The memory of the cache: a fixed number of frames, each of which holds one block of an object.
+//
+// A frame is free; or busy, while a fetch writes to it; or *ahead*, fetched but not yet read; or
+// *used*, after a read; or *spent*, after as many bytes were read as it has: the page cache of the
+// kernel has them now. When a block needs a frame, a spent one is evicted first, before unused
+// memory is taken; then the least recently used one. An ahead frame is evicted only for a waiting
+// reader, or after it has not been read for a while.
+
+struct BlockKey {
+  uint32_t object = 0;
+  uint64_t block = 0;
+  bool operator==(const BlockKey&) const = default;
+};
+
+struct Frame {
+  enum class Place : uint8_t { kFree, kBusy, kAhead, kUsed, kSpent };
+
+  std::byte* bytes = nullptr;  // kBlockSize of them.
+  BlockKey key;
+  size_t size = 0;  // Of the block, in bytes.
+  size_t filled =
+      0;            // Bytes from the beginning that have arrived; only a fetch writes behind them.
+  size_t read = 0;  // Bytes that have been given to readers; the same ones may count twice.
+  unsigned pins = 0;          // Readers that are copying from it.
+  bool is_cancelled = false;  // The fetch ended early; free once no reader copies from it.
+  Place place = Place::kFree;
+  std::chrono::steady_clock::time_point settled;  // When the fetch had ended.
+};
+
+// Guarded by the lock of the cache, but for the bytes.
+class Frames {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // Why a block is needed: a reader waits, or read-ahead.
+  enum class Need : uint8_t { kReader, kAhead };
+
+  // Takes address space for `memory` bytes, which are used as they are needed.
+  explicit Frames(size_t memory);
+  Frames(const Frames&) = delete;
+  Frames& operator=(const Frames&) = delete;
+  ~Frames();
+
+  // Returns null if the block has no frame.
+  Frame* Find(const BlockKey& key);
+
+  // Gives a frame to a block that has none: it is busy and empty. Returns null if no frame is
+  // available. `is_awaited` returns whether a reader waits for a block, which must then stay.
+  Frame* Add(const BlockKey& key, size_t size, Need need, Clock::time_point now,
+             const std::function<bool(const BlockKey&)>& is_awaited);
+
+  // The fetch for a busy frame has ended. One that is not full is free again.
+  void Settle(Frame& frame, Clock::time_point now);
+
+  // A reader begins to copy from a frame, so that it stays; and has given `count` bytes of it away.
+  void Pin(Frame& frame) { ++frame.pins; }
+  void Unpin(Frame& frame, size_t count);
+
+  // Bytes of the frames that are not free, and of those that are busy.
+  size_t used() const;
+  size_t busy() const;
+  size_t capacity() const { return capacity_; }
+
+ private:
+  using List = std::list<Frame>;
+  struct Hash {
+    size_t operator()(const BlockKey& key) const {
+      return std::hash<uint64_t>()(key.block * 0x9e3779b97f4a7c15U + key.object);
+    }
+  };
+
+  List& ListOf(Frame::Place place);
+  void Move(List::iterator frame, Frame::Place place);
+  bool Evict(List& list, List::iterator found);
+
+  const size_t capacity_;  // In bytes; a multiple of a block.
+  std::byte* const memory_;
+  size_t untouched_;  // Frames of the memory that have never been used; they have no list.
+  List free_;
+  List busy_;
+  List ahead_;  // In the order in which they came; ...
+  List used_;   // ... least recently used first; ...
+  List spent_;  // ... spent first.
+  std::unordered_map<BlockKey, List::iterator, Hash> index_;
+};
 
 // A reader that waits. Belongs to the reader; the scheduler knows it from Wait to Leave.
 struct Waiter {
@@ -44,7 +131,7 @@ struct RangeFetch {
   uint64_t first_block = 0;
   std::vector<Frame*> frames;
   ReadAhead::StreamId stream = 0;
-  bool is_ahead = false;  // Nobody waited for it when it began.
+  bool is_ahead = false;  // No reader waited for it when it began.
   std::stop_source stop;
 };
 
@@ -62,8 +149,8 @@ class Scheduler {
   void AdviseFile(uint32_t object, ByteRange range) { read_ahead_.AdviseFile(object, range); }
   void Prefetch(uint32_t object, std::span<const ByteRange> ranges);
 
-  // Annotations that `read` of an object is being read. Returns the stream that it belongs to.
-  ReadAhead::StreamId Annotation(uint32_t object, ByteRange read, Clock::time_point now);
+  // Records a read of an object. Returns the stream that it belongs to.
+  ReadAhead::StreamId RecordRead(uint32_t object, ByteRange read, Clock::time_point now);
 
   // Returns the frame of a block, if the first `needed` bytes of it are there; else null.
   Frame* Find(const BlockKey& key, size_t needed);
@@ -81,12 +168,12 @@ class Scheduler {
   // fetched. Its frames are busy until Finish.
   std::unique_ptr<RangeFetch> Take(Clock::time_point now);
 
-  // Says that bytes of a frame of a fetch have come, `filled` in all. Returns whether somebody
-  // waits for these. Stops the fetch if nobody is interested in it any more.
+  // Records that the first `filled` bytes of a frame have arrived. Returns whether a reader waits
+  // for them. Stops the fetch if no reader needs it any more.
   bool Arrived(RangeFetch& fetch, Frame& frame, size_t filled, Clock::time_point now);
 
-  // A fetch has ended; `error`, if not null, is why not all has come. Who waits for what has not
-  // come learns of it, but if the fetch was stopped.
+  // Records the end of a fetch. `error`, if not null, is why not all bytes have arrived; it is
+  // passed to the readers that wait for them, unless the fetch was stopped.
   void Finish(std::unique_ptr<RangeFetch> fetch, const std::exception_ptr& error,
               Clock::time_point now);
 
@@ -121,9 +208,9 @@ class Scheduler {
   ReadAhead read_ahead_;
   std::vector<uint64_t> sizes_;           // Of the objects, in bytes.
   std::list<Waiter*> waiters_;            // First come first.
-  std::deque<PrefetchRange> prefetches_;  // What was said to be read soon.
+  std::deque<PrefetchRange> prefetches_;  // In the order of the calls of Prefetch.
   std::list<RangeFetch*> fetches_;        // All that are under way.
-  size_t ahead_count_ = 0;                // Of these, those that nobody waited for.
+  size_t ahead_count_ = 0;                // Of these, those for read-ahead.
 };
 
 }  // namespace ckptfs

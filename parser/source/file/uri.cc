@@ -4,8 +4,8 @@
 #include <cerrno>
 #include <string_view>
 
+#include "parser/base/encoding.h"
 #include "parser/base/error.h"
-#include "parser/base/percent.h"
 #include "parser/source/http/url.h"
 
 namespace ckptfs::file {

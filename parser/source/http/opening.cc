@@ -14,8 +14,8 @@
 #include <string_view>
 #include <utility>
 
+#include "parser/base/encoding.h"
 #include "parser/base/error.h"
-#include "parser/base/hex.h"
 #include "parser/source/http/attempts.h"
 #include "parser/source/http/fields.h"
 

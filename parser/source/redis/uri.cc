@@ -10,8 +10,8 @@
 #include <optional>
 #include <system_error>
 
+#include "parser/base/encoding.h"
 #include "parser/base/error.h"
-#include "parser/base/percent.h"
 
 namespace ckptfs::redis {
 namespace {

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "parser/io/file_count.h"
+#include "parser/io/folder.h"
 #include "parser/io/source_options.h"
 #include "parser/source/http/client.h"
 #include "parser/source/s3/config.h"

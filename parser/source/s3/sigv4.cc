@@ -7,7 +7,7 @@
 #include <array>
 #include <span>
 
-#include "parser/base/hex.h"
+#include "parser/base/encoding.h"
 #include "parser/source/s3/uri.h"
 
 namespace ckptfs::s3 {

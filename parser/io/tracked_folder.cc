@@ -1,9 +1,12 @@
-#include "parser/io/watched_folder.h"
+#include "parser/io/tracked_folder.h"
 
 #include <algorithm>
+#include <memory>
 #include <string_view>
+#include <utility>
 
 #include "parser/base/error.h"
+#include "parser/io/byte_source.h"
 
 namespace ckptfs {
 namespace {
@@ -39,9 +42,43 @@ std::vector<std::string> WatchedFolder::LeftOut(std::span<const std::string> fil
       const auto folder = folder_->OpenFolder(name);
       if (folder != nullptr && HasCheckpoint(*folder)) left_out.push_back(name + '/');
     }
-  } catch (const Error&) {  // NOLINT(bugprone-empty-catch): it is not what was asked for.
+  } catch (const Error&) {  // NOLINT(bugprone-empty-catch): the warning is optional.
   }
   return left_out;
+}
+
+namespace {
+
+class CountedFolder final : public Folder {
+ public:
+  CountedFolder(FolderPtr folder, Budget& budget) : folder_(std::move(folder)), budget_(budget) {}
+
+  std::string name() const override { return folder_->name(); }
+  std::vector<std::string> List() const override { return folder_->List(); }
+  std::vector<std::string> ListFolders() const override { return folder_->ListFolders(); }
+  bool is_remote() const override { return folder_->is_remote(); }
+  timespec modified() const override { return folder_->modified(); }
+
+  ByteSourcePtr Open(const std::string& name) const override {
+    ByteSourcePtr file = folder_->Open(name);
+    budget_.AddFile(StoredSize(*file), file->is_remote());
+    return file;
+  }
+
+  FolderPtr OpenFolder(const std::string& name) const override {
+    return MakeCountedFolder(folder_->OpenFolder(name), budget_);
+  }
+
+ private:
+  const FolderPtr folder_;
+  Budget& budget_;
+};
+
+}  // namespace
+
+FolderPtr MakeCountedFolder(FolderPtr folder, Budget& budget) {
+  if (folder == nullptr) return nullptr;
+  return std::make_shared<CountedFolder>(std::move(folder), budget);
 }
 
 }  // namespace ckptfs

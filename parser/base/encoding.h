@@ -1,4 +1,4 @@
-// Bytes as hexadecimal digits.
+// Text encodings of bytes: hexadecimal digits, and percent-encoding of URIs and of file names.
 
 #pragma once
 
@@ -30,5 +30,23 @@ inline std::string Hex(std::span<const std::byte> bytes) {
   AppendHex(out, bytes);
   return out;
 }
+
+// How tensordict makes a file name of a key: odd characters are percent-encoded, which is
+// injective.
+
+// Whether tensordict encodes the character in a key.
+bool IsOddInKey(char c);
+
+// Appends `c` encoded: "%2F".
+void AppendEncoded(std::string& out, char c);
+
+// Returns the file name that tensordict >= 0.13 gives to a key, without its suffix.
+std::string EncodeKey(std::string_view key);
+
+// Percent-encodes all of `name` that has a meaning in a URI.
+std::string PercentEncoded(std::string_view name);
+
+// Returns what `text` encodes; what is no code is left as it is.
+std::string PercentDecoded(std::string_view text);
 
 }  // namespace ckptfs

@@ -1,4 +1,4 @@
-#include "parser/codec/decoder/deflate.h"
+#include "parser/codec/deflate.h"
 
 #include <zlib.h>
 
@@ -33,8 +33,8 @@ class DeflateDecoder final : public Decoder {
   }
 
   Status Run(std::span<const std::byte>& input, std::span<std::byte>& output) override {
-    // zlib does not write to its input, but says so only if built in a certain way. It wants
-    // pointers even to nothing.
+    // zlib does not write to its input, but declares so only with ZLIB_CONST. It needs pointers
+    // even to empty buffers.
     Bytef nothing = 0;
     stream_.next_in = input.empty() ? &nothing : const_cast<Bytef*>(Raw(input.data()));
     stream_.avail_in = static_cast<uInt>(std::min(input.size(), kMostAtOnce));
@@ -69,7 +69,7 @@ class DeflateDecoder final : public Decoder {
   }
 
  private:
-  [[noreturn]] static void LackMemory() { Fail(ENOMEM, "no memory to inflate with"); }
+  [[noreturn]] static void LackMemory() { Fail(ENOMEM, "out of memory: cannot start inflate"); }
 
   z_stream stream_ = {};
 };

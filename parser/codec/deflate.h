@@ -19,8 +19,8 @@ constexpr size_t kDeflateWindow = size_t{32} << 10;  // Bytes.
 // Returns a decoder for a stream without a header. Its Run stops at the end of each block.
 std::unique_ptr<Decoder> MakeDeflateDecoder();
 
-// Returns one that goes on where another one stood when its unused_bits was `bits`, the last byte
-// that it had taken was `last_byte`, and the last kDeflateWindow bytes that it had made were
+// Returns a decoder that continues where another one stood when its unused_bits was `bits`, the
+// last byte of its input was `last_byte`, and the last kDeflateWindow bytes of its output were
 // `window`.
 std::unique_ptr<Decoder> MakeDeflateDecoder(unsigned bits, std::byte last_byte,
                                             std::span<const std::byte> window);

@@ -1,4 +1,4 @@
-// What of a folder a checkpoint has not used.
+// Folders that record which of their files a checkpoint opens.
 
 #pragma once
 
@@ -11,11 +11,12 @@
 #include <utility>
 #include <vector>
 
+#include "parser/base/budget.h"
 #include "parser/io/folder.h"
 
 namespace ckptfs {
 
-// A folder that remembers what was opened of it. Thread-safe, as folders are.
+// A folder that records what was opened. Thread-safe, as folders are.
 class WatchedFolder final : public Folder {
  public:
   explicit WatchedFolder(FolderPtr folder) : folder_(std::move(folder)) {}
@@ -27,22 +28,22 @@ class WatchedFolder final : public Folder {
   timespec modified() const override { return folder_->modified(); }
 
   ByteSourcePtr Open(const std::string& name) const override {
-    Remember(name);
+    Record(name);
     return folder_->Open(name);
   }
 
   std::shared_ptr<const Folder> OpenFolder(const std::string& name) const override {
-    Remember(name);
+    Record(name);
     return folder_->OpenFolder(name);
   }
 
-  // Of `files`, which are in this folder, those that were not opened and are called as checkpoints
-  // are; and, with a slash, the folders with such files. Those of a remote folder are not looked
-  // at, nor are more than a hundred. Throws nothing.
+  // Returns those of `files`, all of this folder, that were not opened and have names of
+  // checkpoints; and, with a slash, the subfolders with such files. Does not look into remote
+  // subfolders, nor into more than a hundred. Throws nothing.
   std::vector<std::string> LeftOut(std::span<const std::string> files) const;
 
  private:
-  void Remember(const std::string& name) const {
+  void Record(const std::string& name) const {
     const std::scoped_lock lock(mutex_);
     opened_.insert(name);
   }
@@ -51,5 +52,9 @@ class WatchedFolder final : public Folder {
   mutable std::mutex mutex_;
   mutable std::set<std::string> opened_;
 };
+
+// Returns `folder`, of which each file that is opened is added to `budget`; null if that is null.
+// `budget` must outlive the result.
+FolderPtr MakeCountedFolder(FolderPtr folder, Budget& budget);
 
 }  // namespace ckptfs
