@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <cstdint>
 #include <limits>
@@ -15,6 +14,7 @@
 #include <vector>
 
 #include "parser/base/error.h"
+#include "parser/base/text.h"
 
 namespace ckptfs {
 namespace {
@@ -112,41 +112,30 @@ void SetText(Options& options, std::string_view, std::string_view value) {
 
 template <auto kMember, uint32_t kMost, int kBase = 10>
 void SetNumber(Options& options, std::string_view option, std::string_view value) {
-  uint32_t number = 0;
-  const char* const end = value.data() + value.size();
-  const auto [stop, error] = std::from_chars(value.data(), end, number, kBase);
-  if (error != std::errc() || stop != end || number > kMost) {
+  const auto number = ParseNumber<uint32_t>(value, kBase);
+  if (!number || *number > kMost) {
     constexpr bool kIsOctal = kBase == 8;
     Fail(EINVAL, "option {}: invalid number {} (expected {}0 to {})", option, Quoted(value),
          kIsOctal ? "octal " : "", kIsOctal ? fmt::format("{:o}", kMost) : fmt::to_string(kMost));
   }
   auto& member = Member(options, kMember);
-  member = std::remove_reference_t<decltype(member)>(number);
+  member = std::remove_reference_t<decltype(member)>(*number);
 }
 
 // Bytes: a number with k, m, g or t behind it, or nothing.
 template <auto kMember, uint64_t kLeast>
 void SetSize(Options& options, std::string_view option, std::string_view value) {
   constexpr std::string_view kUnits = "kmgt";
-  uint64_t number = 0;
-  const char* const end = value.data() + value.size();
-  auto [stop, error] = std::from_chars(value.data(), end, number);
-  unsigned shift = 0;
-  if (error == std::errc() && stop != end) {
-    const auto letter = static_cast<char>(*stop >= 'A' && *stop <= 'Z' ? *stop - 'A' + 'a' : *stop);
-    const size_t unit = kUnits.find(letter);
-    if (unit != std::string_view::npos) {
-      shift = 10 * (static_cast<unsigned>(unit) + 1);
-      ++stop;
-    }
-  }
+  const size_t unit = value.empty() ? kUnits.npos : kUnits.find(ToLower(value.back()));
+  const bool has_unit = unit != kUnits.npos;
+  const unsigned shift = has_unit ? 10 * (static_cast<unsigned>(unit) + 1) : 0;
+  const auto number = ParseNumber<uint64_t>(value.substr(0, value.size() - (has_unit ? 1 : 0)));
   constexpr uint64_t kMost = uint64_t{1} << 50U;
-  if (error != std::errc() || stop != end || number > (kMost >> shift) ||
-      (number << shift) < kLeast) {
+  if (!number || *number > (kMost >> shift) || (*number << shift) < kLeast) {
     Fail(EINVAL, "option {}: invalid size {} (expected {}m or more, such as 512m or 2g)", option,
          Quoted(value), kLeast >> 20U);
   }
-  Member(options, kMember) = number << shift;
+  Member(options, kMember) = *number << shift;
 }
 
 void SetVerify(Options& options, std::string_view option, std::string_view value) {

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cassert>
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
@@ -13,6 +12,7 @@
 #include "fs/tensordict_names.h"
 #include "parser/base/encoding.h"
 #include "parser/base/json.h"
+#include "parser/base/text.h"
 #include "parser/base/utf8.h"
 
 namespace ckptfs {
@@ -48,10 +48,8 @@ void AppendAnnotations(std::string& out, const std::vector<Annotation>& annotati
 
 // Whether `text` is an integer that every reader of JSON reads as it is.
 bool IsNumber(std::string_view text) {
-  int64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && end == text.data() + text.size() &&
-         fmt::format_int(number).size() == text.size();  // No leading zero.
+  const auto number = ParseNumber<int64_t>(text);
+  return number && fmt::format_int(*number).size() == text.size();  // No leading zero.
 }
 
 // Appends what a key is in the checkpoint.

@@ -20,6 +20,7 @@
 #include <utility>
 
 #include "parser/base/error.h"
+#include "parser/base/text.h"
 #include "parser/codec/member_name.h"
 
 namespace ckptfs::tar {
@@ -44,10 +45,7 @@ std::string_view TextField(Block block, size_t offset, size_t size) {
 std::optional<uint64_t> Octal(std::string_view field) {
   field.remove_prefix(std::min(field.find_first_not_of(' '), field.size()));
   field = field.substr(0, field.find_first_of(std::string_view(" \0", 2)));
-  uint64_t number = 0;
-  const auto parsed = std::from_chars(field.data(), field.data() + field.size(), number, 8);
-  if (parsed.ec != std::errc() || parsed.ptr != field.data() + field.size()) return {};
-  return number;
+  return ParseNumber<uint64_t>(field, 8);
 }
 
 // GNU's numbers have the most significant bit set, and the most significant byte first.
@@ -113,12 +111,8 @@ void AddRecord(std::string_view key, std::string_view value, Extension& extensio
   if (key == "path") {
     extension.name = std::string(value);
   } else if (key == "size") {
-    uint64_t size = 0;
-    const auto parsed = std::from_chars(value.data(), value.data() + value.size(), size);
-    if (parsed.ec != std::errc() || parsed.ptr != value.data() + value.size()) {
-      Fail(EBADMSG, "its size is {}, which is no number", Quoted(value));
-    }
-    extension.size = size;
+    extension.size = ParseNumber<uint64_t>(value);
+    if (!extension.size) Fail(EBADMSG, "its size is {}, which is no number", Quoted(value));
   } else if (key.starts_with("GNU.sparse.")) {
     Fail(ENOTSUP, "unsupported sparse member");
   }

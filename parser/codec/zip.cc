@@ -22,6 +22,7 @@
 
 #include "parser/base/byte_reader.h"
 #include "parser/base/error.h"
+#include "parser/base/text.h"
 #include "parser/codec/member_name.h"
 #include "parser/codec/zip_end.h"
 #include "parser/codec/zip_local.h"
@@ -29,22 +30,13 @@
 namespace ckptfs::zip {
 namespace {
 
-// The same for names that differ in case only.
-uint64_t FoldedHash(std::string_view name);
-
-// Whether two names are the same but for case.
-bool IsSameFolded(std::string_view a, std::string_view b);
-
-// The order of names, by their hashes first: those that differ in case only are neighbours.
-bool IsLess(uint64_t hash_of_a, std::string_view a, uint64_t hash_of_b, std::string_view b);
-
-char Folded(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+char Folded(char c) { return ToLower(c); }
 
 bool FoldedLess(std::string_view a, std::string_view b) {
   return std::ranges::lexicographical_compare(a, b, {}, Folded, Folded);
 }
 
-// FNV-1a.
+// The FNV-1a hash of `name` in lower case.
 uint64_t FoldedHash(std::string_view name) {
   uint64_t hash = 0xcbf29ce484222325;
   for (const char c : name) {
@@ -54,10 +46,12 @@ uint64_t FoldedHash(std::string_view name) {
   return hash;
 }
 
+// Whether two names are the same but for case.
 bool IsSameFolded(std::string_view a, std::string_view b) {
   return std::ranges::equal(a, b, {}, Folded, Folded);
 }
 
+// The order of names, by their hashes first: those that differ in case only are neighbours.
 bool IsLess(uint64_t hash_of_a, std::string_view a, uint64_t hash_of_b, std::string_view b) {
   if (hash_of_a != hash_of_b) return hash_of_a < hash_of_b;
   return IsSameFolded(a, b) ? a < b : FoldedLess(a, b);
