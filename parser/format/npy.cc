@@ -22,13 +22,12 @@
 #include "parser/base/error.h"
 #include "parser/codec/json_document.h"
 #include "parser/codec/npy.h"
-#include "parser/codec/pickle/length.h"
+#include "parser/codec/pickle/lexer.h"
 #include "parser/format.h"
 #include "parser/format/common/damaged.h"
 #include "parser/format/numpy/array.h"
 #include "parser/format/tensordict/value.h"
-#include "parser/format/torch/reading.h"
-#include "parser/format/torch/saved.h"
+#include "parser/format/torch/reader.h"
 
 namespace ckptfs {
 namespace {

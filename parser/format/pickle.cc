@@ -16,11 +16,10 @@
 
 #include "parser/base/budget.h"
 #include "parser/base/error.h"
-#include "parser/codec/pickle/length.h"
+#include "parser/codec/pickle/lexer.h"
 #include "parser/format.h"
-#include "parser/format/torch/joblib.h"
-#include "parser/format/torch/pickled.h"
-#include "parser/format/torch/saved.h"
+#include "parser/format/torch/numpy.h"
+#include "parser/format/torch/reader.h"
 
 namespace ckptfs {
 namespace torch {

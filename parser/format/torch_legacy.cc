@@ -33,12 +33,10 @@
 #include "parser/base/budget.h"
 #include "parser/base/error.h"
 #include "parser/format.h"
-#include "parser/format/torch/bytes.h"
-#include "parser/format/torch/pickled.h"
+#include "parser/format/torch/leaf.h"
+#include "parser/format/torch/reader.h"
 #include "parser/format/torch/repr.h"
-#include "parser/format/torch/saved.h"
 #include "parser/format/torch/storage.h"
-#include "parser/format/torch/stream.h"
 #include "parser/io/prefetch.h"
 
 namespace ckptfs {

@@ -31,11 +31,10 @@
 #include "parser/codec/pickle/builder.h"
 #include "parser/codec/tar.h"
 #include "parser/format.h"
-#include "parser/format/torch/bytes.h"
-#include "parser/format/torch/pickled.h"
+#include "parser/format/torch/globals.h"
+#include "parser/format/torch/leaf.h"
+#include "parser/format/torch/reader.h"
 #include "parser/format/torch/storage.h"
-#include "parser/format/torch/stream.h"
-#include "parser/format/torch/vocabulary.h"
 
 namespace ckptfs {
 namespace torch {

@@ -19,7 +19,7 @@
 #include "parser/format/archive/zip.h"
 #include "parser/format/numpy/npz.h"
 #include "parser/format/tensordict/zip.h"
-#include "parser/format/torch/zip.h"
+#include "parser/format/torch/archive.h"
 #include "parser/format/zanj/zip.h"
 
 namespace ckptfs {

@@ -11,7 +11,7 @@
 #include "parser/base/budget.h"
 #include "parser/base/error.h"
 #include "parser/codec/pickle.h"
-#include "parser/codec/pickle/length.h"
+#include "parser/codec/pickle/lexer.h"
 #include "parser/io/simple_sources.h"
 
 namespace {

@@ -13,10 +13,9 @@
 
 #include "parser/base/error.h"
 #include "parser/codec/pickle.h"
-#include "parser/codec/pickle/length.h"
+#include "parser/codec/pickle/lexer.h"
 #include "parser/detect.h"
-#include "parser/format/torch/reading.h"
-#include "parser/format/torch/saved.h"
+#include "parser/format/torch/reader.h"
 #include "parser/io/simple_sources.h"
 #include "tests/support/pickle_writer.h"
 #include "tests/support/sources.h"

@@ -2,12 +2,70 @@
 
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
+#include "parser/base/dtype.h"
 #include "parser/codec/npy/type.h"
 
 namespace ckptfs::npy {
+
+// Times and durations of NumPy, as it prints them.
+
+// What a number of a datetime64 or a timedelta64 counts.
+struct TimeUnit {
+  std::string_view name;  // "D", "ns"; "generic" if nobody has said; a literal.
+  int64_t count = 1;      // 25 of "25s".
+};
+
+// The unit with that name: {"D", count}. The name is empty if NumPy has none.
+TimeUnit TimeUnitNamed(std::string_view name, int64_t count);
+
+// Those of "M8[25s]" and "m8", which TypeNamed accepts: what follows the two characters.
+TimeUnit TimeUnitOf(std::string_view brackets);
+
+// A datetime64 in ISO 8601, as exact as its unit: "2020-02-29", "2020-02-29T12", "NaT".
+std::string DateTimeText(int64_t number, const TimeUnit& unit);
+
+// A timedelta64: "75 seconds", "5 generic time units", "NaT".
+std::string DurationText(int64_t number, const TimeUnit& unit);
+
+// The element types of the package ml_dtypes, which JAX, flax and others save.
+
+// Each element has whole bytes of its own, also the types of 1 to 6 bits: they are in the low bits.
+struct MlDtype {
+  // What the bits that no finite number has mean.
+  enum class Special : uint8_t {
+    kInfinities,    // IEEE 754: the largest exponent is infinities and NaN.
+    kAllOnes,       // NaN if all bits but the sign are set ("fn").
+    kNegativeZero,  // NaN is what would be the negative zero ("fnuz").
+    kNothing,       // All bits are finite numbers.
+    kScale,         // No sign, no fraction: a power of two; all ones are NaN.
+    kInteger,       // Two's complement.
+    kNatural,       // No sign.
+    kPair,          // Complex: two float16 (complex32) or bfloat16 (bcomplex32).
+  };
+
+  std::string_view name;  // "bfloat16"
+  Dtype dtype;            // kOpaque where PyTorch has no such type.
+  uint8_t item_size;      // In bytes.
+  uint8_t swap_size;      // As of npy::Type. Complex numbers are reversed as a whole.
+  Special special;
+  uint8_t exponent_bits;  // Of integers: all bits.
+  uint8_t fraction_bits;
+  int8_t bias;
+};
+
+// Returns null if ml_dtypes has no such type.
+const MlDtype* MlDtypeNamed(std::string_view name);
+
+// The value of a float of a few bits: IEEE 754 binary16 is {.special = kInfinities,
+// .exponent_bits = 5, .fraction_bits = 10, .bias = 15}.
+double SmallFloat(const MlDtype& format, uint32_t bits);
+
+// Appends an element in JSON. `bytes` are little-endian, `type.item_size` of them.
+void AppendMlElement(std::string& out, const MlDtype& type, std::string_view bytes);
 
 // Appends the element that `bytes` are, in the byte order of `type` and as long as it says: numbers
 // as numbers, complex ones as [real, imaginary], times in ISO 8601, durations with their unit,

@@ -31,7 +31,6 @@
 #include <limits>
 
 #include "parser/base/error.h"
-#include "parser/codec/pickle/names.h"
 #include "parser/codec/pickle/text.h"
 
 namespace ckptfs::pickle {

@@ -34,4 +34,14 @@ std::string_view ParseUnicode(std::string_view line, std::pmr::string& scratch);
 // Python str may hold, too.
 bool IsText(std::string_view bytes);
 
+// What Python 2 called things.
+
+struct GlobalNames {
+  std::string_view module;
+  std::string_view name;
+};
+
+// Returns what Python 3 calls the global that Python 2 calls `names`: as a rule the same.
+GlobalNames Python3Names(GlobalNames names);
+
 }  // namespace ckptfs::pickle

@@ -11,7 +11,7 @@
 #include "parser/base/error.h"
 #include "parser/base/overloaded.h"
 #include "parser/format/common/open_files.h"
-#include "parser/format/torch/saved.h"
+#include "parser/format/torch/reader.h"
 
 namespace ckptfs::dcp {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "parser/checkpoint.h"
 #include "parser/format/dcp/metadata.h"
-#include "parser/format/torch/reading.h"
+#include "parser/format/torch/reader.h"
 #include "parser/io/byte_source.h"
 #include "parser/io/folder.h"
 

@@ -26,10 +26,10 @@
 #include <utility>
 
 #include "parser/base/error.h"
-#include "parser/format/torch/attributes.h"
-#include "parser/format/torch/bare.h"
+#include "parser/format/torch/globals.h"
+#include "parser/format/torch/python.h"
 #include "parser/format/torch/repr.h"
-#include "parser/format/torch/vocabulary.h"
+#include "parser/format/torch/tensor.h"
 
 namespace ckptfs::dcp {
 namespace {

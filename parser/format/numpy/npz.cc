@@ -25,8 +25,7 @@
 #include "parser/base/json.h"
 #include "parser/format/common/damaged.h"
 #include "parser/format/numpy/array.h"
-#include "parser/format/torch/reading.h"
-#include "parser/format/torch/saved.h"
+#include "parser/format/torch/reader.h"
 
 namespace ckptfs::numpy {
 namespace {

@@ -41,4 +41,18 @@ void AddMapping(Children& children, const pickle::Value& mapping, Budget& budget
 // dict of slots). Anything else is what only the class itself understands: one attribute, `state`.
 void AddStates(Children& children, const pickle::Object& object, Budget& budget);
 
+// torch.nn.Module, whatever its class: an object whose state has the tables _parameters, _buffers
+// and _modules. A torch.fx.GraphModule gives such a dict to a function; what torch.compile has made
+// of a module has that module as `_orig_mod`.
+
+bool IsModule(const pickle::Object& object);
+
+// Its class, where that is not what is called: empty if it is.
+std::string_view ClassOfModule(const pickle::Object& object);
+
+// Adds what is in a module, by the names that state_dict() has: those in the three tables are the
+// module's own. Other attributes follow, but for the machinery that is idle. Precondition:
+// IsModule.
+void AddModule(Children& children, const pickle::Object& object, Budget& budget);
+
 }  // namespace ckptfs::torch

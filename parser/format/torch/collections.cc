@@ -19,11 +19,11 @@
 #include "parser/base/error.h"
 #include "parser/base/json.h"
 #include "parser/format/tensordict/collection.h"
-#include "parser/format/torch/attributes.h"
-#include "parser/format/torch/bare.h"
 #include "parser/format/torch/children.h"
+#include "parser/format/torch/globals.h"
+#include "parser/format/torch/python.h"
 #include "parser/format/torch/repr.h"
-#include "parser/format/torch/vocabulary.h"
+#include "parser/format/torch/tensor.h"
 
 namespace ckptfs::torch {
 namespace {

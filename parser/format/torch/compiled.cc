@@ -7,6 +7,8 @@
 //
 // Where no config names a record, the bytes are shown by the name of the record.
 
+#include "parser/format/torch/compiled.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,10 +25,9 @@
 #include "parser/base/error.h"
 #include "parser/codec/json_document.h"
 #include "parser/format/common/damaged.h"
-#include "parser/format/torch/archives.h"
-#include "parser/format/torch/context.h"
-#include "parser/format/torch/saved.h"
-#include "parser/format/torch/view.h"
+#include "parser/format/torch/archive.h"
+#include "parser/format/torch/reader.h"
+#include "parser/format/torch/tensor.h"
 
 namespace ckptfs::torch {
 namespace {

@@ -19,22 +19,22 @@
 #include <algorithm>
 #include <cerrno>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "parser/base/error.h"
 #include "parser/base/json.h"
-#include "parser/format/torch/attributes.h"
-#include "parser/format/torch/bare.h"
 #include "parser/format/torch/children.h"
 #include "parser/format/torch/distributed.h"
+#include "parser/format/torch/globals.h"
 #include "parser/format/torch/literal.h"
 #include "parser/format/torch/numpy.h"
+#include "parser/format/torch/python.h"
 #include "parser/format/torch/repr.h"
-#include "parser/format/torch/sparse.h"
 #include "parser/format/torch/tensor.h"
 #include "parser/format/torch/value.h"
-#include "parser/format/torch/vocabulary.h"
 
 namespace ckptfs::torch {
 namespace {
@@ -44,39 +44,6 @@ using pickle::Kind;
 using pickle::ObjectOf;
 using pickle::Value;
 using Values = std::span<const Value>;
-
-bool IsPerTensor(const Value& quantizer) {
-  return quantizer.kind == Kind::kTuple && ItemsOf(quantizer).size() == 3 &&
-         (pickle::IsGlobal(ItemsOf(quantizer)[0], "torch", "per_tensor_affine") ||
-          pickle::IsGlobal(ItemsOf(quantizer)[0], "torch", "per_tensor_symmetric"));
-}
-
-TensorForm FormOf(const Bare& bare) {
-  switch (bare.function) {
-    case Known::kRebuildTensor:
-    case Known::kRebuildTensorV2:
-    case Known::kRebuildTensorV3:
-    case Known::kLoadFromBytes:
-      return TensorForm::kDense;
-    case Known::kRebuildQuantized:
-      return bare.arguments.size() > 4 && IsPerTensor(bare.arguments[4]) ? TensorForm::kDense
-                                                                         : TensorForm::kComposite;
-    case Known::kRebuildMeta:
-    case Known::kRebuildSparse:
-    case Known::kRebuildSparseCsr:
-    case Known::kRebuildNested:
-    case Known::kRebuildJagged:
-    case Known::kRebuildWrapper:
-    case Known::kUninitialized:
-      return TensorForm::kComposite;
-    case Known::kMaskedArray:
-      return IsMaskedArray(*bare.value) ? TensorForm::kComposite : TensorForm::kNone;
-    default:
-      break;
-  }
-  if (bare.value->kind == Kind::kPersistent || IsArray(*bare.value)) return TensorForm::kDense;
-  return TensorForm::kNone;
-}
 
 // For messages: each tensor with a wrong quantizer has one, and all may share one that is long.
 std::string ShortRepr(const Value& value) {
@@ -238,11 +205,6 @@ void AddShape(Composite& composite, const std::vector<uint64_t>& shape) {
   composite.about.emplace_back("shape", fmt::format("[{}]", fmt::join(shape, ",")));
 }
 
-TensorForm TensorFormOf(const Value& value) {
-  if (value.kind == Kind::kPersistent) return TensorForm::kDense;
-  return pickle::IsObject(value) ? FormOf(BareOf(value)) : TensorForm::kNone;
-}
-
 std::string TensorClassOf(const Bare& bare) {
   if (bare.function == Known::kUninitialized) {
     return Repr(ObjectOf(*bare.value).target);
@@ -292,6 +254,108 @@ Composite ComposeOf(const Value& value, Context& context) {
                                  bare.requires_grad->integer != 0 ? "true" : "false");
   }
   return composite;
+}
+
+namespace {
+
+// The name that `torch.serialization._get_layout` is given: "torch.sparse_coo".
+std::string LayoutOf(const Value& layout) {
+  if (pickle::IsObject(layout)) {
+    const Values arguments = ItemsOf(ObjectOf(layout).arguments);
+    if (arguments.size() == 1 && arguments[0].kind == Kind::kText) {
+      return std::string(arguments[0].text());
+    }
+  }
+  return Repr(layout);
+}
+
+void ComposeCoo(Values data, Composite& composite) {
+  Require(data, 3);
+  const std::vector<uint64_t> shape = Numbers(data[2], "size");
+  composite.parts = {{"indices", data[0]}, {"values", data[1]}};
+  AddShape(composite, shape);
+  std::string coalesced;
+  if (data.size() > 3 && data[3].kind == Kind::kBool) {
+    const bool is_coalesced = data[3].integer != 0;
+    composite.about.emplace_back("is_coalesced", is_coalesced ? "true" : "false");
+    coalesced = is_coalesced ? ", is_coalesced=True" : "";
+  }
+  AddText(
+      composite, "recipe",
+      fmt::format("torch.sparse_coo_tensor(indices, values, {}{})", TupleText(shape), coalesced));
+}
+
+// CSR and BSR compress the rows, CSC and BSC the columns; the B is for blocks.
+void ComposeCompressed(std::string_view layout, Values data, Composite& composite) {
+  constexpr std::string_view kPrefix = "torch.sparse_";
+  constexpr std::string_view kByRows[] = {"csr", "bsr"};
+  constexpr std::string_view kByColumns[] = {"csc", "bsc"};
+  const std::string_view kind = layout.starts_with(kPrefix) ? layout.substr(kPrefix.size()) : "";
+  const bool is_by_rows = std::ranges::count(kByRows, kind) != 0;
+  if (!is_by_rows && std::ranges::count(kByColumns, kind) == 0) {
+    Fail(ENOTSUP, "has the layout {}, which we do not know", Quoted(layout));
+  }
+  Require(data, 4);
+  const std::vector<uint64_t> shape = Numbers(data[3], "size");
+  const std::string_view compressed = is_by_rows ? "crow_indices" : "ccol_indices";
+  const std::string_view plain = is_by_rows ? "col_indices" : "row_indices";
+  composite.parts = {
+      {std::string(compressed), data[0]}, {std::string(plain), data[1]}, {"values", data[2]}};
+  AddShape(composite, shape);
+  AddText(composite, "recipe",
+          fmt::format("torch.sparse_{}_tensor({}, {}, values, {})", kind, compressed, plain,
+                      TupleText(shape)));
+}
+
+}  // namespace
+
+void ComposeSparse(Values arguments, Composite& composite) {
+  Require(arguments, 2);
+  if (arguments[1].kind != Kind::kTuple) Fail(EBADMSG, "its components are no tuple");
+  const std::string layout = LayoutOf(arguments[0]);
+  AddText(composite, "layout", layout);
+  if (layout == "torch.sparse_coo") {
+    ComposeCoo(ItemsOf(arguments[1]), composite);
+  } else {
+    ComposeCompressed(layout, ItemsOf(arguments[1]), composite);
+  }
+}
+
+void ComposeNested(Values arguments, Composite& composite) {
+  Require(arguments, 4);
+  AddText(composite, "layout", "torch.strided");
+  composite.about.emplace_back("shape", "null");
+  composite.about.emplace_back("is_nested", "true");
+  composite.parts = {{"buffer", arguments[0]},
+                     {"sizes", arguments[1]},
+                     {"strides", arguments[2]},
+                     {"offsets", arguments[3]}};
+  AddText(composite, "recipe",
+          "torch._utils._rebuild_nested_tensor(buffer, sizes, strides, offsets)");
+}
+
+void ComposeJagged(Values arguments, Composite& composite) {
+  Require(arguments, 1);
+  const auto attribute = [&](std::string_view name) {
+    const Value* found = AttributeOf(arguments[0], name);
+    return found == nullptr ? Value() : *found;
+  };
+  const Value ragged = attribute("_ragged_idx");
+  const int64_t dimension = ragged.kind == Kind::kInt ? ragged.integer : 1;
+  const bool has_lengths = attribute("lengths").kind != Kind::kNone;
+  AddText(composite, "layout", "torch.jagged");
+  composite.about.emplace_back("shape", "null");
+  composite.about.emplace_back("is_nested", "true");
+  composite.about.emplace_back("ragged_idx", std::to_string(dimension));
+  composite.parts = {{"_values", attribute("values")}, {"_offsets", attribute("offsets")}};
+  if (has_lengths) composite.parts.push_back({"_lengths", attribute("lengths")});
+  const auto has_tensor = [](const Part& part) {
+    return TensorFormOf(part.value) != TensorForm::kNone;
+  };
+  if (!std::ranges::all_of(composite.parts, has_tensor)) return;
+  AddText(composite, "recipe",
+          fmt::format("torch.nested.nested_tensor_from_jagged(_values, _offsets{}, jagged_dim={})",
+                      has_lengths ? ", _lengths" : "", dimension));
 }
 
 }  // namespace ckptfs::torch

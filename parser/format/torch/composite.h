@@ -13,7 +13,8 @@
 
 #include "parser/checkpoint.h"
 #include "parser/codec/pickle.h"
-#include "parser/format/torch/context.h"
+#include "parser/format/torch/reader.h"
+#include "parser/format/torch/tensor.h"
 
 namespace ckptfs::torch {
 
@@ -39,7 +40,6 @@ struct Composite {
 Composite ComposeOf(const pickle::Value& value, Context& context);
 
 // The class of a tensor as its outermost dress tells it: "torch.nn.parameter.Parameter".
-struct Bare;
 std::string TensorClassOf(const Bare& bare);
 
 // A shape as Python prints it: "(2, 3)", "(2,)".
@@ -52,5 +52,11 @@ void Require(std::span<const pickle::Value> arguments, size_t count);
 // ... and adds to what the directory tells.
 void AddText(Composite& composite, std::string_view name, std::string_view text);
 void AddShape(Composite& composite, const std::vector<uint64_t>& shape);
+
+// What the constructors are given, composite.cc says. They throw Error: EBADMSG, ENOTSUP for a
+// layout that we do not know.
+void ComposeSparse(std::span<const pickle::Value> arguments, Composite& composite);
+void ComposeNested(std::span<const pickle::Value> arguments, Composite& composite);
+void ComposeJagged(std::span<const pickle::Value> arguments, Composite& composite);
 
 }  // namespace ckptfs::torch

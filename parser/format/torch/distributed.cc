@@ -15,9 +15,8 @@
 
 #include "parser/base/error.h"
 #include "parser/base/json.h"
-#include "parser/format/torch/attributes.h"
-#include "parser/format/torch/bare.h"
 #include "parser/format/torch/literal.h"
+#include "parser/format/torch/python.h"
 #include "parser/format/torch/repr.h"
 #include "parser/format/torch/tensor.h"
 

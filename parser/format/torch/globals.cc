@@ -12,6 +12,177 @@
 namespace ckptfs::torch {
 namespace {
 
+using pickle::Kind;
+using pickle::Value;
+
+struct Row {
+  std::string_view module;
+  std::string_view name;
+  Known known;
+};
+
+// Sorted by name, then by module.
+constexpr Row kRows[] = {
+    {"_io", "BytesIO", Known::kBytesIO},
+    {"collections", "Counter", Known::kCounter},
+    {"cdecimal", "Decimal", Known::kDecimal},
+    {"decimal", "Decimal", Known::kDecimal},
+    {"fractions", "Fraction", Known::kFraction},
+    {"torch._dynamo.eval_frame", "OptimizedModule", Known::kOptimizedModule},
+    {"collections", "OrderedDict", Known::kOrderedDict},
+    {"torch.nn.parameter", "Parameter", Known::kParameter},
+    {"pathlib", "PosixPath", Known::kPath},
+    {"pathlib", "PurePosixPath", Known::kPath},
+    {"pathlib", "PureWindowsPath", Known::kPath},
+    {"torch", "Size", Known::kSize},
+    {"uuid", "UUID", Known::kUuid},
+    {"torch.nn.parameter", "UninitializedBuffer", Known::kUninitialized},
+    {"torch.nn.parameter", "UninitializedParameter", Known::kUninitialized},
+    {"torch.autograd.variable", "Variable", Known::kParameter},
+    {"pathlib", "WindowsPath", Known::kPath},
+    {"copyreg", "__newobj__", Known::kNewObject},
+    {"copyreg", "__newobj_ex__", Known::kNewObjectEx},
+    {"dill._dill", "_create_array", Known::kArrayOfState},
+    {"torch.fx.graph_module", "_deserialize_graph_module", Known::kGraphModule},
+    {"numpy._core.numeric", "_frombuffer", Known::kFromBuffer},
+    {"numpy.core.numeric", "_frombuffer", Known::kFromBuffer},
+    {"torch.serialization", "_get_layout", Known::kLayout},
+    {"torch.storage", "_load_from_bytes", Known::kLoadFromBytes},
+    {"tensordict._reductions", "_make_td", Known::kMakeTensorDict},
+    {"numpy.ma.core", "_mareconstruct", Known::kMaskedArray},
+    {"torch._utils", "_rebuild_device_tensor_from_cpu_tensor", Known::kRebuildFromCpu},
+    {"torch._utils", "_rebuild_device_tensor_from_numpy", Known::kRebuildFromNumpy},
+    {"torch._tensor", "_rebuild_from_type", Known::kRebuildFromType},
+    {"torch._tensor", "_rebuild_from_type_v2", Known::kRebuildFromTypeV2},
+    {"torch._utils", "_rebuild_meta_tensor_no_storage", Known::kRebuildMeta},
+    {"torch._utils", "_rebuild_mlc_tensor", Known::kRebuildFromNumpy},
+    {"torch._utils", "_rebuild_nested_tensor", Known::kRebuildNested},
+    {"torch.nested._internal.nested_tensor", "_rebuild_njt", Known::kRebuildJagged},
+    {"torch._utils", "_rebuild_parameter", Known::kRebuildParameter},
+    {"torch._utils", "_rebuild_parameter_with_state", Known::kRebuildParameterWithState},
+    {"torch._utils", "_rebuild_qtensor", Known::kRebuildQuantized},
+    {"torch._utils", "_rebuild_sparse_csr_tensor", Known::kRebuildSparseCsr},
+    {"torch._utils", "_rebuild_sparse_tensor", Known::kRebuildSparse},
+    {"torch._utils", "_rebuild_tensor", Known::kRebuildTensor},
+    {"torch._utils", "_rebuild_tensor_v2", Known::kRebuildTensorV2},
+    {"torch._utils", "_rebuild_tensor_v3", Known::kRebuildTensorV3},
+    {"torch._utils", "_rebuild_wrapper_subclass", Known::kRebuildWrapper},
+    {"torch._utils", "_rebuild_xla_tensor", Known::kRebuildFromNumpy},
+    {"numpy._core.multiarray", "_reconstruct", Known::kArray},
+    {"numpy.core.multiarray", "_reconstruct", Known::kArray},
+    {"jax._src.array", "_reconstruct_array", Known::kArrayOfState},
+    {"copyreg", "_reconstructor", Known::kReconstructor},
+    {"builtins", "bool", Known::kNumber},
+    {"torch.jit._pickle", "build_boollist", Known::kTransparent},
+    {"torch.jit._pickle", "build_doublelist", Known::kTransparent},
+    {"torch.jit._pickle", "build_intlist", Known::kTransparent},
+    {"torch.jit._pickle", "build_tensor_from_id", Known::kTransparent},
+    {"torch.jit._pickle", "build_tensorlist", Known::kTransparent},
+    {"builtins", "bytearray", Known::kByteArray},
+    {"builtins", "bytes", Known::kBytes},
+    {"builtins", "complex", Known::kComplex},
+    {"datetime", "date", Known::kDate},
+    {"datetime", "datetime", Known::kDateTime},
+    {"collections", "defaultdict", Known::kDefaultDict},
+    {"collections", "deque", Known::kDeque},
+    {"torch", "device", Known::kDevice},
+    {"builtins", "dict", Known::kDict},
+    {"numpy", "dtype", Known::kNumpyDtype},
+    {"_codecs", "encode", Known::kEncode},
+    {"builtins", "float", Known::kNumber},
+    {"builtins", "frozenset", Known::kFrozenSet},
+    {"builtins", "getattr", Known::kGetattr},
+    {"builtins", "int", Known::kNumber},
+    {"builtins", "list", Known::kList},
+    {"builtins", "range", Known::kPrintedCall},
+    {"jax._src.device_array", "reconstruct_device_array", Known::kArrayOfState},
+    {"torch.fx.graph_module", "reduce_deploy_graph_module", Known::kGraphModule},
+    {"torch.fx.graph_module", "reduce_graph_module", Known::kGraphModule},
+    {"torch.fx.graph_module", "reduce_package_graph_module", Known::kGraphModule},
+    {"torch.jit._pickle", "restore_type_tag", Known::kTransparent},
+    {"numpy._core.multiarray", "scalar", Known::kScalar},
+    {"numpy.core.multiarray", "scalar", Known::kScalar},
+    {"builtins", "set", Known::kSet},
+    {"builtins", "slice", Known::kPrintedCall},
+    {"builtins", "str", Known::kNumber},
+    {"datetime", "time", Known::kTime},
+    {"datetime", "timedelta", Known::kTimeDelta},
+    {"datetime", "timezone", Known::kTimeZone},
+    {"builtins", "tuple", Known::kTuple},
+    {"builtins", "xrange", Known::kPrintedCall},
+};
+
+constexpr bool IsLess(const Row& a, const Row& b) {
+  return std::pair(a.name, a.module) < std::pair(b.name, b.module);
+}
+static_assert(std::is_sorted(std::begin(kRows), std::end(kRows), IsLess));
+
+constexpr std::pair<std::string_view, Dtype> kStorages[] = {
+    {"BFloat16", Dtype::kBfloat16},
+    {"Bool", Dtype::kBool},
+    {"Byte", Dtype::kUint8},
+    {"Char", Dtype::kInt8},
+    {"ComplexDouble", Dtype::kComplex128},
+    {"ComplexFloat", Dtype::kComplex64},
+    {"Double", Dtype::kFloat64},
+    {"Float", Dtype::kFloat32},
+    {"Half", Dtype::kFloat16},
+    {"Int", Dtype::kInt32},
+    {"Long", Dtype::kInt64},
+    {"QInt32", Dtype::kQint32},
+    {"QInt8", Dtype::kQint8},
+    {"QUInt2x4", Dtype::kQuint2x4},
+    {"QUInt4x2", Dtype::kQuint4x2},
+    {"QUInt8", Dtype::kQuint8},
+    {"Short", Dtype::kInt16},
+};
+
+std::string_view ModuleOf(const Value& global) { return pickle::ItemsOf(global)[0].text(); }
+std::string_view NameOf(const Value& global) { return pickle::ItemsOf(global)[1].text(); }
+
+}  // namespace
+
+Known KnownCallable(const Value& target) {
+  if (target.kind != Kind::kGlobal) return Known::kUnknown;
+  const Row wanted = {ModuleOf(target), NameOf(target), Known::kUnknown};
+  const auto* row = std::lower_bound(std::begin(kRows), std::end(kRows), wanted, IsLess);
+  const bool is_there = row != std::end(kRows) && !IsLess(wanted, *row);
+
+  return is_there ? row->known : Known::kUnknown;
+}
+
+std::optional<Dtype> DtypeOf(const Value& value) {
+  if (value.kind != Kind::kGlobal || ModuleOf(value) != "torch") return std::nullopt;
+  const std::string_view name = NameOf(value);
+  if (const auto dtype = DtypeNamed(name)) return dtype;
+  constexpr std::string_view kStems[] = {"float", "int", "uint", "complex", "bits", "bfloat"};
+  const auto starts_name = [&](std::string_view stem) {
+    return name.starts_with(stem) && name.find_first_of("0123456789") == stem.size();
+  };
+  return std::ranges::any_of(kStems, starts_name) ? std::optional(Dtype::kOpaque) : std::nullopt;
+}
+
+std::optional<StorageClass> StorageClassNamed(std::string_view module, std::string_view name) {
+  if (module != "torch" && module != "torch.cuda" && module != "torch.storage") return std::nullopt;
+  if (name == "UntypedStorage" || name == "_UntypedStorage") {
+    return StorageClass{.is_untyped = true};
+  }
+  constexpr std::string_view kSuffix = "Storage";
+  if (!name.ends_with(kSuffix)) return std::nullopt;
+  name.remove_suffix(kSuffix.size());
+  for (const auto& [stem, dtype] : kStorages) {
+    if (stem == name) return StorageClass{.dtype = dtype};
+  }
+  return std::nullopt;
+}
+
+std::optional<StorageClass> StorageClassOf(const Value& value) {
+  if (value.kind != Kind::kGlobal) return std::nullopt;
+  return StorageClassNamed(ModuleOf(value), NameOf(value));
+}
+
+namespace {
+
 // What PyTorch 2.13 allows, sorted: first its own list, then what is added to it when a module that
 // defines distributed or jagged tensors is imported.
 constexpr std::string_view kAllowed[] = {
@@ -182,7 +353,7 @@ constexpr size_t kMostOfName = 256;  // Bytes.
 // A name is told in up to two lists, and each of these is in memory more than once for a while.
 constexpr uint64_t kCopiesOfName = 8;
 
-std::string NameOf(const pickle::Value& global) {
+std::string QualifiedName(const pickle::Value& global) {
   const auto parts = pickle::ItemsOf(global);
   return fmt::format("{}.{}", parts[0].text().substr(0, kMostOfName),
                      parts[1].text().substr(0, kMostOfName));
@@ -192,7 +363,7 @@ std::string NameOf(const pickle::Value& global) {
 
 void Globals::Add(const pickle::Graph& graph) {
   for (const pickle::Value& global : graph.globals()) {
-    std::string name = NameOf(global);
+    std::string name = QualifiedName(global);
     const auto [place, is_new] = names_.insert(std::move(name));
     if (is_new) budget_.Charge(kCopiesOfName * json::String(*place).size() + 8 * sizeof(void*));
   }

@@ -2,14 +2,111 @@
 
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 
 #include "parser/base/budget.h"
+#include "parser/base/dtype.h"
 #include "parser/checkpoint.h"
 #include "parser/codec/pickle.h"
 
 namespace ckptfs::torch {
+
+// The callables of a PyTorch pickle that we know the meaning of. All others are opaque: they are
+// shown by name, with what they were given.
+
+enum class Known : uint8_t {
+  kUnknown,
+  // Python's own.
+  kOrderedDict,
+  kCounter,
+  kDefaultDict,
+  kDeque,
+  kSet,
+  kFrozenSet,
+  kDict,
+  kList,
+  kTuple,
+  kBytes,
+  kByteArray,
+  kNumber,  // int, float, bool, str: of one literal
+  kComplex,
+  kPrintedCall,  // range, slice: shown as the call that makes it
+  kGetattr,
+  kEncode,         // _codecs.encode: how protocol 2 spells bytes
+  kReconstructor,  // copyreg._reconstructor(class, base, state)
+  kNewObject,      // copyreg.__newobj__(class, *arguments)
+  kNewObjectEx,    // copyreg.__newobj_ex__(class, arguments, keywords)
+  kPath,
+  kDate,
+  kDateTime,
+  kTime,
+  kTimeDelta,
+  kTimeZone,
+  kDecimal,
+  kFraction,
+  kUuid,
+  kBytesIO,
+  // PyTorch's values.
+  kSize,
+  kDevice,
+  kLayout,
+  kTransparent,  // TorchScript's wrappers: the value is the first argument
+  // NumPy.
+  kArray,         // _reconstruct, then BUILD
+  kFromBuffer,    // how protocol 5 spells arrays
+  kArrayOfState,  // how dill and JAX spell them: all in one call
+  kMaskedArray,
+  kScalar,
+  kNumpyDtype,
+  kMakeTensorDict,
+  kGraphModule,
+  kOptimizedModule,
+  // Tensors: parser/format/torch/tensor.cc says what each is given.
+  kRebuildTensor,
+  kRebuildTensorV2,
+  kRebuildTensorV3,
+  kRebuildParameter,
+  kRebuildParameterWithState,
+  kRebuildQuantized,
+  kRebuildFromType,
+  kRebuildFromTypeV2,
+  kRebuildFromNumpy,
+  kRebuildFromCpu,
+  kParameter,
+  // Tensors that have no dense bytes of their own.
+  kRebuildMeta,
+  kRebuildSparse,
+  kRebuildSparseCsr,
+  kRebuildNested,
+  kRebuildJagged,
+  kRebuildWrapper,
+  kUninitialized,
+  // Storages that are files: parser/format/torch/nested.h
+  kLoadFromBytes,
+};
+
+// What calling `target` means.
+Known KnownCallable(const pickle::Value& target);
+
+// The element type that a `torch.<name>` global means; kOpaque for one we do not know whose name
+// says that it is a type ("float4_e3m0"); nothing for all other values.
+std::optional<Dtype> DtypeOf(const pickle::Value& value);
+
+// A storage class: torch.FloatStorage, torch.cuda.HalfStorage, torch.storage.UntypedStorage.
+struct StorageClass {
+  Dtype dtype = Dtype::kUint8;
+  bool is_untyped = false;
+};
+
+// Nothing if there is no storage class `module`.`name`.
+std::optional<StorageClass> StorageClassNamed(std::string_view module, std::string_view name);
+
+// Nothing if `value` is no storage class.
+std::optional<StorageClass> StorageClassOf(const pickle::Value& value);
 
 // The classes and functions that the pickles of one checkpoint name. Belongs to one thread.
 class Globals {

@@ -3,12 +3,35 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "parser/base/budget.h"
 #include "parser/codec/pickle.h"
+#include "parser/format/torch/storage.h"
 
 namespace ckptfs::torch {
+
+// Bytes in a pickle. Protocols 3 to 5 have opcodes for them; protocol 2 has not, so Python writes
+// the call _codecs.encode(text, "latin1"), in whose text each character is a byte.
+
+struct Context;
+
+// Whether `value` is a text, or bytes, which texts are in files that have passed through Python 2.
+bool IsText(const pickle::Value& value);
+
+// The bytes that `text` spells: nothing if a character is none.
+std::optional<std::string> BytesOfLatin1(std::string_view text);
+
+// The bytes of `value` if it is bytes in any spelling, or the str of a Python 2: nothing if it is
+// something else. The view points into the pickle or into `decoded`.
+std::optional<std::string_view> BytesOf(const pickle::Value& value, std::string& decoded,
+                                        Budget& budget);
+
+// Where the bytes of `value`, which are in the pickle of `context`, can be read: those that it has
+// as they are stay in the file. Throws Error: EBADMSG if they are none, EFBIG.
+Record RecordOfBytes(const pickle::Value& value, Context& context);
 
 // What each value is charged for beside its text, so that empty ones are not for free.
 constexpr uint64_t kCostOfValue = 16;  // In bytes.

@@ -7,11 +7,11 @@
 #include <span>
 
 #include "parser/base/utf8.h"
-#include "parser/format/torch/bytes.h"
+#include "parser/format/torch/globals.h"
+#include "parser/format/torch/leaf.h"
 #include "parser/format/torch/python.h"
 #include "parser/format/torch/repr.h"
 #include "parser/format/torch/tensor.h"
-#include "parser/format/torch/vocabulary.h"
 
 namespace ckptfs::torch {
 namespace {

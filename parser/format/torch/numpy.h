@@ -2,14 +2,16 @@
 
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
 
 #include "parser/checkpoint.h"
 #include "parser/codec/pickle.h"
-#include "parser/format/torch/context.h"
-#include "parser/format/torch/vocabulary.h"
+#include "parser/format/archive/record.h"
+#include "parser/format/torch/globals.h"
+#include "parser/format/torch/reader.h"
 
 namespace ckptfs::torch {
 
@@ -45,5 +47,17 @@ struct NumpyScalar {
 
 // Precondition: `value` calls Known::kScalar. Throws Error if it is damaged.
 NumpyScalar ScalarOf(const pickle::Value& value, Budget& budget);
+
+// What joblib.dump writes: a pickle between whose opcodes the elements of arrays lie.
+
+// The class that stands for an array. A pickle that names it is read by ReadJoblib.
+constexpr std::string_view kJoblibArray = "NumpyArrayWrapper";
+
+// The attributes of `value` if that stands for an array: a dict; null of anything else. Points into
+// the graph.
+const pickle::Value* StateOfJoblibArray(const pickle::Value& value);
+
+// Reads the pickle at the beginning of `record`, which has no error. Sets `length` to its bytes.
+Checkpoint ReadJoblib(const Record& record, Reading& reading, uint64_t& length);
 
 }  // namespace ckptfs::torch

@@ -19,10 +19,8 @@
 #include "parser/base/error.h"
 #include "parser/base/json.h"
 #include "parser/codec/npy/element.h"
-#include "parser/codec/npy/ml_dtypes.h"
-#include "parser/codec/npy/time.h"
-#include "parser/format/torch/bytes.h"
-#include "parser/format/torch/vocabulary.h"
+#include "parser/format/torch/globals.h"
+#include "parser/format/torch/leaf.h"
 
 namespace ckptfs::torch {
 namespace {

@@ -16,7 +16,6 @@
 #include "parser/format/common/damaged.h"
 #include "parser/format/tensordict/batch_sizes.h"
 #include "parser/format/tensordict/losses.h"
-#include "parser/format/torch/bare.h"
 #include "parser/format/torch/children.h"
 #include "parser/format/torch/composite.h"
 #include "parser/format/torch/leaf.h"

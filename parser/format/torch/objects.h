@@ -4,7 +4,7 @@
 
 #include "parser/checkpoint.h"
 #include "parser/codec/pickle.h"
-#include "parser/format/torch/context.h"
+#include "parser/format/torch/reader.h"
 
 namespace ckptfs::torch {
 

@@ -16,6 +16,19 @@
 
 namespace ckptfs::torch {
 
+// The attributes that BUILD gives to an object.
+
+// Returns the attribute `name` of a state: a dict, or the pair (dict or None, dict of slots). Null
+// if there is none. Points into the graph.
+const pickle::Value* AttributeOf(const pickle::Value& state, std::string_view name);
+
+// The same of an object; its latest state counts.
+const pickle::Value* AttributeOfObject(const pickle::Value& object, std::string_view name);
+
+// The class of an object that is made without a call of anything else: a kGlobal; null if it has no
+// name. Points into the graph.
+const pickle::Value* ClassOfObject(const pickle::Value& object);
+
 enum class Form : uint8_t {
   kLeaf,      // A number, a text, bytes, a name: nothing is in it.
   kSequence,  // A list, tuple, set or deque, or a class of its own that holds items.

@@ -10,15 +10,51 @@
 #include <string_view>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "parser/base/budget.h"
+#include "parser/checkpoint.h"
 #include "parser/codec/pickle.h"
 #include "parser/format/archive/record.h"
-#include "parser/format/torch/sidecar.h"
-#include "parser/format/torch/vocabulary.h"
+#include "parser/format/torch/globals.h"
 #include "parser/io/byte_source.h"
+#include "parser/io/folder.h"
+#include "parser/read_options.h"
 
 namespace ckptfs::torch {
+
+// The file beside a checkpoint that has its tensors.
+//
+// tensorizer.torch_compat lets torch.save write "model.pt" with everything but the bytes of
+// storages, which it writes as a list of tensors to a file of tensorizer, "model.pt.tensors". A
+// persistent id ('TensorizerPickler', 0, 'storage', i, dtype) means the bytes of tensor i.
+
+// Opened when a tensor first needs it. Belongs to one thread.
+class Sidecar {
+ public:
+  // That of the checkpoint `source`, unless `options`, which must outlive this, names another one.
+  Sidecar(Source source, const ReadOptions& options)
+      : source_(std::move(source)), options_(options) {}
+
+  // Returns the bytes of tensor `index`, or the reason why they cannot be had. Throws Error if the
+  // user must do something first (EKEYREJECTED), or if it exceeds a limit.
+  Record Find(uint64_t index);
+
+  // Adds what there is to be told about the sidecar, if it was needed.
+  void Tell(Checkpoint& checkpoint) const;
+
+ private:
+  void Open();
+  ByteSourcePtr OpenFile();
+
+  const Source source_;
+  const ReadOptions& options_;
+  bool is_open_ = false;
+  std::string name_;
+  std::string error_;  // Of the file as a whole.
+  std::vector<std::string> warnings_;
+  std::map<std::string, Tensor> tensors_;  // By their keys: "0".
+};
 
 // Bytes of a key, which is a number, or of a location, which is a device. Each tensor tells both, so
 // they must not be long.
@@ -83,5 +119,28 @@ class Storages {
   std::map<std::string, Storage, std::less<>> wholes_;  // By key.
   std::map<ViewKey, Storage> views_;
 };
+
+// Storages that are files inside of a pickle.
+//
+// torch.save gives each storage a persistent id; but where somebody pickles a tensor without it
+// (pickle.dump, joblib), a storage has to bring its bytes along. It is then pickled as the call
+// torch.storage._load_from_bytes(bytes), and the bytes are a whole file of torch.save, whose object
+// is that storage.
+
+struct Context;
+
+// All such storages of one pickle, each read when a tensor first needs it. Belongs to one thread.
+class NestedStorages {
+ public:
+  // Returns the storage that `call`, which calls Known::kLoadFromBytes, makes. It lives as long as
+  // this. Throws Error that says what is wrong with the file in it.
+  const Storage& Get(const pickle::Value& call, Context& context);
+
+ private:
+  std::map<const void*, Storage> known_;  // By where the bytes are: many calls may share them.
+};
+
+// The storage that `value` is: a persistent id, or a file. Throws Error; EBADMSG if it is neither.
+const Storage& StorageOf(const pickle::Value& value, Context& context);
 
 }  // namespace ckptfs::torch

@@ -23,18 +23,18 @@
 #include <iterator>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 
 #include "parser/base/error.h"
 #include "parser/base/json.h"
-#include "parser/format/torch/bare.h"
+#include "parser/checkpoint.h"
 #include "parser/format/torch/composite.h"
+#include "parser/format/torch/globals.h"
 #include "parser/format/torch/literal.h"
 #include "parser/format/torch/numpy.h"
 #include "parser/format/torch/repr.h"
 #include "parser/format/torch/value.h"
-#include "parser/format/torch/view.h"
-#include "parser/format/torch/vocabulary.h"
 #include "parser/layer/strided.h"
 
 namespace ckptfs::torch {
@@ -45,6 +45,164 @@ using pickle::Kind;
 using pickle::ObjectOf;
 using pickle::Value;
 using Values = std::span<const Value>;
+
+constexpr int kMaxDress = 16;  // Layers around a tensor; honest files have three at most.
+
+// Takes off one layer: `bare.function` and `bare.arguments` become those of what is inside. Returns
+// whether there was one.
+bool Undress(Bare& bare) {
+  const Values arguments = bare.arguments;
+  const Value* inner = nullptr;
+  switch (bare.function) {
+    case Known::kRebuildFromType:
+    case Known::kRebuildFromTypeV2:
+      if (arguments.size() < 3 || arguments[2].kind != Kind::kTuple) return false;
+      if (bare.python_type == nullptr && !pickle::IsGlobal(arguments[1], "torch", "Tensor")) {
+        bare.python_type = &arguments[1];
+      }
+      if (arguments.size() > 3 && bare.state == nullptr) bare.state = &arguments[3];
+      bare.function = KnownCallable(arguments[0]);
+      bare.arguments = ItemsOf(arguments[2]);
+      return true;
+    case Known::kRebuildParameter:
+    case Known::kRebuildParameterWithState:
+    case Known::kParameter:
+      if (arguments.empty()) return false;
+      inner = &arguments[0];
+      bare.is_parameter = true;
+      if (arguments.size() > 1 && bare.requires_grad == nullptr) bare.requires_grad = &arguments[1];
+      if (arguments.size() > 3 && bare.state == nullptr) bare.state = &arguments[3];
+      break;
+    case Known::kRebuildFromCpu:
+    case Known::kRebuildFromNumpy:
+      if (arguments.size() < 2) return false;
+      inner = &arguments[0];
+      bare.cast = &arguments[1];
+      if (arguments.size() > 3 && bare.requires_grad == nullptr) bare.requires_grad = &arguments[3];
+      break;
+    default:
+      return false;
+  }
+  bare.value = inner;
+  bare.function = Known::kUnknown;
+  bare.arguments = {};
+  if (pickle::IsObject(*inner) && !IsArray(*inner)) {
+    bare.function = KnownCallable(ObjectOf(*inner).target);
+    bare.arguments = ItemsOf(ObjectOf(*inner).arguments);
+  }
+  return true;
+}
+
+}  // namespace
+
+Bare BareOf(const Value& value) {
+  Bare bare{.value = &value};
+  if (!pickle::IsObject(value) || IsArray(value)) return bare;
+  bare.function = KnownCallable(ObjectOf(value).target);
+  bare.arguments = ItemsOf(ObjectOf(value).arguments);
+  for (int layer = 0; layer < kMaxDress && Undress(bare); ++layer) {
+  }
+  return bare;
+}
+
+std::vector<uint64_t> Numbers(const Value& value, std::string_view what) {
+  const bool is_size = pickle::IsObject(value) &&
+                       KnownCallable(ObjectOf(value).target) == Known::kSize &&
+                       ItemsOf(ObjectOf(value).arguments).size() == 1;
+  const Value& tuple = is_size ? ItemsOf(ObjectOf(value).arguments)[0] : value;
+  if (tuple.kind != Kind::kTuple && tuple.kind != Kind::kList)
+    Fail(EBADMSG, "its {} is no tuple", what);
+  if (ItemsOf(tuple).size() > kMaxDimensions) {
+    Fail(EBADMSG, "has {} dimensions, but {} is the most", ItemsOf(tuple).size(), kMaxDimensions);
+  }
+  std::vector<uint64_t> numbers;
+  numbers.reserve(ItemsOf(tuple).size());
+  for (const Value& item : ItemsOf(tuple)) {
+    if (item.kind != Kind::kInt || item.integer < 0) {
+      Fail(EBADMSG, "its {} has {}, but wants numbers from 0 to 2^63", what, Repr(item));
+    }
+    numbers.push_back(static_cast<uint64_t>(item.integer));
+  }
+  return numbers;
+}
+
+namespace {
+
+// What tells a gathered tensor from all others.
+std::string IdentityOf(const Extent& extent, const View& view) {
+  return fmt::format("{} {} {} {}{}{} {} {}", static_cast<const void*>(extent.source.get()),
+                     extent.offset, Name(view.dtype), view.is_big_endian, view.is_conjugated,
+                     view.is_negated, fmt::join(view.shape, ","), fmt::join(view.stride, ","));
+}
+
+// A tensor that claims much more than is stored (stride 0 repeats elements at no cost) would fill
+// the disk of whoever copies it.
+constexpr uint64_t kMostRepeated = uint64_t{64} << 30;  // In bytes.
+constexpr uint64_t kMostRepetition = 1024;
+
+void CheckRepetition(uint64_t length, uint64_t stored) {
+  if (length > kMostRepeated && length / kMostRepetition > stored) {
+    Fail(EOVERFLOW, "repeats its {} stored bytes to {}, which is beyond our limit", stored, length);
+  }
+}
+
+// The view `view` of `storage` from element `offset` on.
+void SetData(const Storage& storage, uint64_t offset, const View& view, Context& context,
+             Tensor& tensor) {
+  const uint64_t length = tensor.data.length;
+  const Record& record = storage.record;
+  if (!record.error.empty()) throw Error(record.error_code, record.error);
+  uint64_t begin = 0;
+  const bool is_beyond = __builtin_mul_overflow(offset, ItemSize(view.dtype), &begin) ||
+                         (length > 0 && begin > storage.size);
+  const uint64_t reach = is_beyond ? 0 : ReachOf(view);
+  if (is_beyond || (length > 0 && reach > storage.size - begin)) {
+    Fail(EBADMSG, "reaches {} bytes from element {} on, but {} has {} bytes", reach, offset,
+         record.member, storage.size);
+  }
+  if (length == 0) begin = 0;
+  CheckRepetition(length, reach);
+  const Extent stored = {record.data.source, record.data.offset + begin, reach};
+  if (IsDense(view)) {
+    tensor.data = {stored.source, stored.offset, length};
+    tensor.is_in_file = record.is_in_file;
+    tensor.file_offset = stored.offset;
+    return;
+  }
+  ByteSourcePtr& gathered = context.gathered[IdentityOf(stored, view)];
+  if (!gathered) gathered = MakeStrided(stored, view, context.reading.blocks);
+  tensor.data = {gathered, 0, length};
+}
+
+// Whether the elements lie in the storage as they lie in the tensor, whatever is done to each.
+bool IsDenseOrder(View view) {
+  view.is_big_endian = view.is_conjugated = view.is_negated = false;
+  return IsDense(view);
+}
+
+}  // namespace
+
+void SetShape(const View& view, Tensor& tensor) {
+  tensor.dtype = view.dtype;
+  tensor.shape = view.shape;
+  tensor.data.length = ByteSize(view.dtype, view.shape);
+  if (view.stride.size() != view.shape.size()) {
+    Fail(EBADMSG, "has {} sizes, but {} strides", view.shape.size(), view.stride.size());
+  }
+}
+
+void FillView(const Storage& storage, uint64_t offset, const View& view, Context& context,
+              Tensor& tensor) {
+  tensor.member = storage.record.member;
+  SetShape(view, tensor);
+  if (!IsDenseOrder(view)) {
+    tensor.annotations.emplace_back("stride", fmt::format("[{}]", fmt::join(view.stride, ",")));
+  }
+  if (offset != 0) tensor.annotations.emplace_back("storage_offset", std::to_string(offset));
+  SetData(storage, offset, view, context, tensor);
+}
+
+namespace {
 
 bool IsTrue(const Value* value) {
   return value != nullptr && value->kind == Kind::kBool && value->integer != 0;
@@ -231,6 +389,48 @@ void FillIntegers(const Value& value, Context& context, Tensor& tensor) {
     tensor.dtype = Dtype::kUint8;
     tensor.shape = {tensor.data.length};
   }
+}
+
+namespace {
+
+bool IsPerTensor(const Value& quantizer) {
+  return quantizer.kind == Kind::kTuple && ItemsOf(quantizer).size() == 3 &&
+         (pickle::IsGlobal(ItemsOf(quantizer)[0], "torch", "per_tensor_affine") ||
+          pickle::IsGlobal(ItemsOf(quantizer)[0], "torch", "per_tensor_symmetric"));
+}
+
+TensorForm FormOf(const Bare& bare) {
+  switch (bare.function) {
+    case Known::kRebuildTensor:
+    case Known::kRebuildTensorV2:
+    case Known::kRebuildTensorV3:
+    case Known::kLoadFromBytes:
+      return TensorForm::kDense;
+    case Known::kRebuildQuantized:
+      return bare.arguments.size() > 4 && IsPerTensor(bare.arguments[4]) ? TensorForm::kDense
+                                                                         : TensorForm::kComposite;
+    case Known::kRebuildMeta:
+    case Known::kRebuildSparse:
+    case Known::kRebuildSparseCsr:
+    case Known::kRebuildNested:
+    case Known::kRebuildJagged:
+    case Known::kRebuildWrapper:
+    case Known::kUninitialized:
+      return TensorForm::kComposite;
+    case Known::kMaskedArray:
+      return IsMaskedArray(*bare.value) ? TensorForm::kComposite : TensorForm::kNone;
+    default:
+      break;
+  }
+  if (bare.value->kind == Kind::kPersistent || IsArray(*bare.value)) return TensorForm::kDense;
+  return TensorForm::kNone;
+}
+
+}  // namespace
+
+TensorForm TensorFormOf(const Value& value) {
+  if (value.kind == Kind::kPersistent) return TensorForm::kDense;
+  return pickle::IsObject(value) ? FormOf(BareOf(value)) : TensorForm::kNone;
 }
 
 }  // namespace ckptfs::torch

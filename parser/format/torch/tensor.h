@@ -3,13 +3,50 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string_view>
+#include <vector>
 
 #include "parser/checkpoint.h"
 #include "parser/codec/pickle.h"
-#include "parser/format/torch/context.h"
+#include "parser/format/torch/globals.h"
+#include "parser/format/torch/reader.h"
+#include "parser/format/torch/storage.h"
+#include "parser/layer/strided.h"
 
 namespace ckptfs::torch {
+
+// Tensors without their dress: a Parameter of a subclass of a tensor with attributes is, innermost,
+// one call that makes a tensor of a storage.
+
+// A tensor without its dress: the innermost call, and what the outer ones said.
+struct Bare {
+  Known function = Known::kUnknown;
+  std::span<const pickle::Value> arguments;
+  const pickle::Value* value = nullptr;  // A storage or an array, if there is no call.
+  const pickle::Value* python_type =
+      nullptr;  // The outermost class, a kGlobal, if it is not Tensor.
+  bool is_parameter = false;
+  const pickle::Value* requires_grad = nullptr;  // The outermost.
+  const pickle::Value* state = nullptr;          // Attributes in Python.
+  const pickle::Value* cast = nullptr;           // The dtype that an array is converted to.
+};
+
+// Undresses `value`, whatever it is. What the result points to is `value` and the pickle's graph.
+Bare BareOf(const pickle::Value& value);
+
+// The numbers of a size or a stride. Throws Error(EBADMSG) that calls it `what`.
+std::vector<uint64_t> Numbers(const pickle::Value& value, std::string_view what);
+
+// Tensors as views of storages, whoever has told of them: a pickle, or a table in JSON.
+
+// Sets type, shape and length. Throws Error if these cannot be.
+void SetShape(const View& view, Tensor& tensor);
+
+// Fills in the tensor that is `view` of `storage` from element `offset` on: type, shape, stride and
+// data. What can be told of it is there also when this throws Error.
+void FillView(const Storage& storage, uint64_t offset, const View& view, Context& context,
+              Tensor& tensor);
 
 enum class TensorForm : uint8_t {
   kNone,       // No tensor.

@@ -14,16 +14,15 @@
 #include "parser/base/json.h"
 #include "parser/format/common/python_types.h"
 #include "parser/format/tensordict/collection.h"
-#include "parser/format/torch/bare.h"
 #include "parser/format/torch/children.h"
 #include "parser/format/torch/collections.h"
 #include "parser/format/torch/composite.h"
+#include "parser/format/torch/globals.h"
 #include "parser/format/torch/leaf.h"
 #include "parser/format/torch/python.h"
 #include "parser/format/torch/repr.h"
 #include "parser/format/torch/storage.h"
 #include "parser/format/torch/tensor.h"
-#include "parser/format/torch/vocabulary.h"
 
 namespace ckptfs::torch {
 namespace {
