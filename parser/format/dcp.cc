@@ -204,7 +204,7 @@ Checkpoint Parse(const Folder& folder, const std::string& index, const ReadOptio
   if (left == 0 && !losses.empty()) throw Error(EBADMSG, losses.First());
   tree.Finish();
   losses.Tell(checkpoint);
-  reading.Tell(checkpoint);
+  reading.Report(checkpoint);
   return checkpoint;
 }
 

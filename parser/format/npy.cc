@@ -59,7 +59,7 @@ class Reader {
     } else if (!has_line_) {
       checkpoint_.root.python_type = "list";
     }
-    pickles_.Tell(checkpoint_);
+    pickles_.Report(checkpoint_);
     return std::move(checkpoint_);
   }
 
@@ -101,7 +101,7 @@ class Reader {
   Checkpoint ReadObjects() {
     const npy::Header header = npy::ReadHeader(*file_, 0, file_->size(), budget_);
     Checkpoint checkpoint = torch::ReadPlainPickle(numpy::ElementsOf(header, From(0)), pickles_);
-    pickles_.Tell(checkpoint);
+    pickles_.Report(checkpoint);
     return checkpoint;
   }
 

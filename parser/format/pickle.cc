@@ -96,7 +96,7 @@ Record RecordOf(const Extent& data) {
   return {.data = data, .member = "", .is_in_file = true, .error = ""};
 }
 
-void TellTrailing(uint64_t length, Checkpoint& checkpoint) {
+void RecordTrailingBytes(uint64_t length, Checkpoint& checkpoint) {
   if (length == 0) return;
   checkpoint.annotations.emplace_back("trailing_bytes", std::to_string(length));
   checkpoint.warnings.push_back(
@@ -143,7 +143,7 @@ Checkpoint ReadPickles(const Extent& data, std::byte mark, torch::Reading& readi
     const Extent rest = {data.source, data.offset + offset, data.length - offset};
     if (!IsPickleAt(rest, mark)) break;
   }
-  TellTrailing(data.length - offset, all);
+  RecordTrailingBytes(data.length - offset, all);
   return all;
 }
 
@@ -159,7 +159,7 @@ Checkpoint ReadAll(const Extent& data, torch::Reading& reading) {
   if (found) {
     checkpoint = torch::ReadWholePickle(RecordOf({data.source, data.offset, length}), reading);
   }
-  TellTrailing(rest.length, checkpoint);
+  RecordTrailingBytes(rest.length, checkpoint);
   return checkpoint;
 }
 
@@ -167,7 +167,7 @@ Checkpoint Parse(const Source& source, const ReadOptions& options) {
   Budget& budget = *options.budget;
   torch::Reading reading(budget, source, options);
   Checkpoint checkpoint = ReadAll({source.file, 0, source.file->size()}, reading);
-  reading.Tell(checkpoint);
+  reading.Report(checkpoint);
   return checkpoint;
 }
 

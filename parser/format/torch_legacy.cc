@@ -84,7 +84,7 @@ class Payload {
   };
 
   void Locate();
-  void TellCounts(const std::vector<Place*>& in_order, Prefetcher& counts) const;
+  void AdviseCounts(const std::vector<Place*>& in_order, Prefetcher& counts) const;
   std::string Step(Place& place, uint64_t& position);
 
   const Extent data_;
@@ -119,7 +119,7 @@ Payload::Payload(const Extent& data, uint64_t begin, const Value& keys, Budget& 
 
 void Payload::Annotation(const Value& persistent) {
   try {
-    const StorageId id = StorageIdOf(persistent);
+    const StorageId id = ParseStorageId(persistent);
     if (named_.contains(id.key)) return;
     budget_.Charge(sizeof(Named) + 8 * sizeof(void*) + id.key.size());
     named_.emplace(id.key, Named{id.elements, id.size});
@@ -164,7 +164,7 @@ std::string Payload::Step(Place& place, uint64_t& position) try {
 }
 
 // Adds to `counts` where the numbers of elements are if all is as the ids say.
-void Payload::TellCounts(const std::vector<Place*>& in_order, Prefetcher& counts) const {
+void Payload::AdviseCounts(const std::vector<Place*>& in_order, Prefetcher& counts) const {
   uint64_t position = 0;
   for (const Place* place : in_order) {
     const auto found = named_.find(place->key);
@@ -182,7 +182,7 @@ void Payload::Locate() {
   std::vector<Place*> in_order(places_.size());
   for (Place& place : places_) in_order[place.index] = &place;
   Prefetcher counts(*data_.source);
-  TellCounts(in_order, counts);
+  AdviseCounts(in_order, counts);
   for (; known_ < in_order.size(); ++known_) {
     counts.Reach(data_.offset + end_);
     damage_ = Step(*in_order[known_], end_);
@@ -213,7 +213,7 @@ std::optional<uint64_t> Payload::Trailing() {
   return data_.length - end_;
 }
 
-void TellTrailing(const Extent& data, uint64_t trailing, Checkpoint& checkpoint) {
+void RecordTrailingBytes(const Extent& data, uint64_t trailing, Checkpoint& checkpoint) {
   if (trailing == 0) return;
   checkpoint.annotations.emplace_back("trailing_bytes", std::to_string(trailing));
   const uint64_t place = data.length - trailing;
@@ -278,7 +278,7 @@ Checkpoint ReadFirst(const Extent& data, Reading& reading, std::optional<uint64_
       .pickle_record = {
           .data = objects.place, .member = "pickle 4", .is_in_file = true, .error = ""}};
   Checkpoint checkpoint;
-  TellSystem(system.Run("pickle 3", reading).root(), checkpoint);
+  RecordSystem(system.Run("pickle 3", reading).root(), checkpoint);
   AddPickle("pickle 4", context, checkpoint, [&](const Value& persistent) {
     const Value module = ClassOfModule(persistent);
     if (module.kind != Kind::kNone) return module;
@@ -329,7 +329,7 @@ Checkpoint ReadStreams(Extent data, Reading& reading) {
 Checkpoint ReadLegacy(const Extent& data, Reading& reading) {
   std::optional<uint64_t> trailing;
   Checkpoint checkpoint = ReadFirst(data, reading, trailing);
-  if (trailing) TellTrailing(data, *trailing, checkpoint);
+  if (trailing) RecordTrailingBytes(data, *trailing, checkpoint);
   return checkpoint;
 }
 
@@ -351,9 +351,9 @@ Checkpoint Parse(const Source& source, const ReadOptions& options) {
   if (trailing && torch::IsLegacyAt({all.source, all.length - *trailing, *trailing})) {
     checkpoint = torch::ReadStreams(all, reading);
   } else if (trailing) {
-    torch::TellTrailing(all, *trailing, checkpoint);
+    torch::RecordTrailingBytes(all, *trailing, checkpoint);
   }
-  reading.Tell(checkpoint);
+  reading.Report(checkpoint);
   return checkpoint;
 }
 

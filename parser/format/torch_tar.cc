@@ -290,7 +290,7 @@ Checkpoint ReadTar(const ByteSourcePtr& source, Reading& reading) {
                   .pickle_record = {
                       .data = objects.place, .member = "pickle", .is_in_file = true, .error = ""}};
   Checkpoint checkpoint;
-  TellSystem(system.Run("sys_info", reading).root(), checkpoint);
+  RecordSystem(system.Run("sys_info", reading).root(), checkpoint);
   AddPickle("pickle", context, checkpoint,
             [&](const Value& persistent) { return tables.Resolve(persistent); });
   return checkpoint;
@@ -309,7 +309,7 @@ Checkpoint Parse(const Source& source, const ReadOptions& options) {
   Budget& budget = *options.budget;
   torch::Reading reading(budget, source, options);
   Checkpoint checkpoint = torch::ReadTar(source.file, reading);
-  reading.Tell(checkpoint);
+  reading.Report(checkpoint);
   return checkpoint;
 }
 

@@ -31,7 +31,7 @@ Dtype UnitOf(const npy::Type& type) {
   return type.swap_size == 4 ? Dtype::kUint32 : Dtype::kUint64;
 }
 
-View ViewOf(const Layout& layout) {
+View ParseView(const Layout& layout) {
   const npy::Type& type = layout.type;
   View view{.dtype = type.dtype,
             .shape = layout.shape,
@@ -87,7 +87,7 @@ void SetBytes(const Layout& layout, const Record& stored, const std::shared_ptr<
     Fail(EBADMSG, "has {} bytes, but its {} elements need {}", stored.data.length,
          CountOf(layout.shape), need);
   }
-  const View view = ViewOf(layout);
+  const View view = ParseView(layout);
   tensor.is_in_file = stored.is_in_file && IsDense(view);
   if (IsDense(view)) {
     tensor.data = stored.data;

@@ -70,7 +70,7 @@ class Reader {
       others_.back() = ']';
       checkpoint_.annotations.emplace_back("not_arrays", std::move(others_));
     }
-    pickles_.Tell(checkpoint_);
+    pickles_.Report(checkpoint_);
     return std::move(checkpoint_);
   }
 

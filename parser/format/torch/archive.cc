@@ -146,7 +146,7 @@ bool Archive::IsBigEndian() const {
 
 namespace {
 
-void TellArchive(const Archive& archive, bool is_big_endian, Checkpoint& checkpoint) {
+void RecordArchive(const Archive& archive, bool is_big_endian, Checkpoint& checkpoint) {
   checkpoint.annotations.emplace_back("byteorder", is_big_endian ? "\"big\"" : "\"little\"");
   const std::string_view folder = archive.prefix();
   if (!folder.empty()) {
@@ -166,7 +166,7 @@ Checkpoint ReadMembers(Members members, Reading& reading) {
   const Archive archive(std::move(members));
   const bool is_big_endian = archive.IsBigEndian();
   Checkpoint checkpoint;
-  TellArchive(archive, is_big_endian, checkpoint);
+  RecordArchive(archive, is_big_endian, checkpoint);
   switch (archive.kind()) {
     case Archive::Kind::kSaved:
       AddPickleOf(archive,
@@ -199,7 +199,7 @@ Checkpoint ReadZip(const Source& source, Members members, const ReadOptions& opt
   Reading reading(members.budget(), source, options);
   reading.blocks = members.blocks();
   Checkpoint checkpoint = ReadMembers(std::move(members), reading);
-  reading.Tell(checkpoint);
+  reading.Report(checkpoint);
   return checkpoint;
 }
 

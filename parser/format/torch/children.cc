@@ -186,16 +186,17 @@ constexpr std::string_view kTables[] = {"_parameters", "_buffers", "_modules"};
 
 bool IsPlainDict(const Value& value) {
   return value.kind == Kind::kDict ||
-         (pickle::IsObject(value) && KnownCallable(ObjectOf(value).target) == Known::kOrderedDict);
+         (pickle::IsObject(value) &&
+          FindCallable(ObjectOf(value).target) == KnownCallable::kOrderedDict);
 }
 
 bool IsEmptyContainer(const Value& value) {
   if (value.kind == Kind::kDict || IsSequence(value)) return ItemsOf(value).empty();
   if (!pickle::IsObject(value)) return false;
   const Object& object = ObjectOf(value);
-  const Known known = KnownCallable(object.target);
+  const KnownCallable known = FindCallable(object.target);
   const Values arguments = ItemsOf(object.arguments);
-  const bool is_container = known == Known::kOrderedDict || known == Known::kSet;
+  const bool is_container = known == KnownCallable::kOrderedDict || known == KnownCallable::kSet;
   const bool is_made_empty =
       arguments.empty() || (IsSequence(arguments[0]) && ItemsOf(arguments[0]).empty());
   return is_container && is_made_empty && object.pairs().empty() && object.items().empty();
@@ -209,7 +210,7 @@ bool IsIdle(const Child& child) {
 
 // The attributes of what may be a module.
 Value StateOf(const Object& object) {
-  if (KnownCallable(object.target) != Known::kGraphModule) return object.state();
+  if (FindCallable(object.target) != KnownCallable::kGraphModule) return object.state();
   const Values arguments = ItemsOf(object.arguments);
   const auto dict = std::ranges::find(arguments, Kind::kDict, &Value::kind);
   return dict == arguments.end() ? Value() : *dict;
@@ -217,7 +218,7 @@ Value StateOf(const Object& object) {
 
 // The module that torch.compile has wrapped; null of anything else.
 const Value* OriginalOf(const Object& object) {
-  if (KnownCallable(object.target) != Known::kOptimizedModule) return nullptr;
+  if (FindCallable(object.target) != KnownCallable::kOptimizedModule) return nullptr;
   const Values arguments = ItemsOf(object.arguments);
   return arguments.empty() || !object.states().empty() ? nullptr : &arguments[0];
 }
@@ -234,7 +235,7 @@ bool IsModule(const Object& object) {
 }
 
 std::string_view ClassOfModule(const Object& object) {
-  const bool is_graph = KnownCallable(object.target) == Known::kGraphModule;
+  const bool is_graph = FindCallable(object.target) == KnownCallable::kGraphModule;
   return is_graph ? "torch.fx.graph_module.GraphModule" : "";
 }
 
@@ -246,7 +247,7 @@ void AddModule(Children& children, const Object& object, Budget& budget) {
   }
   const Value state = StateOf(object);
   for (const std::string_view table : kTables) {
-    const Meaning members = Understand(*TableOf(state, table), budget);
+    const Interpretation members = Interpret(*TableOf(state, table), budget);
     for (const Child& child : members.children) {
       if (child.value.kind != Kind::kNone) children.push_back(child);  // None: "there is no bias".
     }

@@ -1,4 +1,4 @@
-// What is in containers and objects: the parts of Understand that collect children. `budget` is
+// What is in containers and objects: the parts of Interpret that collect children. `budget` is
 // what their memory is taken from.
 
 #pragma once

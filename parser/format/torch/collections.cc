@@ -36,7 +36,8 @@ using Values = std::span<const Value>;
 
 // Null if `value` is no TensorDict.
 const Value* StateOfTensorDict(const Value& value) {
-  if (!pickle::IsObject(value) || KnownCallable(ObjectOf(value).target) != Known::kMakeTensorDict) {
+  if (!pickle::IsObject(value) ||
+      FindCallable(ObjectOf(value).target) != KnownCallable::kMakeTensorDict) {
     return nullptr;
   }
   const Values arguments = ItemsOf(ObjectOf(value).arguments);
@@ -107,21 +108,21 @@ tensordict::Head HeadOf(const Value& state, Budget& budget) {
   return head;
 }
 
-void AddStack(const Value& state, std::string_view type, Meaning& meaning) {
+void AddStack(const Value& state, std::string_view type, Interpretation& interpretation) {
   const Value* items = AttributeOf(state, "tensordicts");
   const Value* dimension = AttributeOf(state, "stack_dim");
   const Value* name = AttributeOf(state, "_td_dim_name");
   if (dimension == nullptr || dimension->kind != Kind::kInt || dimension->integer < 0) {
     Fail(EBADMSG, "its stack_dim is no whole number");
   }
-  meaning.form = Form::kSequence;
-  meaning.type = tensordict::ClassOf(type);
-  meaning.collection.text =
+  interpretation.kind = ValueKind::kSequence;
+  interpretation.type = tensordict::ClassOf(type);
+  interpretation.collection.text =
       tensordict::StackText(static_cast<uint64_t>(dimension->integer),
                             name != nullptr && name->kind == Kind::kText ? name->text() : "", type);
   // Asked for by those who load a stack of values.
-  if (type == tensordict::kNonTensorStackType) meaning.collection.text += ",\"device\":null";
-  AddItems(meaning.children, ItemsOf(*items));
+  if (type == tensordict::kNonTensorStackType) interpretation.collection.text += ",\"device\":null";
+  AddItems(interpretation.children, ItemsOf(*items));
 }
 
 bool IsStack(const Value& state) {
@@ -130,22 +131,22 @@ bool IsStack(const Value& state) {
 }
 
 // Throws Error(EBADMSG) if what `value` seems to be is not what it must be.
-bool AddCollection(const Value& value, Meaning& meaning, Budget& budget) {
+bool AddCollection(const Value& value, Interpretation& interpretation, Budget& budget) {
   if (const Value* state = StateOfTensorDict(value)) {
     const std::string type = TypeOf(ItemsOf(ObjectOf(value).arguments)[0]);
     const Value* members = AttributeOf(*state, "_tensordict");
-    meaning.is_collection = true;
+    interpretation.is_collection = true;
     budget.Work(IsStack(*state) ? ItemsOf(*AttributeOf(*state, "tensordicts")).size() : 1);
     if (IsStack(*state)) {
-      AddStack(*state, type, meaning);
+      AddStack(*state, type, interpretation);
       return true;
     }
     if (members == nullptr || members->kind != Kind::kDict) return false;
-    meaning.form = Form::kMapping;
-    meaning.type = type == tensordict::kTensorDictType ? "dict" : tensordict::ClassOf(type);
-    meaning.collection = tensordict::CollectionOf(HeadOf(*state, budget), type, budget);
+    interpretation.kind = ValueKind::kMapping;
+    interpretation.type = type == tensordict::kTensorDictType ? "dict" : tensordict::ClassOf(type);
+    interpretation.collection = tensordict::CollectionOf(HeadOf(*state, budget), type, budget);
     budget.Work(ItemsOf(*members).size());
-    AddPairs(meaning.children, ItemsOf(*members), budget);
+    AddPairs(interpretation.children, ItemsOf(*members), budget);
     return true;
   }
   const Value* python_class = pickle::IsObject(value) ? ClassOfObject(value) : nullptr;
@@ -153,33 +154,34 @@ bool AddCollection(const Value& value, Meaning& meaning, Budget& budget) {
   if (pickle::IsGlobal(*python_class, "tensordict.tensorclass", "NonTensorStack") &&
       IsStack(ObjectOf(value).state())) {
     budget.Work(ItemsOf(*AttributeOf(ObjectOf(value).state(), "tensordicts")).size());
-    AddStack(ObjectOf(value).state(), tensordict::kNonTensorStackType, meaning);
+    AddStack(ObjectOf(value).state(), tensordict::kNonTensorStackType, interpretation);
     return true;
   }
   const TensorClassState state = StateOfTensorClass(value);
   if (state.collection == nullptr || StateOfTensorDict(*state.collection) == nullptr) return false;
   const std::string type = TypeOf(*python_class);
-  meaning.is_collection = true;
-  meaning.form = Form::kMapping;
-  meaning.type = tensordict::ClassOf(type);
-  tensordict::AppendName(meaning.collection.text, "_type");
-  meaning.collection.text += json::String(type);
-  meaning.collection.is_closed = true;
+  interpretation.is_collection = true;
+  interpretation.kind = ValueKind::kMapping;
+  interpretation.type = tensordict::ClassOf(type);
+  tensordict::AppendName(interpretation.collection.text, "_type");
+  interpretation.collection.text += json::String(type);
+  interpretation.collection.is_closed = true;
   budget.Charge(16 * type.size());
-  meaning.children.push_back({TextOf("_tensordict"), *state.collection, Child::Role::kPair});
-  AddPairs(meaning.children, ItemsOf(*state.fields), budget, Child::Role::kAttribute);
+  interpretation.children.push_back({TextOf("_tensordict"), *state.collection, Child::Role::kPair});
+  AddPairs(interpretation.children, ItemsOf(*state.fields), budget, Child::Role::kAttribute);
   return true;
 }
 
 }  // namespace
 
-bool UnderstandCollection(const Value& value, Meaning& meaning, Budget& budget) try {
-  if (AddCollection(value, meaning, budget)) return true;
-  meaning.is_collection = false;
+bool InterpretCollection(const Value& value, Interpretation& interpretation, Budget& budget) try {
+  if (AddCollection(value, interpretation, budget)) return true;
+  interpretation.is_collection = false;
   return false;
 } catch (const Error& e) {
   if (e.code() != EBADMSG) throw;
-  meaning = Meaning{.form = Form::kLeaf, .type = "", .children = Children(&budget)};
+  interpretation =
+      Interpretation{.kind = ValueKind::kLeaf, .type = "", .children = Children(&budget)};
   return false;
 }
 

@@ -14,7 +14,8 @@ namespace ckptfs::torch {
 
 // Fills in `meaning` if `value` makes a collection: its members, and what load_memmap must read to
 // give it back. Returns whether it does. Memory is taken from `budget`. Throws Error(EFBIG).
-bool UnderstandCollection(const pickle::Value& value, Meaning& meaning, Budget& budget);
+bool InterpretCollection(const pickle::Value& value, Interpretation& interpretation,
+                         Budget& budget);
 
 // The batch size of `value` if it is one value for a whole batch (a NonTensorData), of a sane number
 // of dimensions; else empty.

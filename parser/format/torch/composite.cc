@@ -131,7 +131,7 @@ std::string LiteralAttributes(const std::vector<Part>& attributes, Budget& budge
   for (const Part& attribute : attributes) {
     if (literals.size() > kMost) break;
     const auto name = TextLiteral(attribute.name);
-    if (!name || TensorFormOf(attribute.value) != TensorForm::kNone) continue;
+    if (!name || ClassifyTensor(attribute.value) != TensorKind::kNone) continue;
     const std::string place = IsIdentifier(attribute.name) ? fmt::format("parts[{}]", *name) : "";
     const auto literal = LiteralOf(attribute.value, place, budget);
     if (!literal) continue;
@@ -140,14 +140,14 @@ std::string LiteralAttributes(const std::vector<Part>& attributes, Budget& budge
   return literals.empty() ? "" : literals + "}";
 }
 
-void ComposeWrapper(const Bare& bare, Context& context, Composite& composite) {
-  Require(bare.arguments, 4);
-  const std::vector<uint64_t> shape = Numbers(bare.arguments[2], "size");
-  const std::vector<uint64_t> stride = Numbers(bare.arguments[3], "stride");
+void ComposeWrapper(const InnermostTensor& innermost, Context& context, Composite& composite) {
+  Require(innermost.arguments, 4);
+  const std::vector<uint64_t> shape = Numbers(innermost.arguments[2], "size");
+  const std::vector<uint64_t> stride = Numbers(innermost.arguments[3], "stride");
   AddShape(composite, shape);
-  AddText(composite, "dtype", Repr(bare.arguments[1]));
-  const Value& kind = bare.arguments[0];
-  const Value state = bare.state == nullptr ? Value() : *bare.state;
+  AddText(composite, "dtype", Repr(innermost.arguments[1]));
+  const Value& kind = innermost.arguments[0];
+  const Value state = innermost.state == nullptr ? Value() : *innermost.state;
   if (pickle::IsGlobal(kind, "torch.distributed.tensor", "DTensor") ||
       pickle::IsGlobal(kind, "torch.distributed._tensor.api", "DTensor") ||
       pickle::IsGlobal(kind, "torch.distributed._tensor", "DTensor")) {
@@ -157,7 +157,7 @@ void ComposeWrapper(const Bare& bare, Context& context, Composite& composite) {
     return ComposeShardedTensor(state, context.budget, composite);
   }
   ComposeAttributes(state, context.budget, composite);
-  const auto dtype = ConstantName(bare.arguments[1]);
+  const auto dtype = ConstantName(innermost.arguments[1]);
   if (!dtype) return;
   // As torch.load does it. __tensor_unflatten__ wants a context that only the class knows.
   AddText(composite, "recipe",
@@ -205,53 +205,54 @@ void AddShape(Composite& composite, const std::vector<uint64_t>& shape) {
   composite.about.emplace_back("shape", fmt::format("[{}]", fmt::join(shape, ",")));
 }
 
-std::string TensorClassOf(const Bare& bare) {
-  if (bare.function == Known::kUninitialized) {
-    return Repr(ObjectOf(*bare.value).target);
+std::string TensorClassOf(const InnermostTensor& innermost) {
+  if (innermost.function == KnownCallable::kUninitialized) {
+    return Repr(ObjectOf(*innermost.value).target);
   }
-  if (bare.function == Known::kMaskedArray) return Repr(bare.arguments[0]);
-  if (bare.python_type != nullptr) return Repr(*bare.python_type);
-  return bare.is_parameter ? "torch.nn.parameter.Parameter" : "torch.Tensor";
+  if (innermost.function == KnownCallable::kMaskedArray) return Repr(innermost.arguments[0]);
+  if (innermost.python_type != nullptr) return Repr(*innermost.python_type);
+  return innermost.is_parameter ? "torch.nn.parameter.Parameter" : "torch.Tensor";
 }
 
 std::string TupleText(const std::vector<uint64_t>& numbers) {
   return fmt::format("({}{})", fmt::join(numbers, ", "), numbers.size() == 1 ? "," : "");
 }
 
-Composite ComposeOf(const Value& value, Context& context) {
-  const Bare bare = BareOf(value);
+Composite DecomposeTensor(const Value& value, Context& context) {
+  const InnermostTensor innermost = UnwrapTensor(value);
   Composite composite;
-  AddText(composite, "class", TensorClassOf(bare));
-  switch (bare.function) {
-    case Known::kRebuildSparse:
-    case Known::kRebuildSparseCsr:
-      ComposeSparse(bare.arguments, composite);
+  AddText(composite, "class", TensorClassOf(innermost));
+  switch (innermost.function) {
+    case KnownCallable::kRebuildSparse:
+    case KnownCallable::kRebuildSparseCsr:
+      ComposeSparse(innermost.arguments, composite);
       break;
-    case Known::kRebuildNested:
-      ComposeNested(bare.arguments, composite);
+    case KnownCallable::kRebuildNested:
+      ComposeNested(innermost.arguments, composite);
       break;
-    case Known::kRebuildJagged:
-      ComposeJagged(bare.arguments, composite);
+    case KnownCallable::kRebuildJagged:
+      ComposeJagged(innermost.arguments, composite);
       break;
-    case Known::kRebuildQuantized:
-      ComposeQuantized(value, bare.arguments, context, composite);
+    case KnownCallable::kRebuildQuantized:
+      ComposeQuantized(value, innermost.arguments, context, composite);
       break;
-    case Known::kRebuildWrapper:
-      ComposeWrapper(bare, context, composite);
+    case KnownCallable::kRebuildWrapper:
+      ComposeWrapper(innermost, context, composite);
       break;
-    case Known::kRebuildMeta:
-      ComposeMeta(bare.arguments, composite);
+    case KnownCallable::kRebuildMeta:
+      ComposeMeta(innermost.arguments, composite);
       break;
-    case Known::kMaskedArray:
-      ComposeMasked(*bare.value, composite);
+    case KnownCallable::kMaskedArray:
+      ComposeMasked(*innermost.value, composite);
       break;
     default:  // kUninitialized: it has no shape yet.
       break;
   }
-  const bool is_told = bare.function == Known::kRebuildMeta;
-  if (!is_told && bare.requires_grad != nullptr && bare.requires_grad->kind == Kind::kBool) {
+  const bool is_told = innermost.function == KnownCallable::kRebuildMeta;
+  if (!is_told && innermost.requires_grad != nullptr &&
+      innermost.requires_grad->kind == Kind::kBool) {
     composite.about.emplace_back("requires_grad",
-                                 bare.requires_grad->integer != 0 ? "true" : "false");
+                                 innermost.requires_grad->integer != 0 ? "true" : "false");
   }
   return composite;
 }
@@ -350,7 +351,7 @@ void ComposeJagged(Values arguments, Composite& composite) {
   composite.parts = {{"_values", attribute("values")}, {"_offsets", attribute("offsets")}};
   if (has_lengths) composite.parts.push_back({"_lengths", attribute("lengths")});
   const auto has_tensor = [](const Part& part) {
-    return TensorFormOf(part.value) != TensorForm::kNone;
+    return ClassifyTensor(part.value) != TensorKind::kNone;
   };
   if (!std::ranges::all_of(composite.parts, has_tensor)) return;
   AddText(composite, "recipe",

@@ -37,10 +37,10 @@ struct Composite {
 
 // Takes the kComposite tensor `value` apart. Throws Error(EBADMSG) if it is none that PyTorch
 // makes.
-Composite ComposeOf(const pickle::Value& value, Context& context);
+Composite DecomposeTensor(const pickle::Value& value, Context& context);
 
 // The class of a tensor as its outermost dress tells it: "torch.nn.parameter.Parameter".
-std::string TensorClassOf(const Bare& bare);
+std::string TensorClassOf(const InnermostTensor& innermost);
 
 // A shape as Python prints it: "(2, 3)", "(2,)".
 std::string TupleText(const std::vector<uint64_t>& numbers);

@@ -18,7 +18,7 @@ namespace ckptfs::torch {
 // The callables of a PyTorch pickle that we know the meaning of. All others are opaque: they are
 // shown by name, with what they were given.
 
-enum class Known : uint8_t {
+enum class KnownCallable : uint8_t {
   kUnknown,
   // Python's own.
   kOrderedDict,
@@ -90,7 +90,7 @@ enum class Known : uint8_t {
 };
 
 // What calling `target` means.
-Known KnownCallable(const pickle::Value& target);
+KnownCallable FindCallable(const pickle::Value& target);
 
 // The element type that a `torch.<name>` global means; kOpaque for one we do not know whose name
 // says that it is a type ("float4_e3m0"); nothing for all other values.
@@ -119,7 +119,7 @@ class Globals {
 
   // Adds to the annotations: "globals", a list of all, and "globals_refused_by_weights_only", a list of
   // those for which torch.load(weights_only=True) refuses a file. Both are sorted.
-  void Tell(Checkpoint& checkpoint) const;
+  void Report(Checkpoint& checkpoint) const;
 
  private:
   Budget& budget_;

@@ -60,20 +60,21 @@ std::optional<std::string_view> BytesOf(const Value& value, std::string& decoded
   if (!pickle::IsObject(value)) return std::nullopt;
   const Object* object = &ObjectOf(value);
   Values arguments = ItemsOf(object->arguments);
-  Known known = KnownCallable(object->target);
-  if (known == Known::kBytes || known == Known::kByteArray) {
+  KnownCallable known = FindCallable(object->target);
+  if (known == KnownCallable::kBytes || known == KnownCallable::kByteArray) {
     if (arguments.empty()) return "";
     if (is_bytes(arguments[0])) return arguments[0].text();
     if (pickle::IsObject(arguments[0])) {  // bytearray(_codecs.encode(...)): protocol 2 again.
       object = &ObjectOf(arguments[0]);
-      known = KnownCallable(object->target);
+      known = FindCallable(object->target);
       arguments = ItemsOf(object->arguments);
     } else {
-      known = Known::kEncode;  // bytearray(text, "latin-1"): as Python 2 and old protocols have it.
+      known = KnownCallable::
+          kEncode;  // bytearray(text, "latin-1"): as Python 2 and old protocols have it.
     }
   }
-  if (known == Known::kBytes && arguments.empty()) return "";
-  if (known != Known::kEncode || arguments.empty() || arguments[0].kind != Kind::kText) {
+  if (known == KnownCallable::kBytes && arguments.empty()) return "";
+  if (known != KnownCallable::kEncode || arguments.empty() || arguments[0].kind != Kind::kText) {
     return std::nullopt;
   }
   budget.Charge(arguments[0].length);
@@ -201,49 +202,50 @@ std::string AppendLeaf(std::string& out, const Value& value, Budget& budget) {
 std::string AppendLeafCall(std::string& out, const Value& call, Budget& budget) {
   const pickle::Object& object = ObjectOf(call);
   const Values arguments = ItemsOf(object.arguments);
-  const Known known = KnownCallable(object.target);
-  if (known == Known::kReconstructor || IsStandard(known)) {
+  const KnownCallable known = FindCallable(object.target);
+  if (known == KnownCallable::kReconstructor || IsStandard(known)) {
     if (const auto text = StandardText(call, budget)) {
       return AppendText(out, *text, pickle::GlobalName(*ClassOfObject(call)), budget);
     }
   }
   std::string decoded;
   switch (known) {
-    case Known::kEncode:
-    case Known::kBytes:
-    case Known::kByteArray:
+    case KnownCallable::kEncode:
+    case KnownCallable::kBytes:
+    case KnownCallable::kByteArray:
       if (const auto bytes = BytesOf(call, decoded, budget)) {
-        return AppendBytes(out, *bytes, known == Known::kByteArray ? "bytearray" : "bytes", budget);
+        return AppendBytes(out, *bytes, known == KnownCallable::kByteArray ? "bytearray" : "bytes",
+                           budget);
       }
       break;
-    case Known::kBytesIO: {
+    case KnownCallable::kBytesIO: {
       const Value state = object.state();
       const bool has_bytes = state.kind == Kind::kTuple && !ItemsOf(state).empty();
       const auto bytes = has_bytes ? BytesOf(ItemsOf(state)[0], decoded, budget) : std::nullopt;
       return AppendBytes(out, bytes.value_or(""), "_io.BytesIO", budget);
     }
-    case Known::kPrintedCall:
+    case KnownCallable::kPrintedCall:
       return AppendText(out, Repr(call), Repr(call).starts_with("slice") ? "slice" : "range",
                         budget);
-    case Known::kGetattr:
+    case KnownCallable::kGetattr:
       if (arguments.size() == 2 && arguments[1].kind == Kind::kText) {
         return AppendText(out, fmt::format("{}.{}", Repr(arguments[0]), arguments[1].text()),
                           "name", budget);
       }
       break;
-    case Known::kPath:
+    case KnownCallable::kPath:
       return AppendText(out, JoinPath(object, budget), pickle::GlobalName(object.target), budget);
-    case Known::kDevice:
+    case KnownCallable::kDevice:
       return AppendText(out, DeviceName(arguments), "torch.device", budget);
-    case Known::kLayout:
+    case KnownCallable::kLayout:
       if (arguments.size() == 1 && arguments[0].kind == Kind::kText) {
         return AppendText(out, arguments[0].text(), "torch.layout", budget);
       }
       break;
-    case Known::kScalar:
-    case Known::kNumpyDtype:
+    case KnownCallable::kScalar:
+    case KnownCallable::kNumpyDtype:
       try {
-        if (known == Known::kNumpyDtype) {
+        if (known == KnownCallable::kNumpyDtype) {
           out += NumpyDtypeOf(call, budget).descr;
           return "numpy.dtype";
         }

@@ -43,7 +43,7 @@ bool IsLeaf(const pickle::Value& value);
 // which is empty if JSON tells it. Throws Error(EFBIG).
 std::string AppendLeaf(std::string& out, const pickle::Value& value, Budget& budget);
 
-// The same of a call that is understood as a leaf (Form::kLeaf), and means neither a number nor a
+// The same of a call that is understood as a leaf (ValueKind::kLeaf), and means neither a number nor a
 // complex number. What is none that we know is told as Python prints the call.
 std::string AppendLeafCall(std::string& out, const pickle::Value& call, Budget& budget);
 

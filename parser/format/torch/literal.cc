@@ -113,7 +113,7 @@ bool Speller::Spell(const Value& wrapped, const std::string& place, int depth) {
   const Value& value = Unwrapped(wrapped);
   budget_.Work(1);
   if (depth > kMaxNesting || out_.size() > kMostOfAll) return false;
-  if (TensorFormOf(value) != TensorForm::kNone) {
+  if (ClassifyTensor(value) != TensorKind::kNone) {
     is_json_ = false;
     out_ += place;
     return !place.empty();
@@ -199,20 +199,20 @@ bool Speller::SpellCall(const Value& call, const std::string& place, int depth) 
   const bool is_of_items = arguments.size() == 1 &&
                            (arguments[0].kind == Kind::kTuple || arguments[0].kind == Kind::kList);
   if (!object.states().empty()) return false;
-  switch (KnownCallable(object.target)) {
-    case Known::kSize:
+  switch (FindCallable(object.target)) {
+    case KnownCallable::kSize:
       return is_of_items && SpellItems(ItemsOf(arguments[0]), "torch.Size([", "])", place, depth);
-    case Known::kDevice:
+    case KnownCallable::kDevice:
       return SpellDevice(arguments);
-    case Known::kLayout:
+    case KnownCallable::kLayout:
       if (arguments.size() != 1 || arguments[0].kind != Kind::kText ||
           !IsOneOf(kLayouts, arguments[0].text())) {
         return false;
       }
       out_ += arguments[0].text();
       return true;
-    case Known::kEncode:
-    case Known::kBytes:
+    case KnownCallable::kEncode:
+    case KnownCallable::kBytes:
       return SpellBytes(call);
     default:
       return false;

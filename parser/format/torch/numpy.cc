@@ -42,8 +42,8 @@ using Values = std::span<const Value>;
 
 constexpr size_t kMostOfClass = 1024;  // Bytes: many arrays may share one long name.
 
-Known CallableOf(const Value& value) {
-  return pickle::IsObject(value) ? KnownCallable(ObjectOf(value).target) : Known::kUnknown;
+KnownCallable CallableOf(const Value& value) {
+  return pickle::IsObject(value) ? FindCallable(ObjectOf(value).target) : KnownCallable::kUnknown;
 }
 
 // What an array is made of, whichever way it is spelled.
@@ -80,18 +80,19 @@ bool GetParts(const Value& value, Parts& parts) {
     parts.is_fortran = order != nullptr && order->kind == Kind::kText && order->text() == "F";
     return parts.shape != nullptr && parts.shape->kind == Kind::kTuple && parts.type != nullptr;
   }
-  const Known known = CallableOf(value);
-  if (known != Known::kArray && known != Known::kFromBuffer && known != Known::kArrayOfState) {
+  const KnownCallable known = CallableOf(value);
+  if (known != KnownCallable::kArray && known != KnownCallable::kFromBuffer &&
+      known != KnownCallable::kArrayOfState) {
     return false;
   }
   const Values items = ItemsOf(ObjectOf(value).arguments);
-  if (known == Known::kArray) {
+  if (known == KnownCallable::kArray) {
     const auto states = ObjectOf(value).states();
     if (states.empty() || !GetState(states.back(), parts)) return false;
     if (!items.empty()) parts.python_class = &items[0];
     return true;
   }
-  if (known == Known::kFromBuffer) {
+  if (known == KnownCallable::kFromBuffer) {
     if (items.size() != 4 || items[2].kind != Kind::kTuple || !IsText(items[3])) return false;
     parts = {.shape = &items[2],
              .type = &items[1],
@@ -99,7 +100,8 @@ bool GetParts(const Value& value, Parts& parts) {
              .data = &items[0]};
     return true;
   }
-  if (items.size() < 3 || KnownCallable(items[0]) != Known::kArray || !GetState(items[2], parts)) {
+  if (items.size() < 3 || FindCallable(items[0]) != KnownCallable::kArray ||
+      !GetState(items[2], parts)) {
     return false;
   }
   const bool has_class = items[1].kind == Kind::kTuple && !ItemsOf(items[1]).empty();
@@ -109,7 +111,7 @@ bool GetParts(const Value& value, Parts& parts) {
 
 // Of _mareconstruct(class, ndarray, (0,), b'b'): `parts.more` is the mask and the fill value.
 bool GetMaskedParts(const Value& value, Parts& parts) {
-  if (CallableOf(value) != Known::kMaskedArray) return false;
+  if (CallableOf(value) != KnownCallable::kMaskedArray) return false;
   const Object& object = ObjectOf(value);
   if (object.states().empty() || !GetState(object.states().back(), parts)) return false;
   return parts.more.size() == 2 && parts.data->kind != Kind::kList &&

@@ -45,7 +45,7 @@ struct NumpyScalar {
   std::string type;
 };
 
-// Precondition: `value` calls Known::kScalar. Throws Error if it is damaged.
+// Precondition: `value` calls KnownCallable::kScalar. Throws Error if it is damaged.
 NumpyScalar ScalarOf(const pickle::Value& value, Budget& budget);
 
 // What joblib.dump writes: a pickle between whose opcodes the elements of arrays lie.

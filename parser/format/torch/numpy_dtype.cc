@@ -92,7 +92,7 @@ std::string UnitOf(Values state, Budget& budget) {
 // What the first argument of a dtype names: "f4", "bfloat16".
 std::string_view NameOf(const Value& dtype, bool& is_class) {
   const bool is_dtype =
-      pickle::IsObject(dtype) && KnownCallable(ObjectOf(dtype).target) == Known::kNumpyDtype;
+      pickle::IsObject(dtype) && FindCallable(ObjectOf(dtype).target) == KnownCallable::kNumpyDtype;
   if (!is_dtype) Fail(EBADMSG, "its dtype is no numpy.dtype");
   const Values arguments = ItemsOf(ObjectOf(dtype).arguments);
   is_class = !arguments.empty() && arguments[0].kind == Kind::kGlobal;

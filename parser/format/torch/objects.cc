@@ -52,7 +52,7 @@ class Walk {
   }
 
   bool HasTensor(const pickle::Value& wrapped, int depth);
-  void FillGroup(const Meaning& meaning, Group& group, int depth);
+  void FillGroup(const Interpretation& interpretation, Group& group, int depth);
   std::unique_ptr<Group> MakeGroup(const pickle::Value& value, int depth);
   Content MakeContent(const pickle::Value& wrapped, int depth);
   ckptfs::Value MakeValue(const pickle::Value& value);
@@ -77,7 +77,7 @@ class Walk {
 bool Walk::HasTensor(const pickle::Value& wrapped, int depth) {
   CheckDepth(depth);
   const pickle::Value& value = Unwrapped(wrapped);
-  if (TensorFormOf(value) != TensorForm::kNone) return true;
+  if (ClassifyTensor(value) != TensorKind::kNone) return true;
   if (IsLeaf(value)) return false;
   const auto [known, is_new] = has_tensor_.try_emplace(value.node, false);
   if (!is_new) return known->second;
@@ -91,9 +91,9 @@ bool Walk::HasTensor(const pickle::Value& wrapped, int depth) {
     context_.budget.Work(ItemsOf(value).size());
     std::ranges::for_each(ItemsOf(value), look);
   } else {
-    const Meaning meaning = Understand(value, context_.budget);
-    has_tensor = meaning.is_collection;
-    std::ranges::for_each(meaning.children, look, &Child::value);
+    const Interpretation interpretation = Interpret(value, context_.budget);
+    has_tensor = interpretation.is_collection;
+    std::ranges::for_each(interpretation.children, look, &Child::value);
   }
   has_tensor_[value.node] = has_tensor;
   return has_tensor;
@@ -160,7 +160,7 @@ Content Walk::MakeComposite(const pickle::Value& value, int depth) {
   if (ancestors_.contains(value.node)) return Cycle();
   Composite composite;
   try {
-    composite = ComposeOf(value, context_);
+    composite = DecomposeTensor(value, context_);
   } catch (const Error& e) {
     if (e.code() == EFBIG || IsTransient(e.code())) throw;
     return MakeDamaged({}, e);
@@ -196,7 +196,7 @@ Content Walk::MakeComposite(const pickle::Value& value, int depth) {
     told.json = json::Object(composite.about);
     return told;
   }
-  group->python_type = TensorClassOf(BareOf(value));
+  group->python_type = TensorClassOf(UnwrapTensor(value));
   group->about = std::move(composite.about);
   return group;
 }
@@ -204,12 +204,12 @@ Content Walk::MakeComposite(const pickle::Value& value, int depth) {
 Content Walk::MakeContent(const pickle::Value& wrapped, int depth) {
   CheckDepth(depth);
   const pickle::Value& value = Unwrapped(wrapped);
-  switch (TensorFormOf(value)) {
-    case TensorForm::kDense:
+  switch (ClassifyTensor(value)) {
+    case TensorKind::kDense:
       return MakeTensor(value);
-    case TensorForm::kComposite:
+    case TensorKind::kComposite:
       return MakeComposite(value, depth);
-    case TensorForm::kNone:
+    case TensorKind::kNone:
       break;
   }
   if (!HasTensor(value, depth)) return MakeValue(value);
@@ -220,7 +220,7 @@ Content Walk::MakeContent(const pickle::Value& wrapped, int depth) {
 ckptfs::Value Walk::MakeValue(const pickle::Value& value) try {
   ckptfs::Value plain = ValueOf(value, context_.budget);
   if (plain.python_type == kNonTensorStack) {
-    plain.collection = Understand(value, context_.budget).collection;
+    plain.collection = Interpret(value, context_.budget).collection;
   }
   return plain;
 } catch (const Error& e) {
@@ -229,28 +229,30 @@ ckptfs::Value Walk::MakeValue(const pickle::Value& value) try {
   std::string warning = fmt::format("value {}: {}", Quoted(path_), e.what());
   context_.budget.Charge(kCopies * warning.size());
   checkpoint_.warnings.push_back(std::move(warning));
-  return tensordict::Lost(Understand(value, context_.budget).type, e.what());
+  return tensordict::Lost(Interpret(value, context_.budget).type, e.what());
 }
 
 std::unique_ptr<Group> Walk::MakeGroup(const pickle::Value& value, int depth) {
   auto group = std::make_unique<Group>();
   ancestors_.insert(value.node);
-  FillGroup(Understand(value, context_.budget), *group, depth);
+  FillGroup(Interpret(value, context_.budget), *group, depth);
   ancestors_.erase(value.node);
   return group;
 }
 
-void Walk::FillGroup(const Meaning& meaning, Group& group, int depth) {
-  const bool has_items = meaning.form == Form::kSequence || meaning.form == Form::kMapping;
-  if (meaning.type != "dict") group.python_type = meaning.type;
-  if (meaning.is_collection) group.collection = meaning.collection;
-  has_collection_ = has_collection_ || meaning.is_collection;
-  context_.budget.Charge(meaning.children.size() * kCostOfMember + 2 * meaning.type.size());
-  group.members.reserve(meaning.children.size());
+void Walk::FillGroup(const Interpretation& interpretation, Group& group, int depth) {
+  const bool has_items =
+      interpretation.kind == ValueKind::kSequence || interpretation.kind == ValueKind::kMapping;
+  if (interpretation.type != "dict") group.python_type = interpretation.type;
+  if (interpretation.is_collection) group.collection = interpretation.collection;
+  has_collection_ = has_collection_ || interpretation.is_collection;
+  context_.budget.Charge(interpretation.children.size() * kCostOfMember +
+                         2 * interpretation.type.size());
+  group.members.reserve(interpretation.children.size());
   std::string attributes;  // Of a container: what is none of its items.
-  for (const Child& child : meaning.children) {
+  for (const Child& child : interpretation.children) {
     Key key = KeyOf(child.key);
-    if (meaning.is_collection && key.kind == Key::Kind::kText) key.kind = Key::Kind::kWhole;
+    if (interpretation.is_collection && key.kind == Key::Kind::kText) key.kind = Key::Kind::kWhole;
     const size_t length = path_.size();
     ExtendPath(key.text);
     // As long as there are members, and in JSON, where a byte may take six.
@@ -271,15 +273,16 @@ void Walk::FillGroup(const Meaning& meaning, Group& group, int depth) {
 
 void Walk::AddRoot(const pickle::Value& wrapped) {
   const pickle::Value& root = Unwrapped(wrapped);
-  const bool is_tensor = TensorFormOf(root) != TensorForm::kNone;
+  const bool is_tensor = ClassifyTensor(root) != TensorKind::kNone;
   const bool is_part = context_.reading.is_part;
   bool is_container = false;
   if (!is_tensor && !is_part && !IsLeaf(root)) {
-    const Meaning meaning = Understand(root, context_.budget);
-    is_container = meaning.form == Form::kSequence || meaning.form == Form::kMapping ||
-                   (meaning.form != Form::kLeaf && HasTensor(root, 0));
+    const Interpretation interpretation = Interpret(root, context_.budget);
+    is_container = interpretation.kind == ValueKind::kSequence ||
+                   interpretation.kind == ValueKind::kMapping ||
+                   (interpretation.kind != ValueKind::kLeaf && HasTensor(root, 0));
     ancestors_.insert(root.node);
-    if (is_container) FillGroup(meaning, checkpoint_.root, 0);
+    if (is_container) FillGroup(interpretation, checkpoint_.root, 0);
   }
   if (!is_container) {
     path_ = is_tensor ? "tensor" : "value";

@@ -59,9 +59,10 @@ const Value* AttributeOfObject(const Value& object, std::string_view name) {
 const Value* ClassOfObject(const Value& object) {
   const auto& made = pickle::ObjectOf(object);
   const auto arguments = ItemsOf(made.arguments);
-  const Known known = KnownCallable(made.target);
+  const KnownCallable known = FindCallable(made.target);
   const bool is_first =
-      (known == Known::kNewObject || known == Known::kReconstructor) && !arguments.empty();
+      (known == KnownCallable::kNewObject || known == KnownCallable::kReconstructor) &&
+      !arguments.empty();
   const Value& target = is_first ? arguments[0] : made.target;
   return target.kind == Kind::kGlobal ? &target : nullptr;
 }
@@ -138,9 +139,9 @@ void AddOtherAttributes(Children& children, size_t begin, const Object& object, 
 
 // What an object of a class that we do not know holds. The arguments of __new__ are what a tuple
 // or a number of a class of its own consists of; those of a call are one attribute.
-void AddObject(Meaning& meaning, const Object& object, Values arguments, bool is_new,
+void AddObject(Interpretation& interpretation, const Object& object, Values arguments, bool is_new,
                Budget& budget) {
-  Children& children = meaning.children;
+  Children& children = interpretation.children;
   std::pmr::vector<Value> pairs(&budget);
   if (is_new && !object.pairs().empty() && std::ranges::all_of(arguments, IsPair)) {
     for (const Value& pair : arguments) {
@@ -166,22 +167,23 @@ void AddObject(Meaning& meaning, const Object& object, Values arguments, bool is
     return !children.empty() && std::ranges::count(children, role, &Child::role) ==
                                     static_cast<ptrdiff_t>(children.size());
   };
-  if (has_only(Child::Role::kPair)) meaning.form = Form::kMapping;
-  if (has_only(Child::Role::kItem) && arguments.empty()) meaning.form = Form::kSequence;
+  if (has_only(Child::Role::kPair)) interpretation.kind = ValueKind::kMapping;
+  if (has_only(Child::Role::kItem) && arguments.empty()) interpretation.kind = ValueKind::kSequence;
 }
 
 // A dict or a list that Python itself makes. Attributes come with BUILD (OrderedDict's _metadata).
-void AddContainer(Meaning& meaning, const Object& object, Values arguments, Budget& budget) {
-  if (meaning.form == Form::kMapping) {
-    if (!arguments.empty()) AddMapping(meaning.children, arguments.back(), budget);
-    AddPairs(meaning.children, object.pairs(), budget);
+void AddContainer(Interpretation& interpretation, const Object& object, Values arguments,
+                  Budget& budget) {
+  if (interpretation.kind == ValueKind::kMapping) {
+    if (!arguments.empty()) AddMapping(interpretation.children, arguments.back(), budget);
+    AddPairs(interpretation.children, object.pairs(), budget);
   } else {
     if (!arguments.empty() && IsSequence(arguments[0])) {
-      AddItems(meaning.children, ItemsOf(arguments[0]));
+      AddItems(interpretation.children, ItemsOf(arguments[0]));
     }
-    AddItems(meaning.children, object.items());
+    AddItems(interpretation.children, object.items());
   }
-  AddStates(meaning.children, object, budget);
+  AddStates(interpretation.children, object, budget);
 }
 
 // How much an object consists of, whoever shares it.
@@ -199,115 +201,117 @@ uint64_t PartsOf(const Object& object) {
   return parts;
 }
 
-Meaning UnderstandObject(const Value& value, Budget& budget) {
+Interpretation InterpretObject(const Value& value, Budget& budget) {
   const Object& object = ObjectOf(value);
   budget.Work(PartsOf(object));
-  Meaning meaning{.form = Form::kObject, .type = "", .children = Children(&budget)};
-  if (UnderstandCollection(value, meaning, budget)) return meaning;
-  meaning.form = Form::kObject;
+  Interpretation interpretation{
+      .kind = ValueKind::kObject, .type = "", .children = Children(&budget)};
+  if (InterpretCollection(value, interpretation, budget)) return interpretation;
+  interpretation.kind = ValueKind::kObject;
   Value target = object.target;
   Values arguments = ItemsOf(object.arguments);
-  Known known = KnownCallable(target);
+  KnownCallable known = FindCallable(target);
   bool is_new = object.kind == Kind::kNew;
-  if (known == Known::kReconstructor && arguments.size() == 3) {
-    meaning.type = ClassName(arguments[0]);
-    if (KnownCallable(arguments[0]) == Known::kUuid) {
-      meaning.form = Form::kLeaf;
-      return meaning;
+  if (known == KnownCallable::kReconstructor && arguments.size() == 3) {
+    interpretation.type = ClassName(arguments[0]);
+    if (FindCallable(arguments[0]) == KnownCallable::kUuid) {
+      interpretation.kind = ValueKind::kLeaf;
+      return interpretation;
     }
     const Value& base = arguments[2];
     if (IsModule(object)) {
-      meaning.form = Form::kModule;
-      AddModule(meaning.children, object, budget);
-      return meaning;
+      interpretation.kind = ValueKind::kModule;
+      AddModule(interpretation.children, object, budget);
+      return interpretation;
     }
-    if (base.kind == Kind::kDict) AddPairs(meaning.children, ItemsOf(base), budget);
-    if (IsSequence(base)) AddItems(meaning.children, ItemsOf(base));
-    AddObject(meaning, object, {}, true, budget);
-    return meaning;
+    if (base.kind == Kind::kDict) AddPairs(interpretation.children, ItemsOf(base), budget);
+    if (IsSequence(base)) AddItems(interpretation.children, ItemsOf(base));
+    AddObject(interpretation, object, {}, true, budget);
+    return interpretation;
   }
-  if (known == Known::kNewObject && !arguments.empty()) {
+  if (known == KnownCallable::kNewObject && !arguments.empty()) {
     is_new = true;
     target = arguments[0];
     arguments = arguments.subspan(1);
-    known = KnownCallable(target);
-  } else if (known == Known::kNewObjectEx && arguments.size() == 3 &&
+    known = FindCallable(target);
+  } else if (known == KnownCallable::kNewObjectEx && arguments.size() == 3 &&
              arguments[1].kind == Kind::kTuple) {
     is_new = true;
     target = arguments[0];
     arguments = ItemsOf(arguments[1]);
-    known = KnownCallable(target);
+    known = FindCallable(target);
   }
-  meaning.type = ClassName(target);
+  interpretation.type = ClassName(target);
   if (IsStandard(known)) {
-    meaning.form = Form::kLeaf;
-    return meaning;
+    interpretation.kind = ValueKind::kLeaf;
+    return interpretation;
   }
   switch (known) {
-    case Known::kArray:
-    case Known::kArrayOfState:
+    case KnownCallable::kArray:
+    case KnownCallable::kArrayOfState:
       if (const auto array = ObjectArrayOf(value)) {
-        meaning.type = "numpy.ndarray";
-        if (ItemsOf(*array->shape).size() != 1) meaning.type += " of shape " + Repr(*array->shape);
-        meaning.form = Form::kSequence;
+        interpretation.type = "numpy.ndarray";
+        if (ItemsOf(*array->shape).size() != 1)
+          interpretation.type += " of shape " + Repr(*array->shape);
+        interpretation.kind = ValueKind::kSequence;
         budget.Work(array->items.size());
-        AddItems(meaning.children, array->items);
-        return meaning;
+        AddItems(interpretation.children, array->items);
+        return interpretation;
       }
       break;
-    case Known::kOrderedDict:
-    case Known::kCounter:
-      meaning.form = Form::kMapping;
-      AddContainer(meaning, object, arguments, budget);
-      return meaning;
-    case Known::kDefaultDict:
-      meaning.form = Form::kMapping;
-      AddContainer(meaning, object, arguments.subspan(std::min<size_t>(1, arguments.size())),
+    case KnownCallable::kOrderedDict:
+    case KnownCallable::kCounter:
+      interpretation.kind = ValueKind::kMapping;
+      AddContainer(interpretation, object, arguments, budget);
+      return interpretation;
+    case KnownCallable::kDefaultDict:
+      interpretation.kind = ValueKind::kMapping;
+      AddContainer(interpretation, object, arguments.subspan(std::min<size_t>(1, arguments.size())),
                    budget);
-      return meaning;
-    case Known::kDict:
-      meaning.type = "dict";
-      meaning.form = Form::kMapping;
-      AddContainer(meaning, object, arguments, budget);
-      return meaning;
-    case Known::kSet:
-    case Known::kFrozenSet:
-    case Known::kList:
-    case Known::kTuple:
-      meaning.type = meaning.type.substr(meaning.type.find('.') + 1);
+      return interpretation;
+    case KnownCallable::kDict:
+      interpretation.type = "dict";
+      interpretation.kind = ValueKind::kMapping;
+      AddContainer(interpretation, object, arguments, budget);
+      return interpretation;
+    case KnownCallable::kSet:
+    case KnownCallable::kFrozenSet:
+    case KnownCallable::kList:
+    case KnownCallable::kTuple:
+      interpretation.type = interpretation.type.substr(interpretation.type.find('.') + 1);
       [[fallthrough]];
-    case Known::kDeque:
-    case Known::kSize:
-      meaning.form = Form::kSequence;
-      AddContainer(meaning, object, arguments, budget);
-      return meaning;
-    case Known::kBytes:
-    case Known::kByteArray:
-    case Known::kNumber:
-    case Known::kComplex:
-    case Known::kPrintedCall:
-    case Known::kGetattr:
-    case Known::kEncode:
-    case Known::kPath:
-    case Known::kDevice:
-    case Known::kLayout:
-    case Known::kBytesIO:
-    case Known::kScalar:
-    case Known::kNumpyDtype:
-    case Known::kUninitialized:
-      meaning.form = Form::kLeaf;
-      return meaning;
+    case KnownCallable::kDeque:
+    case KnownCallable::kSize:
+      interpretation.kind = ValueKind::kSequence;
+      AddContainer(interpretation, object, arguments, budget);
+      return interpretation;
+    case KnownCallable::kBytes:
+    case KnownCallable::kByteArray:
+    case KnownCallable::kNumber:
+    case KnownCallable::kComplex:
+    case KnownCallable::kPrintedCall:
+    case KnownCallable::kGetattr:
+    case KnownCallable::kEncode:
+    case KnownCallable::kPath:
+    case KnownCallable::kDevice:
+    case KnownCallable::kLayout:
+    case KnownCallable::kBytesIO:
+    case KnownCallable::kScalar:
+    case KnownCallable::kNumpyDtype:
+    case KnownCallable::kUninitialized:
+      interpretation.kind = ValueKind::kLeaf;
+      return interpretation;
     default:
       break;
   }
   if (IsModule(object)) {
-    meaning.form = Form::kModule;
-    if (const auto name = ClassOfModule(object); !name.empty()) meaning.type = name;
-    AddModule(meaning.children, object, budget);
+    interpretation.kind = ValueKind::kModule;
+    if (const auto name = ClassOfModule(object); !name.empty()) interpretation.type = name;
+    AddModule(interpretation.children, object, budget);
   } else {
-    AddObject(meaning, object, arguments, is_new, budget);
+    AddObject(interpretation, object, arguments, is_new, budget);
   }
-  return meaning;
+  return interpretation;
 }
 
 // What `value` is only a wrapper of; null if it is none. An array of objects without dimensions is
@@ -316,13 +320,13 @@ const Value* WrappedBy(const Value& value) {
   if (!pickle::IsObject(value)) return nullptr;
   const Object& object = ObjectOf(value);
   const Values arguments = ItemsOf(object.arguments);
-  switch (KnownCallable(object.target)) {
-    case Known::kTransparent:
+  switch (FindCallable(object.target)) {
+    case KnownCallable::kTransparent:
       return arguments.empty() ? nullptr : &arguments[0];
-    case Known::kScalar:
+    case KnownCallable::kScalar:
       return arguments.size() == 2 && ObjectArrayOf(arguments[1]) ? &arguments[1] : nullptr;
-    case Known::kArray:
-    case Known::kArrayOfState: {
+    case KnownCallable::kArray:
+    case KnownCallable::kArrayOfState: {
       const auto array = ObjectArrayOf(value);
       const bool is_single = array && array->items.size() == 1 && ItemsOf(*array->shape).empty();
       return is_single ? &array->items[0] : nullptr;
@@ -345,30 +349,31 @@ const Value& Unwrapped(const Value& value) {
   return *inner;
 }
 
-Meaning Understand(const Value& value, Budget& budget) {
-  Meaning meaning{.form = Form::kLeaf, .type = "", .children = Children(&budget)};
+Interpretation Interpret(const Value& value, Budget& budget) {
+  Interpretation interpretation{
+      .kind = ValueKind::kLeaf, .type = "", .children = Children(&budget)};
   switch (value.kind) {
     case Kind::kTuple:
     case Kind::kList:
     case Kind::kSet:
     case Kind::kFrozenSet:
-      meaning.form = Form::kSequence;
-      meaning.type = NameOfSequence(value);
+      interpretation.kind = ValueKind::kSequence;
+      interpretation.type = NameOfSequence(value);
       budget.Work(ItemsOf(value).size());
-      meaning.children.reserve(ItemsOf(value).size());
-      AddItems(meaning.children, ItemsOf(value));
-      return meaning;
+      interpretation.children.reserve(ItemsOf(value).size());
+      AddItems(interpretation.children, ItemsOf(value));
+      return interpretation;
     case Kind::kDict:
-      meaning.form = Form::kMapping;
-      meaning.type = "dict";
+      interpretation.kind = ValueKind::kMapping;
+      interpretation.type = "dict";
       budget.Work(ItemsOf(value).size());
-      AddPairs(meaning.children, ItemsOf(value), budget);
-      return meaning;
+      AddPairs(interpretation.children, ItemsOf(value), budget);
+      return interpretation;
     case Kind::kCall:
     case Kind::kNew:
-      return UnderstandObject(value, budget);
+      return InterpretObject(value, budget);
     default:
-      return meaning;
+      return interpretation;
   }
 }
 

@@ -29,7 +29,7 @@ const pickle::Value* AttributeOfObject(const pickle::Value& object, std::string_
 // name. Points into the graph.
 const pickle::Value* ClassOfObject(const pickle::Value& object);
 
-enum class Form : uint8_t {
+enum class ValueKind : uint8_t {
   kLeaf,      // A number, a text, bytes, a name: nothing is in it.
   kSequence,  // A list, tuple, set or deque, or a class of its own that holds items.
   kMapping,   // A dict or a class of its own that holds pairs.
@@ -51,8 +51,8 @@ struct Child {
 };
 
 // A value, understood.
-struct Meaning {
-  Form form = Form::kLeaf;
+struct Interpretation {
+  ValueKind kind = ValueKind::kLeaf;
   std::string type;                  // "list", "collections.OrderedDict", "argparse.Namespace"
   std::pmr::vector<Child> children;  // In Python's order; a key that is set twice is there once.
 
@@ -66,6 +66,6 @@ struct Meaning {
 const pickle::Value& Unwrapped(const pickle::Value& value);
 
 // Understands `value`, which must be no tensor and no array. Memory is taken from `budget`.
-Meaning Understand(const pickle::Value& value, Budget& budget);
+Interpretation Interpret(const pickle::Value& value, Budget& budget);
 
 }  // namespace ckptfs::torch

@@ -102,7 +102,7 @@ void Stream::Read(std::span<std::byte> buffer, std::string_view what) {
   place.source->ReadAt(place.offset, buffer);
 }
 
-void TellSystem(const Value& system, Checkpoint& checkpoint) {
+void RecordSystem(const Value& system, Checkpoint& checkpoint) {
   if (system.kind != Kind::kDict) return;
   const auto pairs = pickle::ItemsOf(system);
   const auto find = [&](std::string_view name, Kind kind) -> const Value* {

@@ -33,9 +33,9 @@ struct Reading {
       : options(what_for), budget(budget_of_all), sidecar(std::move(file), what_for) {}
 
   // Adds to a whole checkpoint what was found out on the way.
-  void Tell(Checkpoint& checkpoint) const {
-    globals.Tell(checkpoint);
-    sidecar.Tell(checkpoint);
+  void Report(Checkpoint& checkpoint) const {
+    globals.Report(checkpoint);
+    sidecar.Report(checkpoint);
   }
 
   const ReadOptions& options;
@@ -160,6 +160,6 @@ class Stream {
 
 // Adds to the annotations what `system`, a dict that these formats have, tells of the machine that wrote
 // the file: "protocol_version" and "little_endian". What is not as it should be is left out.
-void TellSystem(const pickle::Value& system, Checkpoint& checkpoint);
+void RecordSystem(const pickle::Value& system, Checkpoint& checkpoint);
 
 }  // namespace ckptfs::torch

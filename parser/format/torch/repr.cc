@@ -36,8 +36,8 @@ __extension__ using UnsignedWide = unsigned __int128;
 
 constexpr size_t kMostOfText = 4300;  // Bytes: the digits that Python reads of a number.
 
-Known CallableOf(const Value& value) {
-  return pickle::IsObject(value) ? KnownCallable(ObjectOf(value).target) : Known::kUnknown;
+KnownCallable CallableOf(const Value& value) {
+  return pickle::IsObject(value) ? FindCallable(ObjectOf(value).target) : KnownCallable::kUnknown;
 }
 
 // ".000003" of 3 microseconds, nothing of 0.
@@ -47,7 +47,7 @@ std::string Fraction(int64_t microseconds) {
 
 // timedelta(days, seconds, microseconds), in microseconds. Nothing if it is none.
 std::optional<Wide> Microseconds(const Value& delta) {
-  if (CallableOf(delta) != Known::kTimeDelta) return std::nullopt;
+  if (CallableOf(delta) != KnownCallable::kTimeDelta) return std::nullopt;
   const Values parts = ItemsOf(ObjectOf(delta).arguments);
   constexpr std::array<int64_t, 3> kScales = {86'400'000'000, 1'000'000, 1};
   if (parts.size() > kScales.size()) return std::nullopt;
@@ -94,10 +94,10 @@ std::string OffsetText(Wide microseconds) {
 
 // A zone: its offset if it has only one, else its name in brackets.
 std::string ZoneText(const Value& zone) {
-  const Known known = CallableOf(zone);
+  const KnownCallable known = CallableOf(zone);
   const Values arguments =
       pickle::IsObject(zone) ? ItemsOf(ObjectOf(zone).arguments) : std::span<const Value>();
-  if (known == Known::kTimeZone && !arguments.empty()) {
+  if (known == KnownCallable::kTimeZone && !arguments.empty()) {
     constexpr int64_t kDay = 86'400'000'000;
     const auto offset = Microseconds(arguments[0]);
     if (offset && *offset<kDay&& * offset> - kDay) return OffsetText(*offset);
@@ -114,24 +114,25 @@ std::string ClockText(std::string_view bytes) {
   return fmt::format("{:02}:{:02}:{:02}{}", at(0), at(1), at(2), Fraction(microseconds));
 }
 
-std::optional<std::string> TimeText(Known known, Values arguments, Budget& budget) {
+std::optional<std::string> TimeText(KnownCallable known, Values arguments, Budget& budget) {
   constexpr size_t kDate = 4;  // Bytes.
   constexpr size_t kClock = 6;
   if (arguments.empty() || arguments.size() > 2) return std::nullopt;
   std::string decoded;
   const auto bytes = BytesOf(arguments[0], decoded, budget);
-  const size_t size = (known == Known::kTime ? 0 : kDate) + (known == Known::kDate ? 0 : kClock);
+  const size_t size =
+      (known == KnownCallable::kTime ? 0 : kDate) + (known == KnownCallable::kDate ? 0 : kClock);
   if (!bytes || bytes->size() != size) return std::nullopt;
   std::string raw(*bytes);
-  char& fold = raw[known == Known::kTime ? 0 : 2];
+  char& fold = raw[known == KnownCallable::kTime ? 0 : 2];
   fold = static_cast<char>(fold & 0x7F);
   std::string text;
-  if (known != Known::kTime) {
+  if (known != KnownCallable::kTime) {
     const auto at = [&](size_t i) { return static_cast<unsigned>(static_cast<uint8_t>(raw[i])); };
     text = fmt::format("{:04}-{:02}-{:02}", at(0) << 8U | at(1), at(2), at(3));
   }
-  if (known == Known::kDateTime) text += 'T';
-  if (known != Known::kDate) text += ClockText(std::string_view(raw).substr(size - kClock));
+  if (known == KnownCallable::kDateTime) text += 'T';
+  if (known != KnownCallable::kDate) text += ClockText(std::string_view(raw).substr(size - kClock));
   if (arguments.size() == 2 && arguments[1].kind != Kind::kNone) text += ZoneText(arguments[1]);
   return text;
 }
@@ -177,10 +178,11 @@ std::optional<std::string> NumberText(Values arguments, std::string_view separat
 
 }  // namespace
 
-bool IsStandard(Known known) {
-  constexpr Known kStandard[] = {Known::kDate,      Known::kDateTime, Known::kTime,
-                                 Known::kTimeDelta, Known::kTimeZone, Known::kDecimal,
-                                 Known::kFraction,  Known::kUuid};
+bool IsStandard(KnownCallable known) {
+  constexpr KnownCallable kStandard[] = {KnownCallable::kDate,     KnownCallable::kDateTime,
+                                         KnownCallable::kTime,     KnownCallable::kTimeDelta,
+                                         KnownCallable::kTimeZone, KnownCallable::kDecimal,
+                                         KnownCallable::kFraction, KnownCallable::kUuid};
   return std::ranges::find(kStandard, known) != std::end(kStandard);
 }
 
@@ -189,23 +191,24 @@ std::optional<std::string> StandardText(const Value& value, Budget& budget) {
   const Values arguments = ItemsOf(ObjectOf(value).arguments);
   // Protocols 0 and 1 make a UUID by copyreg._reconstructor(UUID, object, None).
   const Value* made = ClassOfObject(value);
-  switch (const Known known = made == nullptr ? Known::kUnknown : KnownCallable(*made)) {
-    case Known::kDateTime:
-    case Known::kDate:
-    case Known::kTime:
+  switch (const KnownCallable known =
+              made == nullptr ? KnownCallable::kUnknown : FindCallable(*made)) {
+    case KnownCallable::kDateTime:
+    case KnownCallable::kDate:
+    case KnownCallable::kTime:
       return TimeText(known, arguments, budget);
-    case Known::kTimeDelta:
+    case KnownCallable::kTimeDelta:
       return DurationText(value);
-    case Known::kTimeZone:
+    case KnownCallable::kTimeZone:
       return ZoneText(value);
-    case Known::kDecimal:
+    case KnownCallable::kDecimal:
       return arguments.size() == 1 ? NumberText(arguments, "", budget) : std::nullopt;
-    case Known::kFraction: {
+    case KnownCallable::kFraction: {
       auto text = arguments.size() <= 2 ? NumberText(arguments, "/", budget) : std::nullopt;
       if (text && text->ends_with("/1")) text->resize(text->size() - 2);
       return text;
     }
-    case Known::kUuid:
+    case KnownCallable::kUuid:
       return UuidText(value);
     default:
       return std::nullopt;
@@ -297,18 +300,20 @@ void AppendReprContainer(std::string& out, const Value& value, int depth) {
 
 // Calls that Python prints as such, with their arguments; of all others the class.
 void AppendReprObject(std::string& out, const Object& object, int depth) {
-  const Known known = KnownCallable(object.target);
+  const KnownCallable known = FindCallable(object.target);
   const Values arguments = ItemsOf(object.arguments);
   if (object.target.kind != Kind::kGlobal || depth >= kMaxReprDepth) {
     out += "<object>";
-  } else if (known == Known::kSize && arguments.size() == 1 && arguments[0].kind == Kind::kTuple) {
+  } else if (known == KnownCallable::kSize && arguments.size() == 1 &&
+             arguments[0].kind == Kind::kTuple) {
     out += "torch.Size([";
     AppendReprItems(out, ItemsOf(arguments[0]), depth + 1);
     out += "])";
-  } else if (known == Known::kEncode && !arguments.empty() && arguments[0].kind == Kind::kText) {
+  } else if (known == KnownCallable::kEncode && !arguments.empty() &&
+             arguments[0].kind == Kind::kText) {
     const auto bytes = BytesOfLatin1(arguments[0].text().substr(0, kMaxRepr));
     out += bytes ? ReprOfBytes(*bytes) : "<bytes>";
-  } else if (known == Known::kPrintedCall || known == Known::kComplex) {
+  } else if (known == KnownCallable::kPrintedCall || known == KnownCallable::kComplex) {
     std::string name = ReprOfGlobal(object.target);
     if (name.starts_with("builtins.")) name.erase(0, name.find('.') + 1);
     if (name == "xrange") name = "range";

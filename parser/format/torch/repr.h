@@ -14,7 +14,7 @@ namespace ckptfs::torch {
 // Values of Python's standard library that have one usual text: times, exact numbers, identifiers.
 
 // Whether StandardText is for what `known` makes.
-bool IsStandard(Known known);
+bool IsStandard(KnownCallable known);
 
 // The text of `value`: dates, times, durations and time zones in ISO 8601 ("2020-02-29T12:00:00",
 // "PT1.5S", "+01:00"; a zone that is only named follows in brackets), Decimal, Fraction and UUID as

@@ -91,7 +91,7 @@ Record Sidecar::Find(uint64_t index) {
   return record;
 }
 
-void Sidecar::Tell(Checkpoint& checkpoint) const {
+void Sidecar::Report(Checkpoint& checkpoint) const {
   if (!is_open_) return;
   checkpoint.annotations.emplace_back("sidecar", json::String(name_));
   for (const std::string& warning : warnings_) {
@@ -121,8 +121,8 @@ std::string Short(std::string_view text, std::string_view what) {
   return std::string(text);
 }
 
-StorageId MakeId(StorageClass type, std::string_view key, std::string_view location,
-                 int64_t elements) {
+StorageId MakeStorageId(StorageClass type, std::string_view key, std::string_view location,
+                        int64_t elements) {
   return {.type = type,
           .key = Short(key, "key"),
           .location = Short(location, "location"),
@@ -146,7 +146,7 @@ std::string_view TakeUntil(std::string_view& text, std::string_view end) {
 // Protocol 0 has the id as Python prints the tuple, which is why PyTorch itself cannot read it:
 // ('storage', <class 'torch.FloatStorage'>, '0', 'cpu', 6), with ", None" before the end in legacy
 // streams.
-StorageId IdOfText(std::string_view text) {
+StorageId ParseTextId(std::string_view text) {
   constexpr std::string_view kBegin = "('storage', <class '";
   if (!text.starts_with(kBegin)) {
     Fail(EBADMSG, "its persistent id {} is that of no storage", Quoted(text));
@@ -167,12 +167,12 @@ StorageId IdOfText(std::string_view text) {
   if (parsed.ec != std::errc() || parsed.ptr != digits.data() + digits.size()) {
     Fail(EBADMSG, "its storage has {} elements", Quoted(digits));
   }
-  return MakeId(*type, key, location, elements);
+  return MakeStorageId(*type, key, location, elements);
 }
 
 // The sixth part of an id: (key of the view, offset, elements). The view's own key is not needed:
 // what part it is of which storage says as much.
-StorageId::View ViewOf(const StorageId& whole, const Value& metadata) {
+StorageId::View ParseView(const StorageId& whole, const Value& metadata) {
   if (metadata.kind != Kind::kTuple || pickle::ItemsOf(metadata).size() != 3) {
     Fail(EBADMSG, "its storage is a view of another one, but is described by no tuple of 3");
   }
@@ -196,7 +196,7 @@ bool IsOfTensorizer(const Value& id) {
 }
 
 // ('TensorizerPickler', 0, 'storage', index, dtype or None): see sidecar.h.
-StorageId IdOfTensorizer(std::span<const Value> parts) {
+StorageId ParseTensorizerId(std::span<const Value> parts) {
   if (parts.size() < 3 || parts[1].kind != Kind::kInt || parts[1].integer != 0) {
     Fail(EBADMSG, "its storage has a persistent id of tensorizer that is not of version 0");
   }
@@ -239,10 +239,10 @@ uint64_t CostOf(const StorageId& id) {
 
 }  // namespace
 
-StorageId StorageIdOf(const Value& persistent) {
+StorageId ParseStorageId(const Value& persistent) {
   const Value& id = pickle::ItemsOf(persistent)[0];
-  if (id.kind == Kind::kText) return IdOfText(id.text());
-  if (IsOfTensorizer(id)) return IdOfTensorizer(pickle::ItemsOf(id));
+  if (id.kind == Kind::kText) return ParseTextId(id.text());
+  if (IsOfTensorizer(id)) return ParseTensorizerId(pickle::ItemsOf(id));
   const size_t count = id.kind == Kind::kTuple ? pickle::ItemsOf(id).size() : 0;
   if (count != 5 && count != 6) {
     Fail(EBADMSG, "its storage has a persistent id that is no tuple of 5 or 6");
@@ -262,8 +262,8 @@ StorageId StorageIdOf(const Value& persistent) {
   }
   const std::string digits = is_number ? std::to_string(parts[2].integer) : std::string();
   StorageId whole =
-      MakeId(*type, is_number ? digits : parts[2].text(), parts[3].text(), parts[4].integer);
-  if (count == 6 && parts[5].kind != Kind::kNone) whole.view = ViewOf(whole, parts[5]);
+      MakeStorageId(*type, is_number ? digits : parts[2].text(), parts[3].text(), parts[4].integer);
+  if (count == 6 && parts[5].kind != Kind::kNone) whole.view = ParseView(whole, parts[5]);
   return whole;
 }
 
@@ -291,7 +291,7 @@ const Storage& Storages::Whole(StorageId id) {
 }
 
 const Storage& Storages::Get(const Value& persistent) {
-  const StorageId id = StorageIdOf(persistent);
+  const StorageId id = ParseStorageId(persistent);
   const Storage& whole = Whole(id);
   if (!id.view) return whole;
   const auto [found, is_new] = views_.try_emplace({id.key, id.view->offset, id.view->size});
@@ -340,7 +340,7 @@ Dtype DtypeIn(const Tensor& tensor) {
 }
 
 // The storage that is all of `file`, which `record` is.
-Storage StorageIn(Checkpoint file, const Record& record) {
+Storage ReadNestedStorage(Checkpoint file, const Record& record) {
   auto* tensor =
       file.root.members.size() == 1 ? std::get_if<Tensor>(&file.root.members[0].content) : nullptr;
   const std::string_view type =
@@ -367,7 +367,7 @@ Storage Read(const Value& call, Context& context) {
   if (arguments.size() != 1) Fail(EBADMSG, "its storage is a file without bytes");
   if (context.is_big_endian) Fail(ENOTSUP, "its storage is a file in a big-endian archive");
   const Record record = RecordOfBytes(arguments[0], context);
-  return StorageIn(ReadSaved(record.data, context.reading), record);
+  return ReadNestedStorage(ReadSaved(record.data, context.reading), record);
 }
 
 }  // namespace
@@ -392,8 +392,8 @@ const Storage& NestedStorages::Get(const Value& call, Context& context) {
 
 const Storage& StorageOf(const Value& value, Context& context) {
   if (value.kind == Kind::kPersistent) return context.storages.Get(value);
-  const bool is_file = pickle::IsObject(value) &&
-                       KnownCallable(pickle::ObjectOf(value).target) == Known::kLoadFromBytes;
+  const bool is_file = pickle::IsObject(value) && FindCallable(pickle::ObjectOf(value).target) ==
+                                                      KnownCallable::kLoadFromBytes;
   if (!is_file) Fail(EBADMSG, "its storage is none of the file's");
   return context.nested.Get(value, context);
 }

@@ -41,7 +41,7 @@ class Sidecar {
   Record Find(uint64_t index);
 
   // Adds what there is to be told about the sidecar, if it was needed.
-  void Tell(Checkpoint& checkpoint) const;
+  void Report(Checkpoint& checkpoint) const;
 
  private:
   void Open();
@@ -83,7 +83,7 @@ struct StorageId {
 // Understands `persistent`, a kPersistent. Throws Error(EBADMSG) if the id has not the form
 // ('storage', class, key, location, elements[, None or (view key, offset, elements)]), or that of
 // sidecar.h.
-StorageId StorageIdOf(const pickle::Value& persistent);
+StorageId ParseStorageId(const pickle::Value& persistent);
 
 // A storage as the first persistent id that names it describes it. PyTorch, too, takes the class
 // from the first.
@@ -104,7 +104,7 @@ class Storages {
       : budget_(budget), sidecar_(sidecar), find_(std::move(find)) {}
 
   // Returns the storage that `persistent`, a kPersistent, names. It lives as long as this.
-  // Throws Error: EBADMSG as StorageIdOf does, or if the id contradicts what another one says of
+  // Throws Error: EBADMSG as ParseStorageId does, or if the id contradicts what another one says of
   // the same key; EFBIG.
   const Storage& Get(const pickle::Value& persistent);
 
@@ -132,7 +132,7 @@ struct Context;
 // All such storages of one pickle, each read when a tensor first needs it. Belongs to one thread.
 class NestedStorages {
  public:
-  // Returns the storage that `call`, which calls Known::kLoadFromBytes, makes. It lives as long as
+  // Returns the storage that `call`, which calls KnownCallable::kLoadFromBytes, makes. It lives as long as
   // this. Throws Error that says what is wrong with the file in it.
   const Storage& Get(const pickle::Value& call, Context& context);
 

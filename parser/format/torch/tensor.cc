@@ -46,68 +46,70 @@ using pickle::ObjectOf;
 using pickle::Value;
 using Values = std::span<const Value>;
 
-constexpr int kMaxDress = 16;  // Layers around a tensor; honest files have three at most.
+constexpr int kMaxLayers = 16;  // Layers around a tensor; honest files have three at most.
 
-// Takes off one layer: `bare.function` and `bare.arguments` become those of what is inside. Returns
+// Takes off one layer: `innermost.function` and `innermost.arguments` become those of what is inside. Returns
 // whether there was one.
-bool Undress(Bare& bare) {
-  const Values arguments = bare.arguments;
+bool UnwrapLayer(InnermostTensor& innermost) {
+  const Values arguments = innermost.arguments;
   const Value* inner = nullptr;
-  switch (bare.function) {
-    case Known::kRebuildFromType:
-    case Known::kRebuildFromTypeV2:
+  switch (innermost.function) {
+    case KnownCallable::kRebuildFromType:
+    case KnownCallable::kRebuildFromTypeV2:
       if (arguments.size() < 3 || arguments[2].kind != Kind::kTuple) return false;
-      if (bare.python_type == nullptr && !pickle::IsGlobal(arguments[1], "torch", "Tensor")) {
-        bare.python_type = &arguments[1];
+      if (innermost.python_type == nullptr && !pickle::IsGlobal(arguments[1], "torch", "Tensor")) {
+        innermost.python_type = &arguments[1];
       }
-      if (arguments.size() > 3 && bare.state == nullptr) bare.state = &arguments[3];
-      bare.function = KnownCallable(arguments[0]);
-      bare.arguments = ItemsOf(arguments[2]);
+      if (arguments.size() > 3 && innermost.state == nullptr) innermost.state = &arguments[3];
+      innermost.function = FindCallable(arguments[0]);
+      innermost.arguments = ItemsOf(arguments[2]);
       return true;
-    case Known::kRebuildParameter:
-    case Known::kRebuildParameterWithState:
-    case Known::kParameter:
+    case KnownCallable::kRebuildParameter:
+    case KnownCallable::kRebuildParameterWithState:
+    case KnownCallable::kParameter:
       if (arguments.empty()) return false;
       inner = &arguments[0];
-      bare.is_parameter = true;
-      if (arguments.size() > 1 && bare.requires_grad == nullptr) bare.requires_grad = &arguments[1];
-      if (arguments.size() > 3 && bare.state == nullptr) bare.state = &arguments[3];
+      innermost.is_parameter = true;
+      if (arguments.size() > 1 && innermost.requires_grad == nullptr)
+        innermost.requires_grad = &arguments[1];
+      if (arguments.size() > 3 && innermost.state == nullptr) innermost.state = &arguments[3];
       break;
-    case Known::kRebuildFromCpu:
-    case Known::kRebuildFromNumpy:
+    case KnownCallable::kRebuildFromCpu:
+    case KnownCallable::kRebuildFromNumpy:
       if (arguments.size() < 2) return false;
       inner = &arguments[0];
-      bare.cast = &arguments[1];
-      if (arguments.size() > 3 && bare.requires_grad == nullptr) bare.requires_grad = &arguments[3];
+      innermost.cast = &arguments[1];
+      if (arguments.size() > 3 && innermost.requires_grad == nullptr)
+        innermost.requires_grad = &arguments[3];
       break;
     default:
       return false;
   }
-  bare.value = inner;
-  bare.function = Known::kUnknown;
-  bare.arguments = {};
+  innermost.value = inner;
+  innermost.function = KnownCallable::kUnknown;
+  innermost.arguments = {};
   if (pickle::IsObject(*inner) && !IsArray(*inner)) {
-    bare.function = KnownCallable(ObjectOf(*inner).target);
-    bare.arguments = ItemsOf(ObjectOf(*inner).arguments);
+    innermost.function = FindCallable(ObjectOf(*inner).target);
+    innermost.arguments = ItemsOf(ObjectOf(*inner).arguments);
   }
   return true;
 }
 
 }  // namespace
 
-Bare BareOf(const Value& value) {
-  Bare bare{.value = &value};
-  if (!pickle::IsObject(value) || IsArray(value)) return bare;
-  bare.function = KnownCallable(ObjectOf(value).target);
-  bare.arguments = ItemsOf(ObjectOf(value).arguments);
-  for (int layer = 0; layer < kMaxDress && Undress(bare); ++layer) {
+InnermostTensor UnwrapTensor(const Value& value) {
+  InnermostTensor innermost{.value = &value};
+  if (!pickle::IsObject(value) || IsArray(value)) return innermost;
+  innermost.function = FindCallable(ObjectOf(value).target);
+  innermost.arguments = ItemsOf(ObjectOf(value).arguments);
+  for (int layer = 0; layer < kMaxLayers && UnwrapLayer(innermost); ++layer) {
   }
-  return bare;
+  return innermost;
 }
 
 std::vector<uint64_t> Numbers(const Value& value, std::string_view what) {
   const bool is_size = pickle::IsObject(value) &&
-                       KnownCallable(ObjectOf(value).target) == Known::kSize &&
+                       FindCallable(ObjectOf(value).target) == KnownCallable::kSize &&
                        ItemsOf(ObjectOf(value).arguments).size() == 1;
   const Value& tuple = is_size ? ItemsOf(ObjectOf(value).arguments)[0] : value;
   if (tuple.kind != Kind::kTuple && tuple.kind != Kind::kList)
@@ -220,23 +222,25 @@ bool HasBit(const Value* metadata, std::string_view name) {
   return false;
 }
 
-void AddAnnotations(const Bare& bare, const Storage& storage, const View& view, Budget& budget,
-                    Tensor& tensor) {
+void AddAnnotations(const InnermostTensor& innermost, const Storage& storage, const View& view,
+                    Budget& budget, Tensor& tensor) {
   auto& annotations = tensor.annotations;
   if (storage.location != "cpu")
     annotations.emplace_back("location", json::String(storage.location));
   if (view.is_conjugated) annotations.emplace_back("conj", "true");
   if (view.is_negated) annotations.emplace_back("neg", "true");
-  if (bare.python_type != nullptr) {
-    annotations.emplace_back("python_type", json::String(Repr(*bare.python_type)));
-  } else if (bare.is_parameter) {
+  if (innermost.python_type != nullptr) {
+    annotations.emplace_back("python_type", json::String(Repr(*innermost.python_type)));
+  } else if (innermost.is_parameter) {
     annotations.emplace_back("python_type", "\"torch.nn.parameter.Parameter\"");
   }
-  if (IsTrue(bare.requires_grad)) annotations.emplace_back("requires_grad", "true");
-  const bool has_attributes = bare.state != nullptr &&
-                              !(bare.state->kind == Kind::kDict && ItemsOf(*bare.state).empty()) &&
-                              bare.state->kind != Kind::kNone;
-  if (has_attributes) annotations.emplace_back("attributes", ValueOf(*bare.state, budget).json);
+  if (IsTrue(innermost.requires_grad)) annotations.emplace_back("requires_grad", "true");
+  const bool has_attributes =
+      innermost.state != nullptr &&
+      !(innermost.state->kind == Kind::kDict && ItemsOf(*innermost.state).empty()) &&
+      innermost.state->kind != Kind::kNone;
+  if (has_attributes)
+    annotations.emplace_back("attributes", ValueOf(*innermost.state, budget).json);
 }
 
 // What the integers of a tensor are called that is quantized to `dtype`; nothing if several of them
@@ -273,10 +277,10 @@ void AddQuantizer(Values quantizer, Budget& budget, Tensor& tensor) {
                                          Repr(zero_point))));
 }
 
-void FillArrayTensor(const Bare& bare, Context& context, Tensor& tensor) {
-  FillArray(*bare.value, context, tensor);
-  if (bare.cast == nullptr) return;
-  const auto dtype = DtypeOf(*bare.cast);
+void FillArrayTensor(const InnermostTensor& innermost, Context& context, Tensor& tensor) {
+  FillArray(*innermost.value, context, tensor);
+  if (innermost.cast == nullptr) return;
+  const auto dtype = DtypeOf(*innermost.cast);
   if (!dtype || *dtype == tensor.dtype) return;
   if (*dtype != Dtype::kBfloat16 || tensor.dtype != Dtype::kFloat32) {
     Fail(ENOTSUP, "is stored as {}, which we do not convert to {}", Name(tensor.dtype),
@@ -300,8 +304,8 @@ void FillArrayTensor(const Bare& bare, Context& context, Tensor& tensor) {
 }
 
 // A storage by itself. Of types that several elements share a byte of, its bytes.
-void FillStorage(const Bare& bare, Context& context, Tensor& tensor) {
-  const Storage& storage = StorageOf(*bare.value, context);
+void FillStorage(const InnermostTensor& innermost, Context& context, Tensor& tensor) {
+  const Storage& storage = StorageOf(*innermost.value, context);
   const bool is_packed = ElementsPerItem(storage.type.dtype) > 1;
   tensor.dtype = is_packed ? Dtype::kUint8 : storage.type.dtype;
   tensor.shape = {storage.size / ItemSize(tensor.dtype)};
@@ -323,16 +327,18 @@ void FillStorage(const Bare& bare, Context& context, Tensor& tensor) {
 }  // namespace
 
 void FillTensor(const Value& value, Context& context, Tensor& tensor) {
-  Bare bare = BareOf(value);
-  if (IsArray(*bare.value)) return FillArrayTensor(bare, context, tensor);
-  const bool is_storage =
-      bare.function == Known::kUnknown || bare.function == Known::kLoadFromBytes;
-  if (is_storage) return FillStorage(bare, context, tensor);
+  InnermostTensor innermost = UnwrapTensor(value);
+  if (IsArray(*innermost.value)) return FillArrayTensor(innermost, context, tensor);
+  const bool is_storage = innermost.function == KnownCallable::kUnknown ||
+                          innermost.function == KnownCallable::kLoadFromBytes;
+  if (is_storage) return FillStorage(innermost, context, tensor);
 
-  const Values arguments = bare.arguments;
-  const bool is_v3 = bare.function == Known::kRebuildTensorV3;
-  const bool is_quantized = bare.function == Known::kRebuildQuantized;
-  const size_t least = bare.function == Known::kRebuildTensor ? 4 : is_v3 || is_quantized ? 7 : 6;
+  const Values arguments = innermost.arguments;
+  const bool is_v3 = innermost.function == KnownCallable::kRebuildTensorV3;
+  const bool is_quantized = innermost.function == KnownCallable::kRebuildQuantized;
+  const size_t least = innermost.function == KnownCallable::kRebuildTensor ? 4
+                       : is_v3 || is_quantized                             ? 7
+                                                                           : 6;
   if (arguments.size() < least) {
     Fail(EBADMSG, "is made of {} arguments, but needs {}", arguments.size(), least);
   }
@@ -346,8 +352,8 @@ void FillTensor(const Value& value, Context& context, Tensor& tensor) {
     view.dtype = *dtype;
   }
   const size_t grad = is_quantized ? 5 : 4;
-  if (bare.requires_grad == nullptr && arguments.size() > grad)
-    bare.requires_grad = &arguments[grad];
+  if (innermost.requires_grad == nullptr && arguments.size() > grad)
+    innermost.requires_grad = &arguments[grad];
   const size_t metadata_at = is_v3 ? 7 : 6;
   const Value* metadata =
       !is_quantized && arguments.size() > metadata_at ? &arguments[metadata_at] : nullptr;
@@ -365,7 +371,7 @@ void FillTensor(const Value& value, Context& context, Tensor& tensor) {
     tensor.annotations.emplace_back("shape_in_python",
                                     fmt::format("[{}]", fmt::join(view.shape, ",")));
     view = {.dtype = Dtype::kOpaque, .shape = tensor.shape, .stride = {1}};
-    AddAnnotations(bare, storage, view, context.budget, tensor);
+    AddAnnotations(innermost, storage, view, context.budget, tensor);
     FillView(storage, 0, view, context, tensor);
     return;
   }
@@ -377,7 +383,7 @@ void FillTensor(const Value& value, Context& context, Tensor& tensor) {
   if (is_quantized && ItemsOf(arguments[4]).size() == 3) {
     AddQuantizer(ItemsOf(arguments[4]), context.budget, tensor);
   }
-  AddAnnotations(bare, storage, view, context.budget, tensor);
+  AddAnnotations(innermost, storage, view, context.budget, tensor);
   FillView(storage, offset, view, context, tensor);
 }
 
@@ -399,38 +405,40 @@ bool IsPerTensor(const Value& quantizer) {
           pickle::IsGlobal(ItemsOf(quantizer)[0], "torch", "per_tensor_symmetric"));
 }
 
-TensorForm FormOf(const Bare& bare) {
-  switch (bare.function) {
-    case Known::kRebuildTensor:
-    case Known::kRebuildTensorV2:
-    case Known::kRebuildTensorV3:
-    case Known::kLoadFromBytes:
-      return TensorForm::kDense;
-    case Known::kRebuildQuantized:
-      return bare.arguments.size() > 4 && IsPerTensor(bare.arguments[4]) ? TensorForm::kDense
-                                                                         : TensorForm::kComposite;
-    case Known::kRebuildMeta:
-    case Known::kRebuildSparse:
-    case Known::kRebuildSparseCsr:
-    case Known::kRebuildNested:
-    case Known::kRebuildJagged:
-    case Known::kRebuildWrapper:
-    case Known::kUninitialized:
-      return TensorForm::kComposite;
-    case Known::kMaskedArray:
-      return IsMaskedArray(*bare.value) ? TensorForm::kComposite : TensorForm::kNone;
+TensorKind ClassifyInnermost(const InnermostTensor& innermost) {
+  switch (innermost.function) {
+    case KnownCallable::kRebuildTensor:
+    case KnownCallable::kRebuildTensorV2:
+    case KnownCallable::kRebuildTensorV3:
+    case KnownCallable::kLoadFromBytes:
+      return TensorKind::kDense;
+    case KnownCallable::kRebuildQuantized:
+      return innermost.arguments.size() > 4 && IsPerTensor(innermost.arguments[4])
+                 ? TensorKind::kDense
+                 : TensorKind::kComposite;
+    case KnownCallable::kRebuildMeta:
+    case KnownCallable::kRebuildSparse:
+    case KnownCallable::kRebuildSparseCsr:
+    case KnownCallable::kRebuildNested:
+    case KnownCallable::kRebuildJagged:
+    case KnownCallable::kRebuildWrapper:
+    case KnownCallable::kUninitialized:
+      return TensorKind::kComposite;
+    case KnownCallable::kMaskedArray:
+      return IsMaskedArray(*innermost.value) ? TensorKind::kComposite : TensorKind::kNone;
     default:
       break;
   }
-  if (bare.value->kind == Kind::kPersistent || IsArray(*bare.value)) return TensorForm::kDense;
-  return TensorForm::kNone;
+  if (innermost.value->kind == Kind::kPersistent || IsArray(*innermost.value))
+    return TensorKind::kDense;
+  return TensorKind::kNone;
 }
 
 }  // namespace
 
-TensorForm TensorFormOf(const Value& value) {
-  if (value.kind == Kind::kPersistent) return TensorForm::kDense;
-  return pickle::IsObject(value) ? FormOf(BareOf(value)) : TensorForm::kNone;
+TensorKind ClassifyTensor(const Value& value) {
+  if (value.kind == Kind::kPersistent) return TensorKind::kDense;
+  return pickle::IsObject(value) ? ClassifyInnermost(UnwrapTensor(value)) : TensorKind::kNone;
 }
 
 }  // namespace ckptfs::torch

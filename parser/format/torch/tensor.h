@@ -20,8 +20,8 @@ namespace ckptfs::torch {
 // one call that makes a tensor of a storage.
 
 // A tensor without its dress: the innermost call, and what the outer ones said.
-struct Bare {
-  Known function = Known::kUnknown;
+struct InnermostTensor {
+  KnownCallable function = KnownCallable::kUnknown;
   std::span<const pickle::Value> arguments;
   const pickle::Value* value = nullptr;  // A storage or an array, if there is no call.
   const pickle::Value* python_type =
@@ -33,7 +33,7 @@ struct Bare {
 };
 
 // Undresses `value`, whatever it is. What the result points to is `value` and the pickle's graph.
-Bare BareOf(const pickle::Value& value);
+InnermostTensor UnwrapTensor(const pickle::Value& value);
 
 // The numbers of a size or a stride. Throws Error(EBADMSG) that calls it `what`.
 std::vector<uint64_t> Numbers(const pickle::Value& value, std::string_view what);
@@ -48,13 +48,13 @@ void SetShape(const View& view, Tensor& tensor);
 void FillView(const Storage& storage, uint64_t offset, const View& view, Context& context,
               Tensor& tensor);
 
-enum class TensorForm : uint8_t {
+enum class TensorKind : uint8_t {
   kNone,       // No tensor.
   kDense,      // Has dense bytes: FillTensor reads it.
-  kComposite,  // Made of other tensors, or of none: ComposeOf takes it apart.
+  kComposite,  // Made of other tensors, or of none: DecomposeTensor takes it apart.
 };
 
-TensorForm TensorFormOf(const pickle::Value& value);
+TensorKind ClassifyTensor(const pickle::Value& value);
 
 // The note "python_type" of a storage by itself. One of a type that several elements share a byte
 // of has a note "storage_dtype", too, because it is shown as bytes.

@@ -50,10 +50,10 @@ class Writer {
   std::string WriteSequence(const pickle::Value& value);
   std::string WriteMeaning(const pickle::Value& value);
   std::string WriteLeafCall(const pickle::Value& value);
-  std::string WriteObject(const Meaning& meaning);
-  void WriteItems(const Meaning& meaning, Child::Role role);
-  void WritePairs(const Meaning& meaning);
-  void WriteAttributes(const Meaning& meaning, Child::Role role);
+  std::string WriteObject(const Interpretation& interpretation);
+  void WriteItems(const Interpretation& interpretation, Child::Role role);
+  void WritePairs(const Interpretation& interpretation);
+  void WriteAttributes(const Interpretation& interpretation, Child::Role role);
   void WriteChild(std::string_view step, const pickle::Value& value);
   void WriteRepeated(const pickle::Value& value, std::span<const uint64_t> counts);
 
@@ -80,8 +80,8 @@ std::string Writer::WriteContainer(const pickle::Value& value) {
   if (ancestors_.size() >= static_cast<size_t>(kMaxDepth)) {
     Fail(EFBIG, "objects lie in one another more than {} deep", kMaxDepth);
   }
-  if (TensorFormOf(value) != TensorForm::kNone) {  // In the attributes of another tensor.
-    out_ += fmt::format(R"({{"class":{}}})", json::String(TensorClassOf(BareOf(value))));
+  if (ClassifyTensor(value) != TensorKind::kNone) {  // In the attributes of another tensor.
+    out_ += fmt::format(R"({{"class":{}}})", json::String(TensorClassOf(UnwrapTensor(value))));
     return "tensor";
   }
   const size_t begin = out_.size();
@@ -108,42 +108,42 @@ std::string Writer::WriteSequence(const pickle::Value& value) {
 }
 
 std::string Writer::WriteMeaning(const pickle::Value& value) {
-  const Meaning meaning = Understand(value, budget_);
-  std::string type = meaning.type;
+  const Interpretation interpretation = Interpret(value, budget_);
+  std::string type = interpretation.type;
   const auto count_keys = [&](bool (*is_of_kind)(const Child&)) {
-    return static_cast<size_t>(std::ranges::count_if(meaning.children, is_of_kind));
+    return static_cast<size_t>(std::ranges::count_if(interpretation.children, is_of_kind));
   };
   const bool has_attributes =
-      std::ranges::count(meaning.children, Child::Role::kAttribute, &Child::role) != 0;
-  switch (meaning.form) {
-    case Form::kLeaf:
+      std::ranges::count(interpretation.children, Child::Role::kAttribute, &Child::role) != 0;
+  switch (interpretation.kind) {
+    case ValueKind::kLeaf:
       type = WriteLeafCall(value);
       break;
-    case Form::kSequence:
+    case ValueKind::kSequence:
       if (has_attributes) {
-        type = WriteObject(meaning);
+        type = WriteObject(interpretation);
         break;
       }
-      WriteItems(meaning, Child::Role::kItem);
+      WriteItems(interpretation, Child::Role::kItem);
       if (type == "list") type.clear();
       break;
-    case Form::kMapping:
+    case ValueKind::kMapping:
       if (has_attributes) {
-        type = WriteObject(meaning);
-      } else if (count_keys(IsTextKey) == meaning.children.size()) {
-        WriteAttributes(meaning, Child::Role::kPair);
+        type = WriteObject(interpretation);
+      } else if (count_keys(IsTextKey) == interpretation.children.size()) {
+        WriteAttributes(interpretation, Child::Role::kPair);
         if (type == "dict") type.clear();
-      } else if (count_keys(IsNumberKey) == meaning.children.size()) {
-        WriteAttributes(meaning, Child::Role::kPair);
+      } else if (count_keys(IsNumberKey) == interpretation.children.size()) {
+        WriteAttributes(interpretation, Child::Role::kPair);
         type += "[int]";
       } else {
-        WritePairs(meaning);
+        WritePairs(interpretation);
         type += "[pairs]";
       }
       break;
-    case Form::kModule:
-    case Form::kObject:
-      type = WriteObject(meaning);
+    case ValueKind::kModule:
+    case ValueKind::kObject:
+      type = WriteObject(interpretation);
       break;
   }
   return type;
@@ -154,11 +154,11 @@ void Writer::WriteChild(std::string_view step, const pickle::Value& value) {
   types_.Tell(Write(value));
 }
 
-void Writer::WriteItems(const Meaning& meaning, Child::Role role) {
-  const bool is_stack = meaning.type == tensordict::ClassOf(tensordict::kNonTensorStackType);
+void Writer::WriteItems(const Interpretation& interpretation, Child::Role role) {
+  const bool is_stack = interpretation.type == tensordict::ClassOf(tensordict::kNonTensorStackType);
   out_ += '[';
   size_t index = 0;
-  for (const Child& child : meaning.children) {
+  for (const Child& child : interpretation.children) {
     if (child.role != role) continue;
     if (index > 0) out_ += ',';
     const auto inside = types_.Enter(std::to_string(index++));
@@ -197,10 +197,10 @@ void Writer::WriteRepeated(const pickle::Value& value, std::span<const uint64_t>
   out_ += ']';
 }
 
-void Writer::WritePairs(const Meaning& meaning) {
+void Writer::WritePairs(const Interpretation& interpretation) {
   out_ += '[';
   size_t index = 0;
-  for (const Child& child : meaning.children) {
+  for (const Child& child : interpretation.children) {
     if (child.role == Child::Role::kAttribute) continue;
     const auto inside = types_.Enter(std::to_string(index));
     out_ += index++ > 0 ? ",[" : "[";
@@ -212,10 +212,10 @@ void Writer::WritePairs(const Meaning& meaning) {
   out_ += ']';
 }
 
-void Writer::WriteAttributes(const Meaning& meaning, Child::Role role) {
+void Writer::WriteAttributes(const Interpretation& interpretation, Child::Role role) {
   out_ += '{';
   bool is_first = true;
-  for (const Child& child : meaning.children) {
+  for (const Child& child : interpretation.children) {
     if (child.role != role) continue;
     if (!std::exchange(is_first, false)) out_ += ',';
     const Key key = KeyOf(child.key);
@@ -228,28 +228,28 @@ void Writer::WriteAttributes(const Meaning& meaning, Child::Role role) {
   out_ += '}';
 }
 
-std::string Writer::WriteObject(const Meaning& meaning) {
+std::string Writer::WriteObject(const Interpretation& interpretation) {
   const auto has = [&](Child::Role role) {
-    return std::ranges::count(meaning.children, role, &Child::role) != 0;
+    return std::ranges::count(interpretation.children, role, &Child::role) != 0;
   };
   constexpr uint64_t kCostOfNames = 64;  // "class", "state" and the like.
-  budget_.Charge(2 * (kCostOfNames + meaning.type.size()));
+  budget_.Charge(2 * (kCostOfNames + interpretation.type.size()));
   out_ += "{\"class\":";
-  json::AppendString(out_, meaning.type);
+  json::AppendString(out_, interpretation.type);
   if (has(Child::Role::kItem)) {
     out_ += ",\"items\":";
     const auto inside = types_.Enter("items");
-    WriteItems(meaning, Child::Role::kItem);
+    WriteItems(interpretation, Child::Role::kItem);
   }
   if (has(Child::Role::kPair)) {
     out_ += ",\"pairs\":";
     const auto inside = types_.Enter("pairs");
-    WritePairs(meaning);
+    WritePairs(interpretation);
   }
   if (has(Child::Role::kAttribute)) {
     out_ += ",\"state\":";
     const auto inside = types_.Enter("state");
-    WriteAttributes(meaning, Child::Role::kAttribute);
+    WriteAttributes(interpretation, Child::Role::kAttribute);
   }
   out_ += '}';
   return "object";
@@ -257,10 +257,10 @@ std::string Writer::WriteObject(const Meaning& meaning) {
 
 // The calls of numbers are of other values, which may be anything in a hostile file.
 std::string Writer::WriteLeafCall(const pickle::Value& value) {
-  const Known known = KnownCallable(ObjectOf(value).target);
+  const KnownCallable known = FindCallable(ObjectOf(value).target);
   const Values arguments = ItemsOf(ObjectOf(value).arguments);
-  if (known == Known::kNumber && arguments.size() == 1) return Write(arguments[0]);
-  if (known != Known::kComplex || arguments.size() != 2) {
+  if (known == KnownCallable::kNumber && arguments.size() == 1) return Write(arguments[0]);
+  if (known != KnownCallable::kComplex || arguments.size() != 2) {
     return AppendLeafCall(out_, value, budget_);
   }
   out_ += '[';
@@ -274,11 +274,11 @@ std::string Writer::WriteLeafCall(const pickle::Value& value) {
 // A tensor that is a key, as in the state of an optimizer. Python prints its elements; what tells
 // it from the others is its storage.
 std::string TensorText(const pickle::Value& tensor) {
-  const Bare bare = BareOf(tensor);
-  std::string text = fmt::format("<{}", TensorClassOf(bare));
-  if (!bare.arguments.empty() && bare.arguments[0].kind == Kind::kPersistent) {
+  const InnermostTensor innermost = UnwrapTensor(tensor);
+  std::string text = fmt::format("<{}", TensorClassOf(innermost));
+  if (!innermost.arguments.empty() && innermost.arguments[0].kind == Kind::kPersistent) {
     try {
-      text += fmt::format(" in storage {}", StorageIdOf(bare.arguments[0]).key);
+      text += fmt::format(" in storage {}", ParseStorageId(innermost.arguments[0]).key);
     } catch (const Error&) {  // It has none that could be named.
     }
   }
@@ -299,7 +299,7 @@ ckptfs::Value ValueOf(const pickle::Value& value, Budget& budget) {
 
 Key KeyOf(const pickle::Value& key) {
   if (key.kind == Kind::kText) return {std::string(key.text()), Key::Kind::kText};
-  if (pickle::IsObject(key) && TensorFormOf(key) != TensorForm::kNone) {
+  if (pickle::IsObject(key) && ClassifyTensor(key) != TensorKind::kNone) {
     return {TensorText(key), Key::Kind::kOther};
   }
   const bool is_number =
