@@ -36,9 +36,7 @@ std::string ErrorOf(const Member& member) {
       Overloaded{[](const std::unique_ptr<Group>& /*group*/) { return std::string(); },
                  [&](const Tensor& tensor) {
                    if (!tensor.error.empty()) return tensor.error;
-                   const bool is_complete =
-                       annotation_of(tensor.annotations, "complete") != "false";
-                   return std::string(is_complete ? "" : "some of its pieces are lost");
+                   return std::string(tensor.is_complete ? "" : "some of its pieces are lost");
                  },
                  [&](const Value& value) { return annotation_of(value.annotations, "error"); },
                  [](const Table& table) { return table.error; }},

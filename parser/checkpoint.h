@@ -35,6 +35,13 @@ struct Key {
 // a text in JSON. Names are as in meta.json: "requires_grad", "quantizer".
 using Annotation = std::pair<std::string_view, std::string>;  // The names are literals.
 
+// What a storage of PyTorch is that a checkpoint has by itself, without a tensor of it.
+struct StorageType {
+  Dtype dtype = Dtype::kUint8;  // The tensor has bytes instead if elements share one.
+  bool is_untyped = false;
+  bool is_big_endian = false;
+};
+
 // One tensor: how to interpret it and where its bytes are.
 struct Tensor {
   Dtype dtype = Dtype::kOpaque;
@@ -47,6 +54,8 @@ struct Tensor {
   std::string member;        // The part of the file that the bytes are in: "data/0". May be empty.
   uint64_t file_offset = 0;  // Of the first element in the file, in bytes, ...
   bool is_in_file = false;   // ... if the file has it as it is, byte by byte.
+  bool is_complete = true;   // Whether all pieces of an assembled tensor are present.
+  std::optional<StorageType> storage;  // Set if this is a storage by itself.
   std::vector<Annotation> annotations;
 
   // Not null: this is a nested tensor, several tensors of which `data` has the elements one after
@@ -131,6 +140,12 @@ struct Member {
   Content content;
 };
 
+// A class or function that the pickles of a checkpoint import.
+struct Global {
+  std::string name;         // "torch.FloatStorage"
+  bool is_refused = false;  // By torch.load(weights_only=True).
+};
+
 // The root is a group, also where the checkpoint is a single tensor or a single value: then it has
 // one member, `tensor` or `value`.
 struct Checkpoint {
@@ -138,6 +153,7 @@ struct Checkpoint {
   Group root;
   std::vector<std::string> warnings;    // Sentences for the terminal: what is damaged or left out.
   std::vector<Annotation> annotations;  // About the file as a whole: {"byteorder", "\"little\""}.
+  std::vector<Global> globals;          // Sorted by name, each once.
 };
 
 // Checks what no consumer should have to check again: shapes have at most kMaxDimensions, and each

@@ -45,8 +45,7 @@ TEST(Strict, TellsTheFirstTensorThatCannotBeReadAndHowManyThereAre) {
 TEST(Strict, CountsATensorThatHasLostSomeOfItsPieces) {
   Checkpoint checkpoint;
   checkpoint.root.members.push_back(TensorCalled("a"));
-  std::get<Tensor>(checkpoint.root.members[0].content)
-      .annotations.emplace_back("complete", "false");
+  std::get<Tensor>(checkpoint.root.members[0].content).is_complete = false;
   EXPECT_THAT([&] { CheckWhole(checkpoint, "dcp"); },
               ThrowsMessage<Error>("dcp: tensor 'a': some of its pieces are lost: 1 of 1 tensors "
                                    "are unreadable (strict)"));

@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include <set>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -28,8 +28,7 @@ class MergedAnnotations {
   void Add(const std::vector<Annotation>& annotations, std::string& json);
 
   Budget& budget_;
-  std::set<std::string> globals_;
-  std::set<std::string> refused_globals_;
+  std::map<std::string, bool> globals_;  // Whether each is refused, by name.
 };
 
 }  // namespace ckptfs

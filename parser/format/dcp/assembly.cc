@@ -173,6 +173,7 @@ Content Assembly::Assembled(Tensor tensor, const Tiling& tiling) {
   }
   if (tiling.order.size() > 1) AddAnnotation(tensor, "chunks", ChunksAnnotation(tiling), budget_);
   if (tiling.is_complete && lost_.empty()) return tensor;
+  tensor.is_complete = false;
   AddAnnotation(tensor, "complete", "false", budget_);
   if (!lost_.empty()) AddAnnotation(tensor, "lost_chunks", LostAnnotation(), budget_);
   if (!tiling.is_complete) Lose(index_, "its chunks leave out some of its elements");

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "parser/annotations.h"
 #include "parser/base/json.h"
 
 namespace ckptfs::torch {
@@ -370,18 +371,12 @@ void Globals::Add(const pickle::Graph& graph) {
 }
 
 void Globals::Report(Checkpoint& checkpoint) const {
-  if (names_.empty()) return;
-  std::string all;
-  std::string refused;
+  std::vector<Global> globals;
+  globals.reserve(names_.size());
   for (const std::string& name : names_) {
-    const std::string text = json::String(name);
-    all += fmt::format("{}{}", all.empty() ? "" : ",", text);
-    if (IsAllowedByWeightsOnly(name)) continue;
-    refused += fmt::format("{}{}", refused.empty() ? "" : ",", text);
+    globals.push_back({.name = name, .is_refused = !IsAllowedByWeightsOnly(name)});
   }
-  checkpoint.annotations.emplace_back("globals", fmt::format("[{}]", all));
-  checkpoint.annotations.emplace_back("globals_refused_by_weights_only",
-                                      fmt::format("[{}]", refused));
+  SetGlobals(std::move(globals), checkpoint);
 }
 
 bool IsAllowedByWeightsOnly(std::string_view name) {

@@ -19,7 +19,6 @@
 #include "parser/format/torch/globals.h"
 #include "parser/format/torch/leaf.h"
 #include "parser/format/torch/reader.h"
-#include "parser/format/torch/tensor.h"
 #include "parser/io/byte_source.h"
 
 namespace ckptfs::torch {
@@ -38,12 +37,14 @@ ByteSourcePtr Sidecar::OpenFile() {
     return options_.sidecar;
   }
   name_ = source_.file_name + std::string(kEnding);
-  if (!source_.folder) Fail(ENOENT, "no file lies beside the checkpoint (-o sidecar= names one)");
+  if (!source_.folder) {
+    Fail(ENOENT, "{}: no file lies beside the checkpoint (-o sidecar= names one)", name_);
+  }
   try {
     return source_.folder->Open(name_);
   } catch (const Error& e) {
-    if (e.code() != ENOENT) throw;
-    Fail(ENOENT, "is not there (-o sidecar= names another one)");
+    if (e.code() != ENOENT) throw WithContext(name_, e);
+    Fail(ENOENT, "{}: is not there (-o sidecar= names another one)", name_);
   }
 }
 
@@ -67,8 +68,7 @@ void Sidecar::Open() {
     warnings_ = std::move(checkpoint.warnings);
   } catch (const Error& e) {
     if (e.code() == EKEYREJECTED || e.code() == EFBIG || IsTransient(e.code())) throw;
-    error_ = std::string_view(e.what()).starts_with(name_) ? e.what()
-                                                           : fmt::format("{}: {}", name_, e.what());
+    error_ = e.what();  // Which names the file.
   }
 }
 
@@ -324,40 +324,23 @@ const void* IdentityOf(const Value& bytes) {
   return is_text ? static_cast<const void*>(value->text_data) : value;
 }
 
-// The value of the note `name`; empty if there is none.
-std::string_view AnnotationOf(const std::vector<Annotation>& annotations, std::string_view name) {
-  const auto found = std::ranges::find(annotations, name, &Annotation::first);
-  return found == annotations.end() ? std::string_view() : std::string_view(found->second);
-}
-
-// The element type of the storage that `tensor` shows.
-Dtype DtypeIn(const Tensor& tensor) {
-  constexpr std::string_view kBegin = "\"torch.";
-  std::string_view name = AnnotationOf(tensor.annotations, "storage_dtype");
-  if (!name.starts_with(kBegin)) return tensor.dtype;
-  name = name.substr(kBegin.size(), name.size() - kBegin.size() - 1);
-  return DtypeNamed(name).value_or(tensor.dtype);
-}
-
 // The storage that is all of `file`, which `record` is.
 Storage ReadNestedStorage(Checkpoint file, const Record& record) {
   auto* tensor =
       file.root.members.size() == 1 ? std::get_if<Tensor>(&file.root.members[0].content) : nullptr;
-  const std::string_view type =
-      tensor == nullptr ? std::string_view() : AnnotationOf(tensor->annotations, "python_type");
-  const bool is_untyped = type == kUntypedStorageAnnotation;
-  if (!is_untyped && type != kTypedStorageAnnotation) {
+  if (tensor == nullptr || !tensor->storage) {
     Fail(EBADMSG, "its storage is a file that has no storage in it");
   }
   if (!tensor->error.empty()) throw Error(EBADMSG, tensor->error);
-  if (is_untyped && AnnotationOf(file.annotations, "byteorder") == "\"big\"") {
+  const StorageType& type = *tensor->storage;
+  if (type.is_untyped && type.is_big_endian) {
     Fail(ENOTSUP, "its storage is a big-endian file, and of no type");
   }
   return {.record = {.data = tensor->data,
                      .member = tensor->member,
                      .is_in_file = tensor->is_in_file && record.is_in_file,
                      .error = ""},
-          .type = {.dtype = DtypeIn(*tensor), .is_untyped = is_untyped},
+          .type = {.dtype = type.dtype, .is_untyped = type.is_untyped},
           .size = tensor->data.length,
           .location = "cpu"};
 }

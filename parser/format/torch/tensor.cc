@@ -311,8 +311,12 @@ void FillStorage(const InnermostTensor& innermost, Context& context, Tensor& ten
   tensor.shape = {storage.size / ItemSize(tensor.dtype)};
   tensor.data.length = storage.size;
   tensor.member = storage.record.member;
-  tensor.annotations.emplace_back(
-      "python_type", storage.type.is_untyped ? kUntypedStorageAnnotation : kTypedStorageAnnotation);
+  tensor.storage = {.dtype = storage.type.dtype,
+                    .is_untyped = storage.type.is_untyped,
+                    .is_big_endian = context.is_big_endian};
+  tensor.annotations.emplace_back("python_type", storage.type.is_untyped
+                                                     ? "\"torch.storage.UntypedStorage\""
+                                                     : "\"torch.storage.TypedStorage\"");
   if (is_packed) {
     tensor.annotations.emplace_back("storage_dtype",
                                     fmt::format("\"torch.{}\"", Name(storage.type.dtype)));

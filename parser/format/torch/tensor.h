@@ -56,11 +56,6 @@ enum class TensorKind : uint8_t {
 
 TensorKind ClassifyTensor(const pickle::Value& value);
 
-// The note "python_type" of a storage by itself. One of a type that several elements share a byte
-// of has a note "storage_dtype", too, because it is shown as bytes.
-constexpr std::string_view kTypedStorageAnnotation = "\"torch.storage.TypedStorage\"";
-constexpr std::string_view kUntypedStorageAnnotation = "\"torch.storage.UntypedStorage\"";
-
 // Fills in the kDense tensor `value`. What can be told of the tensor (its type, shape and length)
 // is there also when this throws: Error that says what is wrong with it.
 void FillTensor(const pickle::Value& value, Context& context, Tensor& tensor);
