@@ -90,7 +90,7 @@ Header ReadHeader(const ByteSource& source, uint64_t offset, uint64_t length, Bu
 
 Header ReadHeader(const ReadHead& read_head, uint64_t length, Budget& budget) {
   std::vector<std::byte> bytes = read_head(kHead);
-  if (!IsNpy(bytes)) Fail(EBADMSG, "it does not begin as an array of numpy does");
+  if (!IsNpy(bytes)) Fail(EBADMSG, "bad magic of an .npy file");
 
   ByteReader reader("header", bytes);
   reader.Take(kMagicSize, "magic");
@@ -98,7 +98,7 @@ Header ReadHeader(const ReadHead& read_head, uint64_t length, Budget& budget) {
   const auto minor = reader.Read<uint8_t>("version");
   const unsigned version = (unsigned{major} << 8U) | minor;
   if (version != kVersion1 && version != kVersion2 && version != kVersion3) {
-    Fail(ENOTSUP, "header: it has version {}.{}, but we read 1.0, 2.0 and 3.0", major, minor);
+    Fail(ENOTSUP, "header: unsupported version {}.{} (expected 1.0, 2.0 or 3.0)", major, minor);
   }
   const uint64_t text_length = version == kVersion1 ? reader.Read<uint16_t>("length of the text")
                                                     : reader.Read<uint32_t>("length of the text");
@@ -123,7 +123,7 @@ Header ReadHeader(const ReadHead& read_head, uint64_t length, Budget& budget) {
   const std::string_view text = TextOf(bytes).substr(begin, end - begin);
   const Literal::Dialect dialect{.is_utf8 = version == kVersion3,
                                  .has_long_ints = version != kVersion3};
-  if (dialect.is_utf8 && !utf8::IsValid(text)) Fail(EBADMSG, "header: the text is no UTF-8");
+  if (dialect.is_utf8 && !utf8::IsValid(text)) Fail(EBADMSG, "header: the text is not UTF-8");
   Literal literal(text, begin, dialect);
   Header header = TakeHeader(literal);
   header.data_offset = end;

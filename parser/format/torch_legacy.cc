@@ -114,7 +114,7 @@ Payload::Payload(const Extent& data, uint64_t begin, const Value& keys, Budget& 
   }
   std::ranges::sort(places_, {}, &Place::key);
   const auto twice = std::ranges::adjacent_find(places_, {}, &Place::key);
-  if (twice != places_.end()) Fail(EBADMSG, "pickle 5 has the key {} twice", Quoted(twice->key));
+  if (twice != places_.end()) Fail(EBADMSG, "pickle 5: duplicate key {}", Quoted(twice->key));
 }
 
 void Payload::Annotation(const Value& persistent) {
@@ -202,7 +202,7 @@ Record Payload::Find(std::string_view key) {
   } else if (found->index == known_) {
     record.error = damage_;
   } else {
-    record.error = fmt::format("the place of storage {} is not known: {}", Quoted(key), damage_);
+    record.error = fmt::format("the offset of storage {} is unknown: {}", Quoted(key), damage_);
   }
   return record;
 }
@@ -260,8 +260,8 @@ Checkpoint ReadFirst(const Extent& data, Reading& reading, std::optional<uint64_
   const Piece version = stream.TakePickle("pickle 2");
   const pickle::Graph of_version = version.Run("pickle 2", reading);
   if (of_version.root().kind != Kind::kInt || of_version.root().integer != kVersion) {
-    Fail(ENOTSUP, "pickle 2 is {}, but we read version {} of the format", Repr(of_version.root()),
-         kVersion);
+    Fail(ENOTSUP, "pickle 2: unsupported version {} of the format (expected {})",
+         Repr(of_version.root()), kVersion);
   }
   const Piece system = stream.TakePickle("pickle 3");
   const Piece objects = stream.TakePickle("pickle 4");

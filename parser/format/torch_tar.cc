@@ -137,7 +137,7 @@ void Tables::ReadStorage(Stream& stream) {
   const int64_t key = KeyIn(parts[0], "storage");
   const auto type = StorageClassOf(parts[2]);
   if (!type || !IsText(parts[1])) {
-    Fail(EBADMSG, "storage {} is of a class that we do not know, or has no location", key);
+    Fail(EBADMSG, "storage {}: unsupported class, or location is missing", key);
   }
   const auto elements = stream.Take<int64_t>("number of elements");
   uint64_t size = 0;
@@ -154,7 +154,7 @@ void Tables::ReadStorage(Stream& stream) {
       .location = Keep(parts[1]),
       .elements = OfInteger(Kind::kInt, elements)};
   const bool is_new = places_.emplace(text, stream.Skip(size, "storage " + text)).second;
-  if (!is_new) Fail(EBADMSG, "storage {} is there twice", key);
+  if (!is_new) Fail(EBADMSG, "duplicate storage {}", key);
   storages_.emplace(key, storage);
   objects_.emplace(key, IdOf(storage, {}));
 }
@@ -167,14 +167,14 @@ void Tables::ReadViews(Stream& stream) {
     const auto parts = TupleOf(item, 4, "view");
     const int64_t key = KeyIn(parts[0], "view");
     const auto whole = storages_.find(KeyIn(parts[1], "view"));
-    if (whole == storages_.end()) Fail(EBADMSG, "view {} is of a storage that is not there", key);
+    if (whole == storages_.end()) Fail(EBADMSG, "view {}: storage not found", key);
     const Value view[] = {{}, parts[2], parts[3]};
     if (view[1].kind != Kind::kInt || view[2].kind != Kind::kInt) {
       Fail(EBADMSG, "view {} has no offset or no number of elements", key);
     }
     reading_.budget.Charge(kCostOfEntry);
     if (!objects_.emplace(key, IdOf(whole->second, Tuple(view))).second) {
-      Fail(EBADMSG, "storage {} is there twice", key);
+      Fail(EBADMSG, "duplicate storage {}", key);
     }
   }
 }
@@ -214,7 +214,7 @@ void Tables::ReadTensor(Stream& stream) {
   if (parts[1].kind != Kind::kNone) {
     const auto storage = objects_.find(KeyIn(parts[1], "storage of a tensor"));
     if (storage == objects_.end() || storage->second.kind != Kind::kPersistent) {
-      Fail(EBADMSG, "tensor {} has a storage that is not there", key);
+      Fail(EBADMSG, "tensor {}: storage not found", key);
     }
     const Value arguments[] = {storage->second, offset, shape, stride};
     tensor = builder_.MakeObject(Kind::kCall, Global("torch._utils", "_rebuild_tensor"),

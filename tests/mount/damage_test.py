@@ -91,13 +91,13 @@ class NoCheckpoint(Refusal):
         craft.write_archive(self.file, [Record("model/m.pkl", craft.PROTO + b"}"),
                                         Record(".data/extern_modules", b""),
                                         Record(".data/version", b"6\n")])
-        self.refuse(DAMAGED, ".*model/m.pkl: pickle ends at byte 3 without STOP")
+        self.refuse(DAMAGED, ".*model/m.pkl: unexpected end of pickle at byte 3: STOP is missing")
 
     def test_a_script_without_an_object(self):
         craft.write_archive(self.file, [Record("data.pkl", craft.PROTO),
                                         Record("constants.pkl", craft.PROTO + b")."),
                                         Record("version", b"3\n")])
-        self.refuse(DAMAGED, ".*data.pkl: pickle ends at byte 2 without STOP")
+        self.refuse(DAMAGED, ".*data.pkl: unexpected end of pickle at byte 2: STOP is missing")
 
 
 class Archive(Refusal):

@@ -140,22 +140,23 @@ class Cut(ckptfs.Case):
     def test_in_the_mark(self):
         self.cut(self.ends[0] - 1)
         done = self.ckptfs(self.file, self.mountpoint())
-        self.assertRefusedLike(done, DAMAGED, f"{self.file}: pickle ends at byte 14 without STOP")
+        self.assertRefusedLike(
+            done, DAMAGED, f"{self.file}: unexpected end of pickle at byte 14: STOP is missing")
 
     def test_behind_the_first_pickle(self):
-        self.refuse(0, "pickle 2 at byte 15: pickle ends at byte 0 without STOP")
+        self.refuse(0, "pickle 2 at byte 15: unexpected end of pickle at byte 0: STOP is missing")
 
     def test_behind_the_second_pickle(self):
-        self.refuse(1, "pickle 3 at byte 21: pickle ends at byte 0 without STOP")
+        self.refuse(1, "pickle 3 at byte 21: unexpected end of pickle at byte 0: STOP is missing")
 
     def test_behind_the_third_pickle(self):
-        self.refuse(2, r"pickle 4 at byte \d+: pickle ends at byte 0 without STOP")
+        self.refuse(2, r"pickle 4 at byte \d+: unexpected end of pickle at byte 0: STOP is missing")
 
     def test_behind_the_fourth_pickle(self):
-        self.refuse(3, r"pickle 5 at byte \d+: pickle ends at byte 0 without STOP")
+        self.refuse(3, r"pickle 5 at byte \d+: unexpected end of pickle at byte 0: STOP is missing")
 
     def test_behind_the_last_pickle(self):
-        self.refuse(4, r"pickle 4: tensor '.*': (the place of storage '\d+' is not known: )?"
+        self.refuse(4, r"pickle 4: tensor '.*': (the offset of storage '\d+' is unknown: )?"
                        r"storage '\d+' should be at byte \d+, but the file ends at byte \d+")
 
     def refuse(self, pickle_number, pattern):
@@ -233,7 +234,7 @@ class Harm(damage_test.Refusal):
 
     def test_objects_a_hundred_thousand_deep(self):
         self.write(b"]" * 100_000 + tensor("0", [6]) + b"a" * 100_000)
-        self.refuse(LIMITS, "pickle 4: objects lie in one another more than 1000 deep")
+        self.refuse(LIMITS, "pickle 4: objects are nested more than 1000 levels deep")
 
     def test_an_entry_of_the_memo_four_billion_away(self):
         self.write(b"}r" + struct.pack("<I", 4_000_000_000))
@@ -249,7 +250,7 @@ class Harm(damage_test.Refusal):
         numbers = b"".join(b"X\4\0\0\0%04x" % i for i in range(1 << 16)) * 2
         self.file.write_bytes(MAGIC + VERSION + SYSTEM + craft.PROTO + tensor("0", [6]) + b"."
                               + craft.PROTO + b"](" + numbers + b"e.")
-        self.refuse(DAMAGED, "pickle 5 has the key '0000' twice")
+        self.refuse(DAMAGED, "pickle 5: duplicate key '0000'")
 
     def test_three_hundred_thousand_ids_that_name_no_storage(self):
         self.write(b"NQ0" * 300_000 + tensor("0", [6]), payload=stored(5, A))

@@ -348,7 +348,7 @@ class Hostile(ckptfs.Case):
     def test_a_hundred_thousand_fields(self):
         fields = "".join(f"('{i}','|u1')," for i in range(60_000))
         self.refuse(npy(header(f"[{fields}]", "(1,)"), version=(2, 0)), LIMITS,
-                    "header: it has more than 10000 fields, which is the most that we read")
+                    "header: has more than 10000 fields")
 
     def test_a_name_of_a_megabyte(self):
         self.refuse(npy(header(f"[('{'x' * 1_000_000}','|u1')]", "(9,)"), version=(2, 0)), DAMAGED,

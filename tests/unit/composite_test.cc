@@ -95,12 +95,12 @@ TEST(Composite, NamesTheIndicesOfCompressedColumns) {
 
 TEST(Composite, SaysThatASparseTensorLacksAPart) {
   EXPECT_EQ(ErrorOf(ReadSparse("torch.sparse_csr", 2, {4, 2})),
-            "\"is made of 3 arguments, but needs 4\"");
+            "\"too few arguments of the constructor (found 3, expected 4)\"");
 }
 
 TEST(Composite, SaysThatItDoesNotKnowALayout) {
   EXPECT_EQ(ErrorOf(ReadSparse("torch.sparse_xyz", 3, {4, 2})),
-            "\"has the layout 'torch.sparse_xyz', which we do not know\"");
+            "\"unsupported layout 'torch.sparse_xyz'\"");
 }
 
 TEST(Composite, SaysThatASizeIsNegative) {

@@ -237,8 +237,8 @@ TEST(Legacy, IsNotRecognisedInAFileThatIsCutInItsMark) {
 
 TEST(Legacy, SaysWhichVersionItIsThatWeDoNotRead) {
   EXPECT_THAT([] { Read(kMagic + PickleWriter().Int(1002).Finish()); },
-              ThrowsMessage<Error>("memory: pickle 2 is 1002, but we read version 1001 of the "
-                                   "format"));
+              ThrowsMessage<Error>("memory: pickle 2: unsupported version 1002 of the "
+                                   "format (expected 1001)"));
 }
 
 // The storages "0", "1" and "2" of the tensors "a", "b" and "c".
@@ -257,10 +257,10 @@ TEST(Legacy, LosesWhatFollowsAStorageOfAnotherSize) {
       "storage '1' at byte " + Place(12) + " says that it has 5 elements, but must have 4";
   EXPECT_EQ(ReadString(TensorAt(checkpoint, "a").data), "aaaa");
   EXPECT_EQ(TensorAt(checkpoint, "b").error, why);
-  EXPECT_EQ(TensorAt(checkpoint, "c").error, "the place of storage '2' is not known: " + why);
+  EXPECT_EQ(TensorAt(checkpoint, "c").error, "the offset of storage '2' is unknown: " + why);
   EXPECT_THAT(checkpoint.warnings,
               ElementsAre("tensor 'b': " + why + ": reading it will fail",
-                          "tensor 'c': the place of storage '2' is not known: " + why +
+                          "tensor 'c': the offset of storage '2' is unknown: " + why +
                               ": reading it will fail"));
 }
 
@@ -276,7 +276,7 @@ TEST(Legacy, LosesWhatFollowsAStorageThatNoObjectNames) {
   const Checkpoint checkpoint = Read(file);
   EXPECT_EQ(ReadString(TensorAt(checkpoint, "a").data), "aaaa");
   EXPECT_EQ(TensorAt(checkpoint, "b").error,
-            "the place of storage '1' is not known: storage 'x' at byte " +
+            "the offset of storage '1' is unknown: storage 'x' at byte " +
                 std::to_string(file.size() - 24) + " has no size, because no object names it");
 }
 
@@ -332,9 +332,10 @@ TEST(Legacy, RefusesAFileOfWhichNothingIsLeft) {
 }
 
 TEST(Legacy, RefusesAFileThatIsCutBeforeAPickle) {
-  EXPECT_THAT([] { Read(kMagic + kVersion); },
-              ThrowsMessage<Error>("memory: pickle 3 at byte 21: pickle ends at byte 0 without "
-                                   "STOP"));
+  EXPECT_THAT(
+      [] { Read(kMagic + kVersion); },
+      ThrowsMessage<Error>("memory: pickle 3 at byte 21: unexpected end of pickle at byte 0: "
+                           "STOP is missing"));
 }
 
 TEST(Legacy, RefusesAFileThatIsCutInAPickle) {
@@ -372,7 +373,7 @@ TEST(Legacy, RefusesAKeyThatIsListedTwice) {
       [] {
         Read(Pickles(Tensors(1), {"0", "0"}) + Int64(4) + "aaaa");
       },
-      ThrowsMessage<Error>("memory: pickle 5 has the key '0' twice"));
+      ThrowsMessage<Error>("memory: pickle 5: duplicate key '0'"));
 }
 
 TEST(Legacy, RefusesAListOfKeysThatIsNone) {
@@ -426,8 +427,8 @@ TEST(Legacy, RefusesObjectsThatLieInOneAnotherTooDeep) {
   const PickleWriter objects =
       PickleWriter().Raw(std::string(100'000, ']')).Raw(std::string(99'999, 'a'));
   EXPECT_THAT([&] { Read(Pickles(objects, {})); },
-              ThrowsMessage<Error>("memory: pickle 4: objects lie in one another more than 1000 "
-                                   "deep"));
+              ThrowsMessage<Error>("memory: pickle 4: objects are nested more than 1000 "
+                                   "levels deep"));
 }
 
 // A pickle by itself whose tensor "w" has the file `inner` as its storage, as bytes that `spell`
@@ -517,7 +518,7 @@ TEST(Nested, RefusesFilesThatLieInOneAnotherTooDeep) {
   std::string file = SavedStorage(3, "aabbcc");
   for (int i = 0; i < 3; ++i) file = Plain(file, Binary);
   EXPECT_THAT([&] { Read(file); },
-              ThrowsMessage<Error>("memory: files lie in one another more than 2 deep"));
+              ThrowsMessage<Error>("memory: files are nested more than 2 levels deep"));
 }
 
 TEST(Nested, ReadsAFileOnceThatManyTensorsShare) {
@@ -659,11 +660,11 @@ void ExpectNoLength(const std::string& pickle, const std::string& message) {
 }
 
 TEST(LengthOfPickle, SaysThatAPickleDoesNotEnd) {
-  ExpectNoLength("NN", "pickle ends at byte 2 without STOP");
+  ExpectNoLength("NN", "unexpected end of pickle at byte 2: STOP is missing");
 }
 
 TEST(LengthOfPickle, SaysWhichOpcodeIsUnknown) {
-  ExpectNoLength("N\xff.", "opcode 0xff at byte 1 is none that we know");
+  ExpectNoLength("N\xff.", "unknown opcode 0xff at byte 1");
 }
 
 TEST(LengthOfPickle, SaysThatALineDoesNotEnd) {

@@ -206,12 +206,12 @@ TEST(PickleNumbers, MustFitInADouble) {
 }
 TEST(PickleNumbers, MustHaveAtMost4096Bytes) {
   const std::string pickle = "\x8b\1\x10\0\0"s + Repeated("\1", 4097) + ".";
-  EXPECT_EQ(Result(pickle), "LONG4 at byte 0: number has 4097 bytes, but may have 4096");
+  EXPECT_EQ(Result(pickle), "LONG4 at byte 0: number has 4097 bytes (limit 4096)");
   EXPECT_EQ(CodeOf(pickle), EFBIG);
 }
 TEST(PickleNumbers, MustHaveAtMost4300Digits) {
   EXPECT_EQ(Result("L" + Repeated("1", 4301) + "L\n."),
-            "LONG at byte 0: number has 4301 digits, but may have 4300");
+            "LONG at byte 0: number has 4301 digits (limit 4300)");
 }
 TEST(PickleNumbers, MustNotBeCutOff) {
   EXPECT_EQ(Result("NJ\1\2"), "BININT at byte 1: number needs 4 bytes, but only 2 are left");
@@ -520,22 +520,28 @@ TEST(PickleProgram, MustHaveWholeFrames) {
   EXPECT_EQ(Result("\x95\3\0\0\0\0\0\0\0N."s),
             "FRAME at byte 0: frame needs 3 bytes, but only 2 are left");
 }
-TEST(PickleProgram, MustStop) { EXPECT_EQ(Result("N"), "pickle ends at byte 1 without STOP"); }
-TEST(PickleProgram, MustNotBeEmpty) { EXPECT_EQ(Result(""), "pickle ends at byte 0 without STOP"); }
+TEST(PickleProgram, MustStop) {
+  EXPECT_EQ(Result("N"), "unexpected end of pickle at byte 1: STOP is missing");
+}
+TEST(PickleProgram, MustNotBeEmpty) {
+  EXPECT_EQ(Result(""), "unexpected end of pickle at byte 0: STOP is missing");
+}
 TEST(PickleProgram, MustHaveKnownOpcodes) {
-  EXPECT_EQ(Result("}}}\xff"), "opcode 0xff at byte 3 is none that we know");
+  EXPECT_EQ(Result("}}}\xff"), "unknown opcode 0xff at byte 3");
   EXPECT_EQ(CodeOf("\xff"), EBADMSG);
 }
 TEST(PickleProgram, MustBeOfAKnownProtocol) {
-  EXPECT_EQ(Result("\x80\6N."), "PROTO at byte 0: protocol is 6, but we read 0 to 5");
+  EXPECT_EQ(Result("\x80\6N."), "PROTO at byte 0: unsupported protocol 6 (expected 0 to 5)");
   EXPECT_EQ(CodeOf("\x80\6N."), ENOTSUP);
 }
 TEST(PickleProgram, MustNotNeedTheRegistryOfExtensions) {
-  EXPECT_EQ(Result("\x82\1."), "EXT1 at byte 0: it needs something that is not in the pickle");
+  EXPECT_EQ(Result("\x82\1."),
+            "EXT1 at byte 0: unsupported opcode: its operand is not in the pickle");
   EXPECT_EQ(CodeOf("\x82\1."), ENOTSUP);
 }
 TEST(PickleProgram, MustNotNeedBuffers) {
-  EXPECT_EQ(Result("\x97."), "NEXT_BUFFER at byte 0: it needs something that is not in the pickle");
+  EXPECT_EQ(Result("\x97."),
+            "NEXT_BUFFER at byte 0: unsupported opcode: its operand is not in the pickle");
 }
 TEST(PickleProgram, MustFitInItsBudget) {
   EXPECT_EQ(Result(Repeated("]", 100'000) + "."),

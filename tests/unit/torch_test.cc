@@ -266,7 +266,7 @@ TEST(Torch, RefusesTenThousandListsInOneAnother) {
   for (int i = 1; i < 10'000; ++i) pickle.Append();
   EXPECT_THAT(
       [&] { Read(pickle); },
-      ThrowsMessage<Error>("memory: data.pkl: objects lie in one another more than 1000 deep"));
+      ThrowsMessage<Error>("memory: data.pkl: objects are nested more than 1000 levels deep"));
 }
 
 TEST(Torch, RefusesAGraphWithTwoToTheSixtiethPaths) {

@@ -46,7 +46,7 @@ constexpr Numbered kNumbered[] = {{'x', 2}, {'u', 4}, {'U', 8}};
 void Literal::FailAt(std::string_view what) {
   SkipSpace();
   if (position_ == text_.size()) {
-    Fail(EBADMSG, "header ends at byte {}, where {} is wanted", base_ + position_, what);
+    Fail(EBADMSG, "header: unexpected end at byte {} (expected {})", base_ + position_, what);
   }
   constexpr size_t kShown = 16;  // Bytes.
   Fail(EBADMSG, "header at byte {}: {} is wanted, but there is {}", base_ + position_, what,
@@ -284,7 +284,7 @@ class Structure {
     const bool has_order = !text.empty() && kOrders.find(text[0]) != std::string_view::npos;
     auto type =
         TypeNamed(has_order ? text[0] : '=', std::string_view(text).substr(has_order ? 1 : 0));
-    if (!type) Fail(EBADMSG, "header: {} is no type of numpy", Quoted(text));
+    if (!type) Fail(EBADMSG, "header: unsupported numpy dtype {}", Quoted(text));
     return *std::move(type);
   }
 
@@ -332,8 +332,7 @@ class Structure {
 
   Field TakeField() {
     if (++fields_ > kMaxFields) {
-      Fail(EOVERFLOW, "header: it has more than {} fields, which is the most that we read",
-           kMaxFields);
+      Fail(EOVERFLOW, "header: has more than {} fields", kMaxFields);
     }
     Field field;
     json_ += '[';

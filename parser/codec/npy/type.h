@@ -19,7 +19,7 @@ namespace ckptfs::npy {
 // Python literals, as far as the header of an array is one: texts, whole numbers, True and False,
 // in tuples, lists and a dict.
 
-// A decompressor over a literal that nobody has checked. Whatever it is asked to take must come next,
+// A parser of an unchecked literal. Whatever it is asked to take must come next,
 // after white space, or it throws Error(EBADMSG), which says at which byte it is.
 //
 // Only what numpy writes is taken, which is less than Python would: no comments, no sums, no texts
@@ -67,7 +67,7 @@ class Literal {
   // Nothing but white space may be left.
   void End();
 
-  // Throws Error(EBADMSG): `what` was wanted where the decompressor is.
+  // Throws Error(EBADMSG): `what` was expected at the current position.
   [[noreturn]] void FailAt(std::string_view what);
 
  private:

@@ -153,12 +153,12 @@ uint8_t Lexer::Next() {
   }();
   constexpr uint64_t kMost = std::numeric_limits<uint32_t>::max();  // As Load has it.
   at_ = in_.position();
-  if (at_ - raw_ >= kMost)
-    Fail(EFBIG, "pickle has more than {} bytes, which is the most we read", kMost);
-  if (in_.remaining() == 0) Fail(EBADMSG, "pickle ends at byte {} without STOP", at_);
+  if (at_ - raw_ >= kMost) Fail(EFBIG, "pickle has more than {} bytes", kMost);
+  if (in_.remaining() == 0)
+    Fail(EBADMSG, "unexpected end of pickle at byte {}: STOP is missing", at_);
   opcode_ = std::to_integer<uint8_t>(in_.Peek(1)[0]);
   if (OpcodeOf(opcode_).run == nullptr) {
-    Fail(EBADMSG, "opcode {:#04x} at byte {} is none that we know", opcode_, at_);
+    Fail(EBADMSG, "unknown opcode {:#04x} at byte {}", opcode_, at_);
   }
   in_.Skip(1);
   name_.clear();

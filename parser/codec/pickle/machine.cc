@@ -102,11 +102,12 @@ void Machine::ReadFrame() {
 
 void Machine::Step() {
   const size_t position = in_.position();
-  if (in_.remaining() == 0) Fail(EBADMSG, "pickle ends at byte {} without STOP", position);
+  if (in_.remaining() == 0)
+    Fail(EBADMSG, "unexpected end of pickle at byte {}: STOP is missing", position);
   const auto byte = in_.Read<uint8_t>("opcode");
   const Opcode& opcode = OpcodeOf(byte);
   if (opcode.run == nullptr) {
-    Fail(EBADMSG, "opcode {:#04x} at byte {} is none that we know", byte, position);
+    Fail(EBADMSG, "unknown opcode {:#04x} at byte {}", byte, position);
   }
   try {
     opcode.run(*this);
@@ -118,7 +119,7 @@ void Machine::Step() {
 void Machine::SetProtocol() {
   protocol_ = in_.Read<uint8_t>("protocol");
   if (protocol_ > kLatestProtocol) {
-    Fail(ENOTSUP, "protocol is {}, but we read 0 to {}", protocol_, kLatestProtocol);
+    Fail(ENOTSUP, "unsupported protocol {} (expected 0 to {})", protocol_, kLatestProtocol);
   }
 }
 
@@ -128,7 +129,7 @@ void Machine::Stop() {
   has_stopped_ = true;
 }
 
-void Machine::Refuse() { Fail(ENOTSUP, "it needs something that is not in the pickle"); }
+void Machine::Refuse() { Fail(ENOTSUP, "unsupported opcode: its operand is not in the pickle"); }
 
 void Machine::PushMark() { marks_.push_back(static_cast<uint32_t>(stack_.size())); }
 
@@ -387,7 +388,7 @@ Graph Load(std::span<const std::byte> pickle, Budget& budget, const Resolve& res
   // So that lengths and counts of what is in a pickle fit in 32 bits.
   constexpr size_t kMost = std::numeric_limits<uint32_t>::max();
   if (pickle.size() > kMost) {
-    Fail(EFBIG, "pickle has {} bytes, but may have {}", pickle.size(), kMost);
+    Fail(EFBIG, "pickle has {} bytes (limit {})", pickle.size(), kMost);
   }
   return Machine(pickle, budget, resolve).Run();
 }

@@ -30,7 +30,7 @@ static_assert(std::endian::native == std::endian::little, "port Reader::Read");
 // Most bytes of a line that is a name or a number. One that is a text may be as long as the pickle.
 constexpr size_t kMaxLine = size_t{64} << 10U;
 
-// A decompressor over a pickle. Every read is bounds-checked. The Errors say what was being read, but
+// Reads forward through a pickle. Every read is bounds-checked. The Errors say what was being read, but
 // neither opcode nor place, which is for the machine to add.
 class Reader {
  public:

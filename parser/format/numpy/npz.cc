@@ -65,7 +65,7 @@ class Reader {
     }
     if (first_damage_ && !has_readable_) throw Error(*first_damage_);
     RefuseEqualKeys();
-    if (members_.list().empty()) checkpoint_.warnings.emplace_back("zip: there is nothing in it");
+    if (members_.list().empty()) checkpoint_.warnings.emplace_back("zip: the archive is empty");
     if (!others_.empty()) {
       others_.back() = ']';
       checkpoint_.annotations.emplace_back("not_arrays", std::move(others_));

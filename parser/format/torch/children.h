@@ -1,5 +1,4 @@
-// What is in containers and objects: the parts of Interpret that collect children. `budget` is
-// what their memory is taken from.
+// The children of containers and objects, for Interpret. Their memory is charged to `budget`.
 
 #pragma once
 

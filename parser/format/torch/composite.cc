@@ -193,7 +193,8 @@ void ComposeMeta(Values arguments, Composite& composite) {
 
 void Require(Values arguments, size_t count) {
   if (arguments.size() < count) {
-    Fail(EBADMSG, "is made of {} arguments, but needs {}", arguments.size(), count);
+    Fail(EBADMSG, "too few arguments of the constructor (found {}, expected {})", arguments.size(),
+         count);
   }
 }
 
@@ -294,7 +295,7 @@ void ComposeCompressed(std::string_view layout, Values data, Composite& composit
   const std::string_view kind = layout.starts_with(kPrefix) ? layout.substr(kPrefix.size()) : "";
   const bool is_by_rows = std::ranges::count(kByRows, kind) != 0;
   if (!is_by_rows && std::ranges::count(kByColumns, kind) == 0) {
-    Fail(ENOTSUP, "has the layout {}, which we do not know", Quoted(layout));
+    Fail(ENOTSUP, "unsupported layout {}", Quoted(layout));
   }
   Require(data, 4);
   const std::vector<uint64_t> shape = Numbers(data[3], "size");

@@ -1,6 +1,6 @@
-// Tensors that are made of other tensors: sparse, nested, jagged, quantized per channel,
-// distributed, and whatever subclasses wrap. They have no dense bytes of their own, so what is
-// shown are their components, and how a user puts them together.
+// Composite tensors: sparse, nested, jagged, quantized per channel, distributed, and wrapper
+// subclasses. They have no dense bytes of their own, so the mount shows their components and a
+// recipe that assembles them.
 
 #pragma once
 
@@ -30,8 +30,8 @@ struct Part {
 struct Composite {
   std::vector<Part> parts;  // None of a tensor without elements anywhere: on the device "meta".
 
-  // What the meta.json of its directory tells: "class", "layout", "shape", "dtype", ..., and
-  // "recipe", an expression of Python in which each part stands by its name.
+  // For the meta.json of its directory: "class", "layout", "shape", "dtype", ..., and "recipe", an
+  // expression of Python in which each part is a variable of its name.
   std::vector<Annotation> about;
 };
 
@@ -39,17 +39,16 @@ struct Composite {
 // makes.
 Composite DecomposeTensor(const pickle::Value& value, Context& context);
 
-// The class of a tensor as its outermost dress tells it: "torch.nn.parameter.Parameter".
+// The class of a tensor, which its outermost wrapper has: "torch.nn.parameter.Parameter".
 std::string TensorClassOf(const InnermostTensor& innermost);
 
 // A shape as Python prints it: "(2, 3)", "(2,)".
 std::string TupleText(const std::vector<uint64_t>& numbers);
 
-// For those who compose: throws Error(EBADMSG) if a constructor has fewer than `count` arguments,
-// ...
+// Throws Error(EBADMSG) if a constructor has fewer than `count` arguments.
 void Require(std::span<const pickle::Value> arguments, size_t count);
 
-// ... and adds to what the directory tells.
+// These add to `about`.
 void AddText(Composite& composite, std::string_view name, std::string_view text);
 void AddShape(Composite& composite, const std::vector<uint64_t>& shape);
 

@@ -200,10 +200,10 @@ class Section {
 
   void Fill(const ExportedTensor& exported, const Record& record, Tensor& tensor) {
     const auto dtype = DtypeOfNumber(exported.dtype);
-    if (!dtype) Fail(ENOTSUP, "is of type {}, which we do not know", exported.dtype);
+    if (!dtype) Fail(ENOTSUP, "unsupported type {}", exported.dtype);
     constexpr uint64_t kStrided = 7;
     if (exported.layout != kStrided) {
-      Fail(ENOTSUP, "has the layout {}, but must be strided ({})", exported.layout, kStrided);
+      Fail(ENOTSUP, "unsupported layout {} (expected {}, strided)", exported.layout, kStrided);
     }
     const Storage storage = {.record = record,
                              .type = {.dtype = *dtype},

@@ -1,5 +1,3 @@
-// What a pickle asks to be imported: for people who want to know what loading it would have run.
-
 #pragma once
 
 #include <cstdint>
@@ -15,8 +13,8 @@
 
 namespace ckptfs::torch {
 
-// The callables of a PyTorch pickle that we know the meaning of. All others are opaque: they are
-// shown by name, with what they were given.
+// The globals of PyTorch pickles: the callables that ckptfs interprets, and the list of all imports
+// of a file. Other callables are opaque: they are shown by name, with their arguments.
 
 enum class KnownCallable : uint8_t {
   kUnknown,
@@ -89,7 +87,7 @@ enum class KnownCallable : uint8_t {
   kLoadFromBytes,
 };
 
-// What calling `target` means.
+// The callable that `target` names.
 KnownCallable FindCallable(const pickle::Value& target);
 
 // The element type that a `torch.<name>` global means; kOpaque for one we do not know whose name
@@ -117,8 +115,7 @@ class Globals {
   // Adds those of one pickle. Throws Error(EFBIG).
   void Add(const pickle::Graph& graph);
 
-  // Adds to the annotations: "globals", a list of all, and "globals_refused_by_weights_only", a list of
-  // those for which torch.load(weights_only=True) refuses a file. Both are sorted.
+  // Sets the globals of `checkpoint` and annotates it: see SetGlobals.
   void Report(Checkpoint& checkpoint) const;
 
  private:

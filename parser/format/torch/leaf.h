@@ -1,4 +1,4 @@
-// Values in which no others lie (numbers, texts, bytes, names), in JSON as value.h tells.
+// Values without children (numbers, texts, bytes, names) in JSON, as value.h defines it.
 
 #pragma once
 

@@ -84,7 +84,7 @@ std::string UnitOf(Values state, Budget& budget) {
   const Value& count = ItemsOf(unit)[1];
   const npy::TimeUnit known =
       npy::TimeUnitNamed(name.value_or(""), count.kind == Kind::kInt ? count.integer : 0);
-  if (known.name.empty() || known.count < 1) Fail(EBADMSG, "its unit of time is none of numpy's");
+  if (known.name.empty() || known.count < 1) Fail(EBADMSG, "unsupported numpy unit of time");
   if (known.name == "generic") return "";
   return fmt::format("[{}{}]", known.count == 1 ? "" : std::to_string(known.count), known.name);
 }
@@ -100,7 +100,7 @@ std::string_view NameOf(const Value& dtype, bool& is_class) {
     Fail(EBADMSG, "its dtype has no name");
   }
   const std::string_view name = is_class ? ItemsOf(arguments[0])[1].text() : arguments[0].text();
-  if (name.size() > kMostOfName) Fail(EBADMSG, "its dtype {} is none of numpy's", Quoted(name));
+  if (name.size() > kMostOfName) Fail(EBADMSG, "unsupported numpy dtype {}", Quoted(name));
   return name;
 }
 
@@ -116,7 +116,7 @@ npy::Type TypeOf(std::string_view name, char order, const std::string& unit) {
   const auto* alias = std::ranges::lower_bound(kAliases, name, {}, [](auto& a) { return a.first; });
   if (alias != std::end(kAliases) && alias->first == name) name = alias->second;
   auto known = npy::TypeNamed(order, fmt::format("{}{}", name, unit));
-  if (!known) Fail(EBADMSG, "its dtype {} is none of numpy's", Quoted(name));
+  if (!known) Fail(EBADMSG, "unsupported numpy dtype {}", Quoted(name));
   return *std::move(known);
 }
 
@@ -162,7 +162,7 @@ Level LevelOf(const Value& dtype, Budget& budget) {
     const Value& shape = base_and_shape[1];
     const Values sizes = shape.kind == Kind::kTuple ? ItemsOf(shape) : Values(&shape, 1);
     if (sizes.size() > kMaxDimensions || !std::ranges::all_of(sizes, IsSize)) {
-      Fail(EBADMSG, "its dtype has a shape that is none");
+      Fail(EBADMSG, "its dtype: invalid shape");
     }
     for (const Value& size : sizes) level.shape.push_back(static_cast<uint64_t>(size.integer));
   }
@@ -185,8 +185,7 @@ class Walk {
    public:
     explicit Deeper(int& depth) : depth_(depth) {
       if (++depth_ > kMostDepth) {
-        Fail(EBADMSG, "the structures of its dtype lie in one another more than {} deep",
-             kMostDepth);
+        Fail(EBADMSG, "its dtype: structures are nested more than {} levels deep", kMostDepth);
       }
     }
     Deeper(const Deeper&) = delete;
@@ -220,7 +219,7 @@ class Walk {
 std::vector<Field> Walk::FieldsOf(const Level& level) {
   fields_ += level.names.size();
   if (fields_ > kMostFields) {
-    Fail(EBADMSG, "its dtype has more than {} fields, which is the most that we read", kMostFields);
+    Fail(EBADMSG, "its dtype has more than {} fields", kMostFields);
   }
   const Values pairs = ItemsOf(*level.fields);
   budget_.Work(level.names.size() + pairs.size());
@@ -325,7 +324,8 @@ void Walk::AppendOffsets(const Level& level, const std::vector<Field>& fields) {
 void Walk::AppendElement(const Level& level, std::string_view bytes) {
   const Deeper deeper(depth_);
   if (bytes.size() != level.type.item_size) {
-    Fail(EBADMSG, "a numpy scalar of {} bytes has {}", level.type.item_size, bytes.size());
+    Fail(EBADMSG, "numpy scalar: size mismatch (found {1}, expected {0})", level.type.item_size,
+         bytes.size());
   }
   if (level.type.has_objects) Fail(ENOTSUP, "a numpy scalar has Python objects in it");
   if (level.base != nullptr) {
@@ -350,7 +350,7 @@ void Walk::AppendItems(const Level& base, std::span<const uint64_t> shape, std::
   if (shape.empty()) return AppendElement(base, bytes);
   const uint64_t count = shape[0];
   if (count > 0 && bytes.size() % count != 0) {
-    Fail(EBADMSG, "its dtype has a shape that does not fit its size");
+    Fail(EBADMSG, "its dtype: shape and size mismatch");
   }
   out_ += '[';
   for (uint64_t i = 0; i < count; ++i) {

@@ -47,7 +47,7 @@ class Walk {
 
   static void CheckDepth(int depth) {
     if (depth > kMaxDepth) {
-      Fail(EFBIG, "objects lie in one another more than {} deep", kMaxDepth);
+      Fail(EFBIG, "objects are nested more than {} levels deep", kMaxDepth);
     }
   }
 

@@ -1,4 +1,4 @@
-// From the objects of a pickle to a checkpoint: which of them are groups, tensors and values.
+// Converts the objects of a pickle to groups, tensors and values of a checkpoint.
 
 #pragma once
 
@@ -9,11 +9,11 @@
 namespace ckptfs::torch {
 
 // Fills in the root and the warnings of `checkpoint` with what `root` holds. Containers and objects
-// that have a tensor somewhere in them become groups, all others values; what contains itself is
-// cut there. Damage that concerns one tensor is its error and a warning.
+// that contain a tensor become groups, all others values. An object that contains itself is cut
+// there. A corrupt tensor gets an error and a warning.
 //
-// Throws Error: EBADMSG if there are tensors and not one of them can be read, EFBIG if objects lie
-// in one another more than kMaxDepth deep or exceed the budget.
+// Throws Error: EBADMSG if there are tensors and not one of them can be read, EFBIG if objects are
+// nested more than kMaxDepth levels deep or exceed the budget.
 void AddObjects(const pickle::Value& root, Context& context, Checkpoint& checkpoint);
 
 }  // namespace ckptfs::torch

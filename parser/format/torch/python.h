@@ -1,5 +1,5 @@
-// What the objects of a pickle are to a Python programmer: containers, numbers, objects with
-// attributes. The machine says what would have been called; this knows what that would have made.
+// Interprets the objects of a pickle as Python would: containers, numbers, objects with attributes.
+// The pickle machine records the calls; this knows their results.
 
 #pragma once
 
@@ -50,7 +50,7 @@ struct Child {
   Role role = Role::kItem;
 };
 
-// A value, understood.
+// An interpreted value.
 struct Interpretation {
   ValueKind kind = ValueKind::kLeaf;
   std::string type;                  // "list", "collections.OrderedDict", "argparse.Namespace"
@@ -65,7 +65,7 @@ struct Interpretation {
 // (TorchScript's lists and dicts).
 const pickle::Value& Unwrapped(const pickle::Value& value);
 
-// Understands `value`, which must be no tensor and no array. Memory is taken from `budget`.
+// Interprets `value`, which must be neither a tensor nor an array. Memory is charged to `budget`.
 Interpretation Interpret(const pickle::Value& value, Budget& budget);
 
 }  // namespace ckptfs::torch

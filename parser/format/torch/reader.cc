@@ -23,7 +23,7 @@ class Deeper {
  public:
   explicit Deeper(Reading& reading) : reading_(reading) {
     if (reading_.depth == kMostDepth) {
-      Fail(EFBIG, "files lie in one another more than {} deep", kMostDepth);
+      Fail(EFBIG, "files are nested more than {} levels deep", kMostDepth);
     }
     ++reading_.depth;
   }

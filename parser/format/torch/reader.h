@@ -32,7 +32,7 @@ struct Reading {
   Reading(Budget& budget_of_all, Source file, const ReadOptions& what_for)
       : options(what_for), budget(budget_of_all), sidecar(std::move(file), what_for) {}
 
-  // Adds to a whole checkpoint what was found out on the way.
+  // Adds the globals and the warnings of the sidecar to a whole checkpoint.
   void Report(Checkpoint& checkpoint) const {
     globals.Report(checkpoint);
     sidecar.Report(checkpoint);
@@ -46,7 +46,7 @@ struct Reading {
   // What gathered tensors keep between reads; theirs long after this is gone.
   std::shared_ptr<BlockCache> blocks = std::make_shared<BlockCache>();
 
-  // How many files lie in one another here: see saved.h.
+  // How deep files are nested here: see ReadSaved.
   int depth = 0;
 
   // What is read becomes a part of something larger: its root has one member, whose key is empty
@@ -54,12 +54,10 @@ struct Reading {
   bool is_part = false;
 };
 
-// What the parts of the torch reader share while they read one pickle.
-
-// Where the elements of arrays lie that are not in their pickle: see joblib.h.
+// The elements of arrays that are outside of their pickle: see numpy.h.
 using RawArrays = std::unordered_map<const pickle::Node*, Extent>;
 
-// Belongs to one thread.
+// What the parts of the reader share while they read one pickle. Belongs to one thread.
 struct Context {
   Reading& reading;
   Storages& storages;
@@ -82,10 +80,10 @@ struct Context {
 
 // The containers into which PyTorch has put objects, one function each. All of them read the part
 // of a source that `data` is, so that a container may lie in the middle of a file, or in another
-// one. The results have no format and no globals: who asked for them tells those (reading.h).
+// one. The results have no format and no globals: the caller adds those (Reading::Report).
 
-// Whatever it is, by its first bytes: an archive, a legacy stream or a pickle by itself. For what
-// lies in another file, which may not go on for ever: throws Error(EFBIG) if it lies in too many.
+// Reads an archive, a legacy stream or a pickle by itself, detected by its first bytes. For files
+// nested in others: throws Error(EFBIG) if they are nested too deep.
 Checkpoint ReadSaved(const Extent& data, Reading& reading);
 
 // The zip archives of torch.save, TorchScript, torch.package and torch.export.
@@ -103,15 +101,11 @@ bool IsLegacy(std::string_view head);
 // `length`, unless it is null, to its bytes.
 Checkpoint ReadPlainPickle(const Record& record, Reading& reading, uint64_t* length = nullptr);
 
-// From one pickle to the objects of a checkpoint.
-
 // Runs `context.pickle`, which messages call `name`, and adds what it holds to the root and the
 // warnings of `checkpoint`, and what it names to the globals of the reading. `resolve` may be
 // empty. Throws Error, whose message begins with `name` if that is not empty.
 void AddPickle(std::string_view name, Context& context, Checkpoint& checkpoint,
                const pickle::Resolve& resolve = {});
-
-// What PyTorch wrote before it wrote archives: pickles, numbers and bytes, one after another.
 
 // A pickle, and where it lies.
 struct Piece {
@@ -123,8 +117,9 @@ struct Piece {
   pickle::Graph Run(std::string_view what, Reading& reading) const;
 };
 
-// A decompressor over such data. Messages call what is read `what`, and count bytes from the beginning of
-// the data. All methods throw Error(EBADMSG) if that is not there.
+// Reads the formats from before archives: pickles, numbers and bytes, one after another. `what`
+// names the item in messages, which count bytes from the beginning of the data. All methods throw
+// Error(EBADMSG) at the end of the data.
 class Stream {
  public:
   // `budget` must outlive the stream.
@@ -158,8 +153,8 @@ class Stream {
   Budget& budget_;
 };
 
-// Adds to the annotations what `system`, a dict that these formats have, tells of the machine that wrote
-// the file: "protocol_version" and "little_endian". What is not as it should be is left out.
+// Adds "protocol_version" and "little_endian" of `system`, the dict in which these formats describe
+// the machine that wrote the file, to the annotations. Invalid items are skipped.
 void RecordSystem(const pickle::Value& system, Checkpoint& checkpoint);
 
 }  // namespace ckptfs::torch

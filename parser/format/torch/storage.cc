@@ -44,7 +44,7 @@ ByteSourcePtr Sidecar::OpenFile() {
     return source_.folder->Open(name_);
   } catch (const Error& e) {
     if (e.code() != ENOENT) throw WithContext(name_, e);
-    Fail(ENOENT, "{}: is not there (-o sidecar= names another one)", name_);
+    Fail(ENOENT, "{}: no such file (-o sidecar= names another one)", name_);
   }
 }
 
@@ -156,7 +156,7 @@ StorageId ParseTextId(std::string_view text) {
   const size_t dot = std::min(path.rfind('.'), path.size());
   const auto type =
       StorageClassNamed(path.substr(0, dot), path.substr(std::min(dot + 1, path.size())));
-  if (!type) Fail(EBADMSG, "its storage is of a class that we do not know: {}", Quoted(path));
+  if (!type) Fail(EBADMSG, "unsupported storage class {}", Quoted(path));
   const std::string_view key = TakeUntil(text, "', '");
   const std::string_view location = TakeUntil(text, "', ");
   std::string_view digits = TakeUntil(text, ")");
@@ -209,8 +209,7 @@ StorageId ParseTensorizerId(std::span<const Value> parts) {
   StorageClass type{.dtype = Dtype::kUint8, .is_untyped = parts[4].kind == Kind::kNone};
   if (!type.is_untyped) {
     const auto dtype = DtypeOf(parts[4]);
-    if (!dtype || *dtype == Dtype::kOpaque)
-      Fail(EBADMSG, "its storage is of a type that we do not know");
+    if (!dtype || *dtype == Dtype::kOpaque) Fail(EBADMSG, "unsupported storage dtype");
     type.dtype = *dtype;
   }
   const auto index = static_cast<uint64_t>(parts[3].integer);
@@ -252,7 +251,7 @@ StorageId ParseStorageId(const Value& persistent) {
     Fail(EBADMSG, "its storage has a persistent id that does not begin with 'storage'");
   }
   const auto type = StorageClassOf(parts[1]);
-  if (!type) Fail(EBADMSG, "its storage is of a class that we do not know");
+  if (!type) Fail(EBADMSG, "unsupported storage class");
   const bool is_number = parts[2].kind == Kind::kInt;
   if ((!is_number && !IsText(parts[2])) || !IsText(parts[3])) {
     Fail(EBADMSG, "its storage has a persistent id without a key or a location");
@@ -377,7 +376,7 @@ const Storage& StorageOf(const Value& value, Context& context) {
   if (value.kind == Kind::kPersistent) return context.storages.Get(value);
   const bool is_file = pickle::IsObject(value) && FindCallable(pickle::ObjectOf(value).target) ==
                                                       KnownCallable::kLoadFromBytes;
-  if (!is_file) Fail(EBADMSG, "its storage is none of the file's");
+  if (!is_file) Fail(EBADMSG, "its storage is neither a persistent id nor a file");
   return context.nested.Get(value, context);
 }
 

@@ -36,11 +36,11 @@ class Sidecar {
   Sidecar(Source source, const ReadOptions& options)
       : source_(std::move(source)), options_(options) {}
 
-  // Returns the bytes of tensor `index`, or the reason why they cannot be had. Throws Error if the
-  // user must do something first (EKEYREJECTED), or if it exceeds a limit.
+  // Returns the bytes of tensor `index`, or a record with an error. Throws Error if the user must do
+  // something first (EKEYREJECTED), or if a limit is exceeded.
   Record Find(uint64_t index);
 
-  // Adds what there is to be told about the sidecar, if it was needed.
+  // Adds the name and the warnings of the sidecar to `checkpoint`, if it was opened.
   void Report(Checkpoint& checkpoint) const;
 
  private:
@@ -56,11 +56,11 @@ class Sidecar {
   std::map<std::string, Tensor> tensors_;  // By their keys: "0".
 };
 
-// Bytes of a key, which is a number, or of a location, which is a device. Each tensor tells both, so
-// they must not be long.
+// Bytes of a key, which is a number, or of a location, which is a device. Each tensor has both, so
+// they must be short.
 constexpr size_t kMostStorageText = 128;
 
-// What a persistent id says of a storage.
+// A parsed persistent id of a storage.
 struct StorageId {
   StorageClass type;
   std::string key;
@@ -80,9 +80,9 @@ struct StorageId {
   std::optional<uint64_t> in_sidecar;
 };
 
-// Understands `persistent`, a kPersistent. Throws Error(EBADMSG) if the id has not the form
+// Parses `persistent`, a kPersistent. Throws Error(EBADMSG) if the id has not the form
 // ('storage', class, key, location, elements[, None or (view key, offset, elements)]), or that of
-// sidecar.h.
+// Sidecar.
 StorageId ParseStorageId(const pickle::Value& persistent);
 
 // A storage as the first persistent id that names it describes it. PyTorch, too, takes the class
@@ -120,12 +120,11 @@ class Storages {
   std::map<ViewKey, Storage> views_;
 };
 
-// Storages that are files inside of a pickle.
+// Storages nested in a pickle.
 //
-// torch.save gives each storage a persistent id; but where somebody pickles a tensor without it
-// (pickle.dump, joblib), a storage has to bring its bytes along. It is then pickled as the call
-// torch.storage._load_from_bytes(bytes), and the bytes are a whole file of torch.save, whose object
-// is that storage.
+// torch.save gives each storage a persistent id. Other picklers (pickle.dump, joblib) put the bytes
+// into the pickle: the call torch.storage._load_from_bytes(bytes), whose bytes are a whole file of
+// torch.save, whose object is that storage.
 
 struct Context;
 

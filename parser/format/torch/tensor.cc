@@ -283,8 +283,7 @@ void FillArrayTensor(const InnermostTensor& innermost, Context& context, Tensor&
   const auto dtype = DtypeOf(*innermost.cast);
   if (!dtype || *dtype == tensor.dtype) return;
   if (*dtype != Dtype::kBfloat16 || tensor.dtype != Dtype::kFloat32) {
-    Fail(ENOTSUP, "is stored as {}, which we do not convert to {}", Name(tensor.dtype),
-         Name(*dtype));
+    Fail(ENOTSUP, "unsupported conversion from {} to {}", Name(tensor.dtype), Name(*dtype));
   }
   // NumPy has no bfloat16, so it is sent as float32, of which it is the upper half.
   const std::vector<uint64_t> shape = tensor.shape;
@@ -344,7 +343,8 @@ void FillTensor(const Value& value, Context& context, Tensor& tensor) {
                        : is_v3 || is_quantized                             ? 7
                                                                            : 6;
   if (arguments.size() < least) {
-    Fail(EBADMSG, "is made of {} arguments, but needs {}", arguments.size(), least);
+    Fail(EBADMSG, "too few arguments of the constructor (found {}, expected {})", arguments.size(),
+         least);
   }
   const Storage& storage = StorageOf(arguments[0], context);
   View view{.dtype = storage.type.dtype,
@@ -352,7 +352,7 @@ void FillTensor(const Value& value, Context& context, Tensor& tensor) {
             .stride = Numbers(arguments[3], "stride")};
   if (is_v3) {
     const auto dtype = DtypeOf(arguments[6]);
-    if (!dtype) Fail(EBADMSG, "its dtype {} is none", Repr(arguments[6]));
+    if (!dtype) Fail(EBADMSG, "unsupported dtype {}", Repr(arguments[6]));
     view.dtype = *dtype;
   }
   const size_t grad = is_quantized ? 5 : 4;

@@ -16,10 +16,8 @@
 
 namespace ckptfs::torch {
 
-// Tensors without their dress: a Parameter of a subclass of a tensor with attributes is, innermost,
-// one call that makes a tensor of a storage.
-
-// A tensor without its dress: the innermost call, and what the outer ones said.
+// A tensor without its wrappers (Parameter, subclass, state): the innermost call, which rebuilds a
+// tensor from a storage, and what the outer calls add.
 struct InnermostTensor {
   KnownCallable function = KnownCallable::kUnknown;
   std::span<const pickle::Value> arguments;
@@ -32,19 +30,17 @@ struct InnermostTensor {
   const pickle::Value* cast = nullptr;           // The dtype that an array is converted to.
 };
 
-// Undresses `value`, whatever it is. What the result points to is `value` and the pickle's graph.
+// Unwraps `value`, which may be any value. The result points into `value` and the pickle's graph.
 InnermostTensor UnwrapTensor(const pickle::Value& value);
 
 // The numbers of a size or a stride. Throws Error(EBADMSG) that calls it `what`.
 std::vector<uint64_t> Numbers(const pickle::Value& value, std::string_view what);
 
-// Tensors as views of storages, whoever has told of them: a pickle, or a table in JSON.
-
 // Sets type, shape and length. Throws Error if these cannot be.
 void SetShape(const View& view, Tensor& tensor);
 
 // Fills in the tensor that is `view` of `storage` from element `offset` on: type, shape, stride and
-// data. What can be told of it is there also when this throws Error.
+// data. If this throws Error, the members that are known are set nevertheless.
 void FillView(const Storage& storage, uint64_t offset, const View& view, Context& context,
               Tensor& tensor);
 
@@ -56,8 +52,8 @@ enum class TensorKind : uint8_t {
 
 TensorKind ClassifyTensor(const pickle::Value& value);
 
-// Fills in the kDense tensor `value`. What can be told of the tensor (its type, shape and length)
-// is there also when this throws: Error that says what is wrong with it.
+// Fills in the kDense tensor `value`. If this throws Error, the type, shape and length that are
+// known are set nevertheless.
 void FillTensor(const pickle::Value& value, Context& context, Tensor& tensor);
 
 // The same of the integers that a quantized tensor stores: of those with several in a byte, the

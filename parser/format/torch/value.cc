@@ -78,7 +78,7 @@ std::string Writer::WriteContainer(const pickle::Value& value) {
     return "cycle";
   }
   if (ancestors_.size() >= static_cast<size_t>(kMaxDepth)) {
-    Fail(EFBIG, "objects lie in one another more than {} deep", kMaxDepth);
+    Fail(EFBIG, "objects are nested more than {} levels deep", kMaxDepth);
   }
   if (ClassifyTensor(value) != TensorKind::kNone) {  // In the attributes of another tensor.
     out_ += fmt::format(R"({{"class":{}}})", json::String(TensorClassOf(UnwrapTensor(value))));

@@ -1,10 +1,10 @@
-// Values that are no tensors, in JSON.
+// JSON of the values that are not tensors.
 //
 // None, bool, int, float, str, list and dict are what they are in JSON. Of the others: tuples and
 // sets are lists, bytes are hex, complex numbers are [real, imaginary], NaN and infinities and ints
 // beyond 64 bits are strings, names (dtypes, devices, functions) are as Python prints them, objects
 // are {"class": ..., "state": ...}. A dict with int keys is an object whose keys are their digits;
-// one with other or mixed keys is a list of pairs. Which of these it is tells the type beside it.
+// one with other or mixed keys is a list of pairs. The type beside it records which of these it is.
 
 #pragma once
 
@@ -25,7 +25,7 @@ constexpr int kMaxDepth = 1000;
 // for its batch size to more than the limit.
 ckptfs::Value ValueOf(const pickle::Value& value, Budget& budget);
 
-// What a member is called whose key in Python is `key`.
+// The key of the member whose key in Python is `key`.
 Key KeyOf(const pickle::Value& key);
 
 }  // namespace ckptfs::torch
