@@ -45,8 +45,8 @@ class Loan {
 };
 
 // Takes the dict.
-Header TakeHeader(Literal& literal) {
-  Header header;
+ArrayHeader TakeHeader(Literal& literal) {
+  ArrayHeader header;
   bool has_order = false;
   bool has_shape = false;
   literal.Open('{');
@@ -79,7 +79,7 @@ Header TakeHeader(Literal& literal) {
 
 bool IsNpy(std::span<const std::byte> head) { return TextOf(head).starts_with(kMagic); }
 
-Header ReadHeader(const ByteSource& source, uint64_t offset, uint64_t length, Budget& budget) {
+ArrayHeader ReadHeader(const ByteSource& source, uint64_t offset, uint64_t length, Budget& budget) {
   const auto read_head = [&](size_t most) {
     std::vector<std::byte> bytes(static_cast<size_t>(std::min<uint64_t>(most, length)));
     if (!bytes.empty()) source.ReadAt(offset, bytes);
@@ -88,7 +88,7 @@ Header ReadHeader(const ByteSource& source, uint64_t offset, uint64_t length, Bu
   return ReadHeader(read_head, length, budget);
 }
 
-Header ReadHeader(const ReadHead& read_head, uint64_t length, Budget& budget) {
+ArrayHeader ReadHeader(const ReadHead& read_head, uint64_t length, Budget& budget) {
   std::vector<std::byte> bytes = read_head(kHead);
   if (!IsNpy(bytes)) Fail(EBADMSG, "bad magic of an .npy file");
 
@@ -125,7 +125,7 @@ Header ReadHeader(const ReadHead& read_head, uint64_t length, Budget& budget) {
                                  .has_long_ints = version != kVersion3};
   if (dialect.is_utf8 && !utf8::IsValid(text)) Fail(EBADMSG, "header: the text is not UTF-8");
   Literal literal(text, begin, dialect);
-  Header header = TakeHeader(literal);
+  ArrayHeader header = TakeHeader(literal);
   header.data_offset = end;
   budget.Charge(header.descr.size() + header.type.name.size() +
                 header.shape.size() * sizeof(uint64_t));

@@ -22,7 +22,7 @@
 
 namespace ckptfs::npy {
 
-struct Header {
+struct ArrayHeader {
   Type type;
   std::string descr;  // The type as the file has it, in JSON, with lists for tuples: "\"<f4\"".
   bool is_fortran = false;  // The first index is the one that changes fastest.
@@ -41,7 +41,7 @@ bool IsNpy(std::span<const std::byte> head);
 // and never given back. Throws Error: EBADMSG with the byte of the array at which it is damaged,
 // ENOTSUP if it is of another version, EOVERFLOW if it is beyond our limits, EFBIG if it is beyond
 // the budget, and what reading throws.
-Header ReadHeader(const ByteSource& source, uint64_t offset, uint64_t length, Budget& budget);
+ArrayHeader ReadHeader(const ByteSource& source, uint64_t offset, uint64_t length, Budget& budget);
 
 constexpr size_t kHead = 256;  // Bytes: what all arrays but structures have for a header, and more.
 
@@ -50,6 +50,6 @@ using ReadHead = std::function<std::vector<std::byte>(size_t most)>;
 
 // As the other one, of an array of `length` bytes: asks for kHead bytes, and if the header is
 // longer, for all of it.
-Header ReadHeader(const ReadHead& read_head, uint64_t length, Budget& budget);
+ArrayHeader ReadHeader(const ReadHead& read_head, uint64_t length, Budget& budget);
 
 }  // namespace ckptfs::npy

@@ -88,7 +88,7 @@ class Reader {
 
   // Whether there is but one array, of objects.
   bool IsOneOfObjects() {
-    const npy::Header header = npy::ReadHeader(*file_, 0, file_->size(), budget_);
+    const npy::ArrayHeader header = npy::ReadHeader(*file_, 0, file_->size(), budget_);
     if (!header.type.has_objects) return false;
     const Record pickle = numpy::ElementsOf(header, From(0));
     position_ = header.data_offset + pickle::LengthOf(pickle.data, budget_);
@@ -99,7 +99,7 @@ class Reader {
 
   // What the array of objects is, as if it had been pickled by itself.
   Checkpoint ReadObjects() {
-    const npy::Header header = npy::ReadHeader(*file_, 0, file_->size(), budget_);
+    const npy::ArrayHeader header = npy::ReadHeader(*file_, 0, file_->size(), budget_);
     Checkpoint checkpoint = torch::ReadPlainPickle(numpy::ElementsOf(header, From(0)), pickles_);
     pickles_.Report(checkpoint);
     return checkpoint;
@@ -137,7 +137,7 @@ class Reader {
   Content Take(Tensor& tensor) {
     const uint64_t begin = *std::exchange(position_, std::nullopt);
     const uint64_t length = file_->size() - begin;
-    npy::Header header = npy::ReadHeader(*file_, begin, length, budget_);
+    npy::ArrayHeader header = npy::ReadHeader(*file_, begin, length, budget_);
     const uint64_t data_offset = header.data_offset;
     const Record rest = From(begin);
     if (header.type.has_objects) {

@@ -21,12 +21,12 @@ namespace {
 using std::string_literals::operator""s;
 using Shape = std::vector<uint64_t>;
 
-npy::Header HeaderIn(const std::string& file) {
+npy::ArrayHeader HeaderIn(const std::string& file) {
   Budget budget = Budget::ForFile(file.size());
   return npy::ReadHeader(MemorySource(file), 0, file.size(), budget);
 }
 
-npy::Header HeaderOf(std::string_view text, const NpyVersion& version = {}) {
+npy::ArrayHeader HeaderOf(std::string_view text, const NpyVersion& version = {}) {
   return HeaderIn(NpyOf(text, "", version));
 }
 
@@ -69,7 +69,7 @@ std::string ErrorOfFile(const std::string& file) {
 }
 
 TEST(NpyHeader, TellsTypeOrderShapeAndWhereTheElementsBegin) {
-  const npy::Header header =
+  const npy::ArrayHeader header =
       HeaderOf("{'descr': '<f4', 'fortran_order': True, 'shape': (2, 3), }    \n");
   EXPECT_EQ(header.type.dtype, Dtype::kFloat32);
   EXPECT_EQ(header.descr, "\"<f4\"");
@@ -79,7 +79,7 @@ TEST(NpyHeader, TellsTypeOrderShapeAndWhereTheElementsBegin) {
 }
 
 TEST(NpyHeader, MayHaveItsKeysInAnyOrder) {
-  const npy::Header header = HeaderOf("{'shape':(7,),'fortran_order':False,'descr':'|u1'}");
+  const npy::ArrayHeader header = HeaderOf("{'shape':(7,),'fortran_order':False,'descr':'|u1'}");
   EXPECT_EQ(header.type.dtype, Dtype::kUint8);
   EXPECT_EQ(header.shape, (Shape{7}));
 }
@@ -96,7 +96,7 @@ TEST(NpyHeader, MayHaveWhiteSpaceAnywhere) {
 }
 
 TEST(NpyHeader, OfVersion2HasALongerLength) {
-  const npy::Header header = HeaderOf(NpyText("'<f4'", "(1,)"), {2, 0});
+  const npy::ArrayHeader header = HeaderOf(NpyText("'<f4'", "(1,)"), {2, 0});
   EXPECT_EQ(header.data_offset, 12 + NpyText("'<f4'", "(1,)").size());
 }
 
@@ -222,7 +222,7 @@ TEST(NpyHeader, TakesTheMemoryOfItsTextAndType) {
   const std::string text = NpyText("[('name', '<f4')]", "(1, 2)");
   const std::string file = NpyOf(text);
   Budget budget = Budget::ForFile(file.size());
-  const npy::Header header = npy::ReadHeader(MemorySource(file), 0, file.size(), budget);
+  const npy::ArrayHeader header = npy::ReadHeader(MemorySource(file), 0, file.size(), budget);
   EXPECT_EQ(budget.used(),
             text.size() + header.descr.size() + header.type.name.size() + 2 * sizeof(uint64_t));
 }

@@ -11,8 +11,6 @@
 
 namespace ckptfs::npy {
 
-// Times and durations of NumPy, as it prints them.
-
 // What a number of a datetime64 or a timedelta64 counts.
 struct TimeUnit {
   std::string_view name;  // "D", "ns"; "generic" if nobody has said; a literal.
@@ -31,9 +29,7 @@ std::string DateTimeText(int64_t number, const TimeUnit& unit);
 // A timedelta64: "75 seconds", "5 generic time units", "NaT".
 std::string DurationText(int64_t number, const TimeUnit& unit);
 
-// The element types of the package ml_dtypes, which JAX, flax and others save.
-
-// Each element has whole bytes of its own, also the types of 1 to 6 bits: they are in the low bits.
+// An element type of the package ml_dtypes, which JAX, flax and others save. Each element has whole bytes of its own, also the types of 1 to 6 bits: they are in the low bits.
 struct MlDtype {
   // What the bits that no finite number has mean.
   enum class Special : uint8_t {

@@ -16,11 +16,9 @@
 
 namespace ckptfs::npy {
 
-// Python literals, as far as the header of an array is one: texts, whole numbers, True and False,
-// in tuples, lists and a dict.
-
-// A parser of an unchecked literal. Whatever it is asked to take must come next,
-// after white space, or it throws Error(EBADMSG), which says at which byte it is.
+// Parses an unchecked Python literal, as far as the header of an array is one: texts, whole numbers,
+// True and False, in tuples, lists and a dict. Each function takes the next item, after white space,
+// or throws Error(EBADMSG) with the byte.
 //
 // Only what numpy writes is taken, which is less than Python would: no comments, no sums, no texts
 // side by side, no hexadecimal numbers. Nothing in it is ever evaluated.

@@ -83,7 +83,7 @@ void Machine::RunPart(const Extent& part, uint64_t position) {
   auto* memory = static_cast<std::byte*>(graph_.arena_->Take(static_cast<size_t>(part.length)));
   const std::span<std::byte> bytes(memory, static_cast<size_t>(part.length));
   part.source->ReadAt(part.offset, bytes);
-  in_ = Reader(bytes, static_cast<size_t>(position));
+  in_ = OpcodeReader(bytes, static_cast<size_t>(position));
   while (in_.remaining() > 0) {
     budget_.Work(1);
     Step();

@@ -23,19 +23,17 @@
 
 namespace ckptfs::pickle {
 
-// Reads opcodes and their arguments.
-
-static_assert(std::endian::native == std::endian::little, "port Reader::Read");
+static_assert(std::endian::native == std::endian::little, "port OpcodeReader::Read");
 
 // Most bytes of a line that is a name or a number. One that is a text may be as long as the pickle.
 constexpr size_t kMaxLine = size_t{64} << 10U;
 
-// Reads forward through a pickle. Every read is bounds-checked. The Errors say what was being read, but
-// neither opcode nor place, which is for the machine to add.
-class Reader {
+// Reads opcodes and their arguments, forward through a pickle. Every read is bounds-checked. Errors
+// name the item; the machine adds opcode and position.
+class OpcodeReader {
  public:
   // `pickle`, or a part of one before which there are `before` bytes, must outlive the reader.
-  explicit Reader(std::span<const std::byte> pickle, size_t before = 0)
+  explicit OpcodeReader(std::span<const std::byte> pickle, size_t before = 0)
       : pickle_(reinterpret_cast<const char*>(pickle.data()), pickle.size()), before_(before) {}
 
   // Number of bytes read, and before the part.
@@ -105,8 +103,8 @@ struct Opcode {
 // The opcode that `byte` stands for.
 const Opcode& OpcodeOf(uint8_t byte);
 
-// Stack, memo and what the opcodes do with them. All functions throw Error that says what is wrong
-// but neither opcode nor place, which Run adds.
+// Stack, memo, and the operations of the opcodes on them. The Errors of all functions lack opcode and
+// position, which Run adds.
 class Machine {
  public:
   // `resolve` may be empty and must outlive the machine, as must what the others refer to.
@@ -137,7 +135,7 @@ class Machine {
   Graph TakeGraph() &&;
 
   // Where opcodes take their arguments from.
-  Reader& in() { return in_; }
+  OpcodeReader& in() { return in_; }
 
   // Reads the length of the opcodes that follow, which are all there unless they come in parts.
   void ReadFrame();
@@ -218,7 +216,7 @@ class Machine {
   void AppendTo(const Value& receiver, std::span<const Value> items, Kind kind);
   void SetOn(const Value& receiver, std::span<const Value> pairs);
 
-  Reader in_;
+  OpcodeReader in_;
   Budget& budget_;
   const Resolve& resolve_;
   Graph graph_;

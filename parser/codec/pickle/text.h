@@ -34,8 +34,6 @@ std::string_view ParseUnicode(std::string_view line, std::pmr::string& scratch);
 // Python str may hold, too.
 bool IsText(std::string_view bytes);
 
-// What Python 2 called things.
-
 struct GlobalNames {
   std::string_view module;
   std::string_view name;

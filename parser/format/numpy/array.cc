@@ -97,15 +97,15 @@ void SetBytes(const Layout& layout, const Record& stored, const std::shared_ptr<
   }
 }
 
-Record ElementsOf(const npy::Header& header, const Record& saved) {
+Record ElementsOf(const npy::ArrayHeader& header, const Record& saved) {
   Record elements = saved;
   elements.data.offset += header.data_offset;
   elements.data.length -= header.data_offset;
   return elements;
 }
 
-void FillSaved(npy::Header header, const Record& saved, const std::shared_ptr<BlockCache>& blocks,
-               Tensor& tensor) {
+void FillSaved(npy::ArrayHeader header, const Record& saved,
+               const std::shared_ptr<BlockCache>& blocks, Tensor& tensor) {
   tensor.annotations.emplace_back("numpy_dtype", std::move(header.descr));
   if (header.is_fortran) tensor.annotations.emplace_back("fortran_order", "true");
   Record elements = ElementsOf(header, saved);

@@ -38,12 +38,12 @@ void SetBytes(const Layout& layout, const Record& stored, const std::shared_ptr<
               Tensor& tensor);
 
 // What is behind the header of the array that `saved`, a file or a member, begins with.
-Record ElementsOf(const npy::Header& header, const Record& saved);
+Record ElementsOf(const npy::ArrayHeader& header, const Record& saved);
 
 // Fills in the array that `saved`, a file or a member, begins with `header`: type, bytes and annotations.
 // What is behind its elements is ignored and noted. What can be told of the array is there also
 // when this throws Error: as the above, and EBADMSG if there are too few bytes.
-void FillSaved(npy::Header header, const Record& saved, const std::shared_ptr<BlockCache>& blocks,
-               Tensor& tensor);
+void FillSaved(npy::ArrayHeader header, const Record& saved,
+               const std::shared_ptr<BlockCache>& blocks, Tensor& tensor);
 
 }  // namespace ckptfs::numpy

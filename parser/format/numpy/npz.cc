@@ -87,7 +87,7 @@ class Reader {
       const auto read_head = [&](size_t most) {
         return most <= npy::kHead ? head : members_.ReadHead(saved, most);
       };
-      npy::Header header = npy::ReadHeader(read_head, saved.data.length, budget_);
+      npy::ArrayHeader header = npy::ReadHeader(read_head, saved.data.length, budget_);
       if (header.type.has_objects) {
         AddObjects(member, ElementsOf(header, saved));
       } else {

@@ -19,10 +19,10 @@
 
 namespace ckptfs::torch {
 
-// Belongs to one thread.
+// An archive and its records. Belongs to one thread.
 class Archive {
  public:
-  // What wrote an archive shows in the records it has.
+  // The writer of an archive, detected by its records.
   enum class Kind {
     kSaved,      // torch.save: data.pkl
     kScript,     // torch.jit.save: data.pkl and constants.pkl
@@ -47,9 +47,8 @@ class Archive {
     return members_.Find(prefix_ + std::string(record));
   }
 
-  // Where the bytes of a record are: the same extent each time, so that tensors which share it can
-  // be seen to. What is wrong with it is its error. Throws Error(EFBIG) if that is too much to
-  // keep.
+  // Opens a record: the same extent each time, so that tensors which share it are detected. A record
+  // that is missing or corrupt has an error. Throws Error(EFBIG) if the budget is exceeded.
   Record Open(const std::string& record) const;
 
   // The same, but throws Error if there is no such record, or it cannot be read.
@@ -70,7 +69,7 @@ class Archive {
   Kind kind_ = Kind::kSaved;
 };
 
-// Whether they look like those of such an archive, whole or not.
+// Whether `members` look like those of an archive of PyTorch, complete or not.
 bool IsZip(const Members& members);
 
 // Reads the archive that `source` is, whose members these are. Throws Error.
@@ -91,8 +90,8 @@ struct PickleOfArchive {
 void AddPickleOf(const Archive& archive, const PickleOfArchive& which, Reading& reading,
                  Checkpoint& checkpoint);
 
-// Puts what was read of one part of an archive into `group`, which is in `checkpoint`, as the
-// member `name`, and its warnings to those of all.
+// Adds one part of an archive to `group`, which is in `checkpoint`, as the member `name`, and its
+// warnings to those of `checkpoint`.
 void AddPart(Checkpoint part, std::string name, Group& group, Checkpoint& checkpoint);
 
 // The object of a TorchScript archive, and its constants as the member "constants".

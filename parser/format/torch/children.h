@@ -37,7 +37,7 @@ void AddPairs(Children& children, std::span<const pickle::Value> pairs, Budget& 
 void AddMapping(Children& children, const pickle::Value& mapping, Budget& budget);
 
 // Adds the attributes that BUILD gave to an object: each time a dict, or the pair (dict or None,
-// dict of slots). Anything else is what only the class itself understands: one attribute, `state`.
+// dict of slots). Any other state is opaque: one attribute, `state`.
 void AddStates(Children& children, const pickle::Object& object, Budget& budget);
 
 // torch.nn.Module, whatever its class: an object whose state has the tables _parameters, _buffers
@@ -46,7 +46,7 @@ void AddStates(Children& children, const pickle::Object& object, Budget& budget)
 
 bool IsModule(const pickle::Object& object);
 
-// Its class, where that is not what is called: empty if it is.
+// Its class, if that differs from the callable; else empty.
 std::string_view ClassOfModule(const pickle::Object& object);
 
 // Adds what is in a module, by the names that state_dict() has: those in the three tables are the

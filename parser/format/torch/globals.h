@@ -1,3 +1,6 @@
+// The globals of PyTorch pickles: the callables that ckptfs interprets, and the list of all imports
+// of a file. Other callables are opaque: they are shown by name, with their arguments.
+
 #pragma once
 
 #include <cstdint>
@@ -12,9 +15,6 @@
 #include "parser/codec/pickle.h"
 
 namespace ckptfs::torch {
-
-// The globals of PyTorch pickles: the callables that ckptfs interprets, and the list of all imports
-// of a file. Other callables are opaque: they are shown by name, with their arguments.
 
 enum class KnownCallable : uint8_t {
   kUnknown,

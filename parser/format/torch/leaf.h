@@ -29,22 +29,22 @@ std::optional<std::string> BytesOfLatin1(std::string_view text);
 std::optional<std::string_view> BytesOf(const pickle::Value& value, std::string& decoded,
                                         Budget& budget);
 
-// Where the bytes of `value`, which are in the pickle of `context`, can be read: those that it has
-// as they are stay in the file. Throws Error: EBADMSG if they are none, EFBIG.
+// The bytes of `value` as a record. Bytes that the pickle of `context` has verbatim stay in the file.
+// Throws Error: EBADMSG if `value` is not bytes, EFBIG.
 Record RecordOfBytes(const pickle::Value& value, Context& context);
 
-// What each value is charged for beside its text, so that empty ones are not for free.
+// The charge of each value besides its text, so that empty ones are not free.
 constexpr uint64_t kCostOfValue = 16;  // In bytes.
 
 // Whether `value` is such a value by its kind: neither a container nor a call.
 bool IsLeaf(const pickle::Value& value);
 
 // Appends `value`, for which IsLeaf holds, to `out`, and charges `budget` for it. Returns its type,
-// which is empty if JSON tells it. Throws Error(EFBIG).
+// which is empty if JSON has it. Throws Error(EFBIG).
 std::string AppendLeaf(std::string& out, const pickle::Value& value, Budget& budget);
 
-// The same of a call that is understood as a leaf (ValueKind::kLeaf), and means neither a number nor a
-// complex number. What is none that we know is told as Python prints the call.
+// The same of a call that is interpreted as a leaf (ValueKind::kLeaf), but not as a number or a
+// complex number. An unknown call is appended as Python prints it.
 std::string AppendLeafCall(std::string& out, const pickle::Value& call, Budget& budget);
 
 }  // namespace ckptfs::torch

@@ -31,26 +31,25 @@ struct ObjectArray {
 std::optional<ObjectArray> ObjectArrayOf(const pickle::Value& value);
 
 // Fills in the array `value` as a tensor: dense, C order, little-endian. Elements that PyTorch has
-// no type for (texts, times, structures) are bytes; the shape then has one dimension more. What can
-// be told of the array is there also when this throws: Error that says what is wrong with it.
+// no type for (texts, times, structures) are bytes; the shape then has one dimension more. If this
+// throws Error, the members that are known are set nevertheless.
 void FillArray(const pickle::Value& value, Context& context, Tensor& tensor);
 
 // The same of the data and of the mask of a masked array.
 void FillMaskedData(const pickle::Value& value, Context& context, Tensor& tensor);
 void FillMask(const pickle::Value& value, Context& context, Tensor& tensor);
 
-// What a numpy scalar is, in JSON, and its type: "numpy.float32".
+// The value of a numpy scalar in JSON, and its type: "numpy.float32".
 struct NumpyScalar {
   std::string json;
   std::string type;
 };
 
-// Precondition: `value` calls KnownCallable::kScalar. Throws Error if it is damaged.
+// Precondition: `value` calls KnownCallable::kScalar. Throws Error if it is corrupt.
 NumpyScalar ScalarOf(const pickle::Value& value, Budget& budget);
 
-// What joblib.dump writes: a pickle between whose opcodes the elements of arrays lie.
-
-// The class that stands for an array. A pickle that names it is read by ReadJoblib.
+// joblib.dump writes a pickle with the elements of arrays between its opcodes, where an object of
+// this class stands for an array. A pickle that names it is read by ReadJoblib.
 constexpr std::string_view kJoblibArray = "NumpyArrayWrapper";
 
 // The attributes of `value` if that stands for an array: a dict; null of anything else. Points into

@@ -16,8 +16,6 @@
 
 namespace ckptfs::torch {
 
-// The attributes that BUILD gives to an object.
-
 // Returns the attribute `name` of a state: a dict, or the pair (dict or None, dict of slots). Null
 // if there is none. Points into the graph.
 const pickle::Value* AttributeOf(const pickle::Value& state, std::string_view name);
@@ -61,8 +59,8 @@ struct Interpretation {
   Collection collection = {};
 };
 
-// Returns what stands for `value`: it itself, or what a call wraps that only tells its type
-// (TorchScript's lists and dicts).
+// Returns `value`, or the argument of a call that only records its type (TorchScript's lists and
+// dicts).
 const pickle::Value& Unwrapped(const pickle::Value& value);
 
 // Interprets `value`, which must be neither a tensor nor an array. Memory is charged to `budget`.

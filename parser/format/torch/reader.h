@@ -1,4 +1,4 @@
-// What the pickles of one checkpoint share: there may be one, or a hundred thousand.
+// Reads the containers into which PyTorch puts objects: archives, legacy streams, pickles.
 
 #pragma once
 
@@ -26,7 +26,8 @@
 
 namespace ckptfs::torch {
 
-// Belongs to one thread.
+// What the pickles of one checkpoint share: there may be one, or a hundred thousand. Belongs to one
+// thread.
 struct Reading {
   // `file` is what is read, if it is one file; `what_for` and `budget_of_all` must outlive this.
   Reading(Budget& budget_of_all, Source file, const ReadOptions& what_for)
@@ -78,9 +79,8 @@ struct Context {
   Budget& budget = reading.budget;
 };
 
-// The containers into which PyTorch has put objects, one function each. All of them read the part
-// of a source that `data` is, so that a container may lie in the middle of a file, or in another
-// one. The results have no format and no globals: the caller adds those (Reading::Report).
+// There is a function for each container. All of them read the part `data` of a source, so that a
+// container may be in the middle of a file, or nested in another one. The results have no format and no globals: the caller adds those (Reading::Report).
 
 // Reads an archive, a legacy stream or a pickle by itself, detected by its first bytes. For files
 // nested in others: throws Error(EFBIG) if they are nested too deep.

@@ -11,9 +11,7 @@
 
 namespace ckptfs::torch {
 
-// Values of Python's standard library that have one usual text: times, exact numbers, identifiers.
-
-// Whether StandardText is for what `known` makes.
+// Whether `known` makes a value of Python's standard library that StandardText converts.
 bool IsStandard(KnownCallable known);
 
 // The text of `value`: dates, times, durations and time zones in ISO 8601 ("2020-02-29T12:00:00",

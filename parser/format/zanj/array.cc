@@ -170,7 +170,7 @@ void FillExternal(json::Node node, Externals& externals, Tensor& tensor) {
   const Record record = externals.Open(ReferenceOf(node));
   tensor.member = record.member;
   if (!record.error.empty()) throw Error(record.error_code, record.error);
-  npy::Header header =
+  npy::ArrayHeader header =
       npy::ReadHeader([&](size_t most) { return externals.members().ReadHead(record, most); },
                       record.data.length, externals.budget());
   SetName(TypeNameOf(node), header.descr, header.type);
