@@ -104,7 +104,7 @@ TEST(Package, ShowsEachPickleByItsPath) {
   EXPECT_EQ(ReadString(TensorAt(checkpoint, "a/one/v").data), "abcd");
 }
 
-TEST(Package, LeavesOutAPickleThatIsDamaged) {
+TEST(Package, SkipsACorruptPickle) {
   const Checkpoint checkpoint = ReadCheckpoint(ZipWriter()
                                                    .Add("p/a/bad.pkl", "\xff")
                                                    .Add("p/a/one.pkl", OneTensor("v"))
@@ -115,7 +115,7 @@ TEST(Package, LeavesOutAPickleThatIsDamaged) {
   EXPECT_THAT(checkpoint.warnings, ElementsAre(HasSubstr("a/bad.pkl: ")));
 }
 
-TEST(Package, IsRefusedIfEveryPickleIsDamaged) {
+TEST(Package, IsRefusedIfEveryPickleIsCorrupt) {
   const ByteSourcePtr source =
       ZipWriter().Add("p/a/bad.pkl", "\x80\x02").Add("p/.data/extern_modules", "").Source();
   EXPECT_THAT([&] { ReadCheckpoint(source); },
@@ -176,7 +176,7 @@ TEST(Export, DecodesADeflatedWeightOnceForAllOfItsTensors) {
   EXPECT_EQ(TextOf(checkpoint, "state_dict/v"), "cd");
 }
 
-TEST(Export, AWeightThatIsTooShortIsDamaged) {
+TEST(Export, AWeightThatIsTooShortHasAnError) {
   const Checkpoint checkpoint =
       ReadCheckpoint(Exported(Table(R"([{"as_int":2}])", R"([{"as_int":1}])", "3")));
   EXPECT_EQ(TensorAt(checkpoint, "state_dict/t").error,
@@ -314,7 +314,7 @@ TEST(Compiled, HasWeightsWithoutAConfigAsWhatTheyAre) {
   EXPECT_EQ(TextOf(checkpoint, "weights/x.blob"), "all");
 }
 
-TEST(Compiled, SaysWhereTheWeightsAreThatItDoesNotHave) {
+TEST(Compiled, ReportsWhereMissingWeightsAre) {
   try {
     ReadCheckpoint(ZipWriter()
                        .Add("m/archive_format", "pt2")

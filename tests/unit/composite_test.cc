@@ -93,17 +93,17 @@ TEST(Composite, NamesTheIndicesOfCompressedColumns) {
   EXPECT_EQ(ReadString(TensorAt(checkpoint, "t/row_indices").data), "ijklmnop");
 }
 
-TEST(Composite, SaysThatASparseTensorLacksAPart) {
+TEST(Composite, ReportsASparseTensorWithoutAPart) {
   EXPECT_EQ(ErrorOf(ReadSparse("torch.sparse_csr", 2, {4, 2})),
             "\"too few arguments of the constructor (found 3, expected 4)\"");
 }
 
-TEST(Composite, SaysThatItDoesNotKnowALayout) {
+TEST(Composite, ReportsAnUnsupportedLayout) {
   EXPECT_EQ(ErrorOf(ReadSparse("torch.sparse_xyz", 3, {4, 2})),
             "\"unsupported layout 'torch.sparse_xyz'\"");
 }
 
-TEST(Composite, SaysThatASizeIsNegative) {
+TEST(Composite, ReportsANegativeSize) {
   EXPECT_EQ(ErrorOf(ReadSparse("torch.sparse_coo", 2, {-4, 2})),
             "\"its size has -4, but wants numbers from 0 to 2^63\"");
 }
@@ -149,7 +149,7 @@ TEST(Composite, ShowsTheIntegersOfATensorThatIsQuantizedPerChannel) {
   EXPECT_THAT(GroupAt(checkpoint, "t").about, Contains(Pair("axis", "1")));
 }
 
-TEST(Composite, TellsHowToQuantizeATensorAsAWhole) {
+TEST(Composite, HasARecipeThatQuantizesAWholeTensor) {
   const Checkpoint checkpoint = ReadQuantized("QUInt8", [](PickleWriter& pickle) {
     pickle.Mark().Global("torch", "per_tensor_affine").Float(0.5).Int(3).Tuple();
   });
@@ -159,12 +159,12 @@ TEST(Composite, TellsHowToQuantizeATensorAsAWhole) {
                             "torch.uint8).reshape((2, 4)), 0.5, 3)\"")));
 }
 
-TEST(Composite, SaysThatAQuantizerIsNone) {
+TEST(Composite, ReportsAnInvalidQuantizer) {
   EXPECT_EQ(ErrorOf(ReadQuantized("QInt8", [](PickleWriter& pickle) { pickle.Text("no"); })),
             "\"its quantizer 'no' is no tuple of 4\"");
 }
 
-TEST(Composite, SaysThatAnAxisIsNone) {
+TEST(Composite, ReportsAnInvalidAxis) {
   EXPECT_EQ(ErrorOf(ReadQuantized("QInt8",
                                   [](PickleWriter& pickle) {
                                     pickle.Mark().Global("torch", "per_channel_affine").None();
@@ -187,7 +187,7 @@ Checkpoint ReadWrapper(std::string_view module, std::string_view name, const Pus
   });
 }
 
-TEST(Composite, ShowsWhatAWrapperHolds) {
+TEST(Composite, ShowsTheAttributesOfAWrapper) {
   const Checkpoint checkpoint = ReadWrapper("m", "W", [](PickleWriter& pickle) {
     pickle.EmptyDict().Text("scale").Int(3).SetItem().Text("inner");
     PushBytes(pickle, "0");
@@ -228,7 +228,7 @@ std::string LiteralsOf(const Push& push) {
   return recipe.substr(kBefore.size(), recipe.size() - kBefore.size() - 2);
 }
 
-TEST(Composite, ARecipeLeavesToJsonWhatJsonTells) {
+TEST(Composite, ARecipeHasOnlyTheTypesThatJsonLacks) {
   EXPECT_EQ(LiteralsOf([](PickleWriter& pickle) {
               pickle.Text("a").Int(1).SetItem().Text("b").Text("')or evil(").SetItem();
               pickle.Text("c").EmptyDict().Text("d").None().SetItem().SetItem();
@@ -324,7 +324,7 @@ void PushDTensorState(PickleWriter& pickle, std::string_view placement,
 
 constexpr std::string_view kDTensorModule = "torch.distributed.tensor";
 
-TEST(Composite, TellsMeshAndPlacementOfADistributedTensor) {
+TEST(Composite, RecordsMeshAndPlacementOfADistributedTensor) {
   const Checkpoint checkpoint = ReadWrapper(
       kDTensorModule, "DTensor", [](PickleWriter& pickle) { PushDTensorState(pickle, "Shard"); });
   EXPECT_EQ(ReadString(TensorAt(checkpoint, "t/_local_tensor").data), "abcdefgh");
@@ -343,27 +343,27 @@ TEST(Composite, GivesNoRecipeForAPlacementThatItDoesNotKnow) {
   EXPECT_THAT(GroupAt(checkpoint, "t").about, testing::Not(Contains(Pair("recipe", testing::_))));
 }
 
-TEST(Composite, SaysThatAMeshHasNoIntegers) {
+TEST(Composite, ReportsAMeshWithoutIntegers) {
   const Checkpoint checkpoint = ReadWrapper(kDTensorModule, "DTensor", [](PickleWriter& pickle) {
     PushDTensorState(pickle, "Shard", "Float");
   });
   EXPECT_EQ(ErrorOf(checkpoint), "\"its mesh is 8 bytes of float32\"");
 }
 
-TEST(Composite, SaysThatAMeshCannotBeRead) {
+TEST(Composite, ReportsAnUnreadableMesh) {
   const Checkpoint checkpoint = ReadWrapper(kDTensorModule, "DTensor", [](PickleWriter& pickle) {
     PushDTensorState(pickle, "Shard", "Int", 1000);
   });
   EXPECT_EQ(ErrorOf(checkpoint), "\"data/1 has 8 bytes, but its storage needs 4000\"");
 }
 
-TEST(Composite, SaysThatADistributedTensorHasNoLocalPart) {
+TEST(Composite, ReportsADistributedTensorWithoutALocalPart) {
   const Checkpoint checkpoint =
       ReadWrapper(kDTensorModule, "DTensor", [](PickleWriter& pickle) { pickle.EmptyDict(); });
   EXPECT_EQ(ErrorOf(checkpoint), "\"is a DTensor without a local tensor\"");
 }
 
-TEST(Composite, SaysThatAShardedTensorHasNoShards) {
+TEST(Composite, ReportsAShardedTensorWithoutShards) {
   const Checkpoint checkpoint =
       ReadWrapper("torch.distributed._shard.sharded_tensor.api", "ShardedTensor",
                   [](PickleWriter& pickle) { pickle.EmptyDict(); });

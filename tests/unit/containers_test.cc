@@ -108,14 +108,14 @@ TEST(ZipOfCheckpoints, HasTheArraysOfAnArchiveInIt) {
   EXPECT_EQ(TextOf(checkpoint, "parameters/w"), "ab");
 }
 
-TEST(ZipOfCheckpoints, NamesWhatItLeavesOut) {
+TEST(ZipOfCheckpoints, ReportsTheSkippedMembers) {
   const Checkpoint checkpoint = Open(
       ZipWriter().Add("m.safetensors", Model()).Add("image", std::string("\x89PNG\0", 5)).Finish());
   EXPECT_THAT(checkpoint.warnings,
               ElementsAre("1 of its files are no checkpoints that we read, and left out: 'image'"));
 }
 
-TEST(ZipOfCheckpoints, LeavesOutAMemberThatIsDamaged) {
+TEST(ZipOfCheckpoints, SkipsACorruptMember) {
   const Checkpoint checkpoint = Open(ZipWriter()
                                          .Add("good.safetensors", Model())
                                          .Add("bad.safetensors", Model().substr(0, 40) + "\xFF")
@@ -126,7 +126,7 @@ TEST(ZipOfCheckpoints, LeavesOutAMemberThatIsDamaged) {
   EXPECT_THAT(checkpoint.warnings[0], EndsWith(": it is left out"));
 }
 
-TEST(ZipOfCheckpoints, SaysWhatItIsIfThereIsNone) {
+TEST(ZipOfCheckpoints, IsDescribedIfItHasNoCheckpoint) {
   const Error error = ErrorIn(
       ZipWriter().Add("config.json", "{}").Add("model.weights.h5", "\x89HDF\r\n\x1a\n").Finish());
   EXPECT_EQ(error.code(), ENOTSUP);
@@ -203,7 +203,7 @@ TEST(TarOfCheckpoints, ReadsShardsByTheirIndex) {
   EXPECT_EQ(TextOf(checkpoint, "d/v"), "xy");
 }
 
-TEST(GzipOfCheckpoints, IsWhatIsInIt) {
+TEST(GzipOfCheckpoints, IsTheCheckpointInIt) {
   const Checkpoint checkpoint = Open(Gzip(TarFile("m.ckpt", TorchModel())));
   EXPECT_EQ(checkpoint.format, "tar");
   EXPECT_EQ(TextOf(checkpoint, "m.ckpt/w"), "abcd");
@@ -211,7 +211,7 @@ TEST(GzipOfCheckpoints, IsWhatIsInIt) {
   EXPECT_EQ(TextOf(Open(Gzip(Model())), "w"), "abcd");
 }
 
-TEST(GzipOfCheckpoints, ThatIsDamagedIsRefused) {
+TEST(GzipOfCheckpoints, ThatIsCorruptIsRefused) {
   const std::string file = Gzip(Model());
   EXPECT_EQ(ErrorIn(file.substr(0, file.size() - 12)).code(), EBADMSG);
   EXPECT_EQ(ErrorIn(file.substr(0, 16)).code(), EBADMSG);
@@ -237,14 +237,14 @@ TEST(Pickles, ThatFollowOneAnotherAreAList) {
   EXPECT_EQ(std::get<Value>(checkpoint.root.members[2].content).json, R"({"a":1})");
 }
 
-TEST(Pickles, TellWhatFollowsThem) {
+TEST(Pickles, RecordTrailingBytes) {
   const Checkpoint checkpoint = Open(PickleWriter().Int(7).Finish() + "rest");
   EXPECT_EQ(checkpoint.root.members.size(), 1U);
   EXPECT_THAT(checkpoint.warnings,
               ElementsAre("4 bytes follow the pickle and are left out: they are no pickle"));
 }
 
-TEST(Pickles, BeforeOneThatIsDamagedAreKept) {
+TEST(Pickles, BeforeACorruptOneAreKept) {
   const Checkpoint checkpoint = Open(PickleWriter().Int(7).Finish() + "\x80\x02garbage");
   EXPECT_EQ(checkpoint.root.members.size(), 1U);
   EXPECT_THAT(checkpoint.warnings, ElementsAre(testing::StartsWith("pickle 1 at byte ")));

@@ -103,7 +103,7 @@ TEST(Legacy, ReadsATensorInADict) {
   EXPECT_THAT(checkpoint.warnings, IsEmpty());
 }
 
-TEST(Legacy, TellsOfTheMachineThatWroteIt) {
+TEST(Legacy, RecordsTheMachineThatWroteIt) {
   const Checkpoint checkpoint = Read(Pickles(PickleWriter().Int(7), {}));
   EXPECT_THAT(checkpoint.annotations, ElementsAre(Annotation{"protocol_version", "1001"},
                                                   Annotation{"little_endian", "true"}));
@@ -182,7 +182,7 @@ TEST(Legacy, TakesTheSourceCodeOfAModuleForItsClass) {
   EXPECT_EQ(ReadString(TensorAt(checkpoint, "net/w").data), "abcd");
 }
 
-TEST(Legacy, NamesWhatAllOfItsPicklesAskFor) {
+TEST(Legacy, RecordsTheGlobalsOfAllItsPickles) {
   const std::string system = PickleWriter().Global("os", "system").Raw("(tR").Finish();
   const Checkpoint checkpoint =
       Read(kMagic + kVersion + system + PickleWriter().Int(7).Finish() + Keys({}));
@@ -191,7 +191,7 @@ TEST(Legacy, NamesWhatAllOfItsPicklesAskFor) {
                           Annotation{"globals_refused_by_weights_only", R"(["os.system"])"}));
 }
 
-TEST(Legacy, TellsHowManyBytesFollow) {
+TEST(Legacy, RecordsTheNumberOfTrailingBytes) {
   const Checkpoint checkpoint = Read(Pickles(Tensors(1), {"0"}) + Int64(4) + "abcdrest");
   EXPECT_THAT(checkpoint.annotations, testing::Contains(Annotation{"trailing_bytes", "4"}));
   EXPECT_THAT(checkpoint.warnings, IsEmpty());
@@ -211,7 +211,7 @@ TEST(Legacy, ReadsStreamsThatFollowOneAnotherAsAList) {
   EXPECT_EQ(ReadString(std::get<Tensor>(last->members.at(0).content).data), "abcd");
 }
 
-TEST(Legacy, KeepsTheStreamsBeforeOneThatIsDamaged) {
+TEST(Legacy, KeepsTheStreamsBeforeACorruptOne) {
   const std::string file = Pickles(Tensors(1), {"0"}) + Int64(4) + "abcd";
   const Checkpoint checkpoint = Read(file + kMagic + "garbage");
   EXPECT_EQ(checkpoint.root.members.size(), 1U);
@@ -235,7 +235,7 @@ TEST(Legacy, IsNotRecognisedInAFileThatIsCutInItsMark) {
   EXPECT_FALSE(torch::IsLegacy("\x80\x02\x8a\nl\xfc\x9c"s));
 }
 
-TEST(Legacy, SaysWhichVersionItIsThatWeDoNotRead) {
+TEST(Legacy, ReportsAnUnsupportedVersion) {
   EXPECT_THAT([] { Read(kMagic + PickleWriter().Int(1002).Finish()); },
               ThrowsMessage<Error>("memory: pickle 2: unsupported version 1002 of the "
                                    "format (expected 1001)"));
@@ -250,7 +250,7 @@ std::string Place(uint64_t in_payload) {
   return std::to_string(Pickles(Tensors(3), {"0", "1", "2"}).size() + in_payload);
 }
 
-TEST(Legacy, LosesWhatFollowsAStorageOfAnotherSize) {
+TEST(Legacy, LosesTheStoragesBehindOneOfAnotherSize) {
   const Checkpoint checkpoint =
       ReadThree(Int64(4) + "aaaa" + Int64(5) + "bbbbb" + Int64(4) + "cccc");
   const std::string why =
@@ -264,13 +264,13 @@ TEST(Legacy, LosesWhatFollowsAStorageOfAnotherSize) {
                               ": reading it will fail"));
 }
 
-TEST(Legacy, LosesWhatFollowsAStorageOfANegativeSize) {
+TEST(Legacy, LosesTheStoragesBehindOneOfANegativeSize) {
   const Checkpoint checkpoint = ReadThree(Int64(4) + "aaaa" + Int64(-4) + "bbbb" + Int64(4));
   EXPECT_EQ(TensorAt(checkpoint, "b").error,
             "storage '1' at byte " + Place(12) + " says that it has -4 elements, but must have 4");
 }
 
-TEST(Legacy, LosesWhatFollowsAStorageThatNoObjectNames) {
+TEST(Legacy, LosesTheStoragesBehindOneThatNoObjectNames) {
   const std::string file = Pickles(Tensors(2), {"0", "x", "1"}) + Int64(4) + "aaaa" + Int64(4) +
                            "xxxx" + Int64(4) + "bbbb";
   const Checkpoint checkpoint = Read(file);
@@ -312,7 +312,7 @@ class BrokenFrom final : public MemorySource {
   const uint64_t place_;
 };
 
-TEST(Legacy, LosesWhatCannotBeReadOnTheWay) {
+TEST(Legacy, LosesTheStoragesBehindAnUnreadableOne) {
   const std::string pickles = Pickles(Tensors(3), {"0", "1", "2"});
   const std::string file = pickles + Int64(4) + "aaaa" + Int64(4) + "bbbb" + Int64(4) + "cccc";
   const ReadOptions options;
@@ -347,7 +347,7 @@ TEST(Legacy, RefusesAFileThatIsCutInAPickle) {
 }
 
 // Whatever is cut off, what is shown of the rest is right.
-TEST(Legacy, ShowsNoWrongByteWhereverItIsCut) {
+TEST(Legacy, ShowsNoCorruptByteWhereverItIsTruncated) {
   const std::string file = Pickles(Tensors(3), {"0", "1", "2"}) + Int64(4) + "abcd" + Int64(4) +
                            "abcd" + Int64(4) + "abcd";
   size_t readable = 0;
@@ -376,7 +376,7 @@ TEST(Legacy, RefusesAKeyThatIsListedTwice) {
       ThrowsMessage<Error>("memory: pickle 5: duplicate key '0'"));
 }
 
-TEST(Legacy, RefusesAListOfKeysThatIsNone) {
+TEST(Legacy, RefusesAnInvalidListOfKeys) {
   EXPECT_THAT([] { Read(kMagic + kVersion + System() + Tensors(1).Finish() + "N."); },
               ThrowsMessage<Error>("memory: pickle 5 is no list of the keys of storages"));
 }
@@ -496,7 +496,7 @@ TEST(Nested, ShowsAStorageByItself) {
   EXPECT_EQ(ReadString(TensorAt(checkpoint, "tensor").data), "aabbcc");
 }
 
-TEST(Nested, SaysWhatIsWrongWithTheFile) {
+TEST(Nested, ReportsACorruptFile) {
   EXPECT_THAT([] { Read(Plain(SavedStorage(3, "aabb"), Binary)); },
               ThrowsMessage<Error>(testing::StartsWith(
                   "memory: tensor 'w': pickle 4: tensor 'tensor': storage '7' has 6 bytes from")));
@@ -566,7 +566,7 @@ uint64_t LengthIn(const std::string& pickle) {
   return pickle::LengthOf({source, 5, pickle.size() + 5}, budget);
 }
 
-TEST(LengthOfPickle, GrowsTheBudgetByWhatIsStored) {
+TEST(LengthOfPickle, GrowsTheBudgetByTheStoredBytes) {
   const auto source = std::make_shared<MemorySource>(LongPickle());
   Budget budget;
   budget.AddFile(source->size(), false);
@@ -659,29 +659,29 @@ void ExpectNoLength(const std::string& pickle, const std::string& message) {
   EXPECT_THAT([&] { LengthOfAll(source); }, ThrowsMessage<Error>(message));
 }
 
-TEST(LengthOfPickle, SaysThatAPickleDoesNotEnd) {
+TEST(LengthOfPickle, ReportsATruncatedPickle) {
   ExpectNoLength("NN", "unexpected end of pickle at byte 2: STOP is missing");
 }
 
-TEST(LengthOfPickle, SaysWhichOpcodeIsUnknown) {
+TEST(LengthOfPickle, ReportsAnUnknownOpcode) {
   ExpectNoLength("N\xff.", "unknown opcode 0xff at byte 1");
 }
 
-TEST(LengthOfPickle, SaysThatALineDoesNotEnd) {
+TEST(LengthOfPickle, ReportsATruncatedLine) {
   ExpectNoLength("Nc.\n.", "GLOBAL at byte 1: line does not end");
 }
 
-TEST(LengthOfPickle, SaysThatALengthIsNegative) {
+TEST(LengthOfPickle, ReportsANegativeLength) {
   ExpectNoLength("T\xff\xff\xff\xff.", "BINSTRING at byte 0: length is negative");
 }
 
-TEST(LengthOfPickle, SaysThatBytesAreMissing) {
+TEST(LengthOfPickle, ReportsTruncatedBytes) {
   ExpectNoLength("\x8e\xff\xff\xff\xff\xff\xff\xff\xff.",
                  "BINBYTES8 at byte 0: argument needs 18446744073709551615 bytes, but only 1 are "
                  "left");
 }
 
-TEST(LengthOfPickle, SaysThatALengthIsMissing) {
+TEST(LengthOfPickle, ReportsATruncatedLength) {
   ExpectNoLength("X\1", "BINUNICODE at byte 0: argument needs 4 bytes, but only 1 are left");
 }
 

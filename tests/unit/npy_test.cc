@@ -68,7 +68,7 @@ std::string ErrorOfFile(const std::string& file) {
       .file = std::make_shared<const MemorySource>(file), .folder = nullptr, .file_name = ""});
 }
 
-TEST(NpyHeader, TellsTypeOrderShapeAndWhereTheElementsBegin) {
+TEST(NpyHeader, HasTypeOrderShapeAndOffsetOfTheElements) {
   const npy::ArrayHeader header =
       HeaderOf("{'descr': '<f4', 'fortran_order': True, 'shape': (2, 3), }    \n");
   EXPECT_EQ(header.type.dtype, Dtype::kFloat32);
@@ -227,7 +227,7 @@ TEST(NpyHeader, TakesTheMemoryOfItsTextAndType) {
             text.size() + header.descr.size() + header.type.name.size() + 2 * sizeof(uint64_t));
 }
 
-TEST(NpyHeader, ThatIsDamagedTakesTheMemoryOfItsText) {
+TEST(NpyHeader, ThatIsCorruptTakesTheMemoryOfItsText) {
   const std::string text = "{'descr': '<f4', ";
   const std::string file = NpyOf(text);
   Budget budget = Budget::ForFile(file.size());
@@ -341,7 +341,7 @@ TEST(NpyType, OfMlDtypesIsVoid) {
   EXPECT_FALSE(TypeOf("'>V2'").is_big_endian);
 }
 
-TEST(NpyType, ThatIsNoneIsRefused) {
+TEST(NpyType, ThatIsInvalidIsRefused) {
   EXPECT_EQ(ErrorOfType("'<i3'"), "header: unsupported numpy dtype '<i3'");
   EXPECT_EQ(ErrorOfType("''"), "header: unsupported numpy dtype ''");
   EXPECT_EQ(ErrorOfType("'<U'"), "header: unsupported numpy dtype '<U'");
@@ -499,7 +499,7 @@ TEST(Npy, OfNoBytesIsEmpty) {
 
 TEST(Npy, OfBigEndianTextsWithoutCharactersIsEmpty) { EXPECT_EQ(BytesOf("'>U0'", "(3,)", ""), ""); }
 
-TEST(Npy, WithMoreBytesIsReadAndTellsSo) {
+TEST(Npy, WithTrailingBytesIsReadAndReported) {
   const Tensor tensor = TensorIn(Npy("'|u1'", "(2,)", "abcde"));
   EXPECT_EQ(ReadString(tensor.data), "ab");
   EXPECT_EQ(tensor.annotations,
@@ -554,7 +554,7 @@ TEST(NpyFile, OfSeveralArraysIsAList) {
   EXPECT_EQ(std::get<Tensor>(checkpoint.root.members[3].content).file_offset, file.size() - 3);
 }
 
-TEST(NpyFile, TellsWhatFollowsTheLastArray) {
+TEST(NpyFile, RecordsTrailingBytes) {
   const std::string array = Npy("'|u1'", "(2,)", "ab");
   const Checkpoint checkpoint = CheckpointIn(array + array + "\x93NUMP");
   ASSERT_EQ(checkpoint.root.members.size(), 2U);
@@ -572,7 +572,7 @@ TEST(NpyFile, WhoseSecondArrayIsCutKeepsTheFirst) {
   ASSERT_EQ(checkpoint.warnings.size(), 1U);
 }
 
-TEST(NpyFile, WhoseSecondHeaderIsDamagedKeepsTheFirst) {
+TEST(NpyFile, WhoseSecondHeaderIsCorruptKeepsTheFirst) {
   const std::string array = Npy("'|u1'", "(2,)", "ab");
   const Checkpoint checkpoint = CheckpointIn(array + NpyOf("{}", "") + array);
   ASSERT_EQ(checkpoint.root.members.size(), 2U);

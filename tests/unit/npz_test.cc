@@ -73,7 +73,7 @@ TEST(Npz, TakesOneSuffixFromAName) {
               ElementsAre("a", "a.npy", "U.NPY", "none"));
 }
 
-TEST(Npz, TellsOfMembersThatAreNoArrays) {
+TEST(Npz, ReportsMembersThatAreNoArrays) {
   const Checkpoint checkpoint =
       Read(ZipWriter().Add("readme.txt", "hi").Add("w.npy", Letters("abc")).Add("empty.npy", ""));
   EXPECT_THAT(KeysOf(checkpoint), ElementsAre("w"));
@@ -116,7 +116,7 @@ TEST(Npz, ShowsAnArrayOfObjects) {
   EXPECT_EQ(std::get<Value>(checkpoint.root.members.at(1).content).json, "[7]");
 }
 
-TEST(Npz, ShowsTheOthersWhereThePickleOfOneArrayIsDamaged) {
+TEST(Npz, ShowsTheOthersIfThePickleOfOneArrayIsCorrupt) {
   const Checkpoint checkpoint =
       Read(ZipWriter().Add("w.npy", Letters("abc")).Add("o.npy", Npy("'|O'", "(1,)", "pickle")));
   EXPECT_EQ(ReadString(TensorAt(checkpoint, "w").data), "abc");
@@ -135,7 +135,7 @@ TEST(Npz, ShowsTheOthersWhereOneArrayIsShort) {
   EXPECT_EQ(ReadString(TensorAt(checkpoint, "w").data), "abc");
 }
 
-TEST(Npz, ShowsTheOthersWhereOneHeaderIsDamaged) {
+TEST(Npz, ShowsTheOthersIfOneHeaderIsCorrupt) {
   const Checkpoint checkpoint =
       Read(ZipWriter().Add("bad.npy", NpyOf("{'descr'")).Add("w.npy", Letters("abc")));
   EXPECT_THAT(
@@ -164,7 +164,7 @@ TEST(Npz, OfWhichNothingCanBeReadIsRefused) {
             "memory: tensor 'o': PUT at byte 0: line does not end");
 }
 
-TEST(Npz, IsNotWhatPytorchSaved) {
+TEST(Npz, IsNoArchiveOfPytorch) {
   EXPECT_EQ(ErrorOf(ZipWriter().Add("archive/data.pkl", "no pickle").Add("w.npy", Letters("a"))),
             "memory: data.pkl: unknown opcode 0x6e at byte 0");
 }

@@ -105,7 +105,7 @@ TEST(Torch, KeepsAnIntKeyBesideATextKey) {
   EXPECT_EQ(checkpoint.root.members[1].key.kind, Key::Kind::kText);
 }
 
-TEST(Torch, TellsTheTypesThatJsonDoesNot) {
+TEST(Torch, RecordsTheTypesThatJsonLacks) {
   const Checkpoint checkpoint = Read(PickleWriter()
                                          .EmptyDict()
                                          .Text("d")
@@ -176,18 +176,18 @@ TEST(Torch, CutsAListThatContainsItself) {
             (std::vector<Annotation>{{"python_types", R"({"/0":"cycle"})"}}));
 }
 
-TEST(Torch, SaysWhichTensorReachesBeyondItsStorage) {
+TEST(Torch, ReportsATensorThatReachesBeyondItsStorage) {
   EXPECT_EQ(ErrorOfBad({.offset = 1, .shape = {4}, .stride = {1}}),
             "reaches 4 bytes from element 1 on, but data/0 has 4 bytes");
 }
 
-TEST(Torch, SaysThatASizeIsNegative) {
+TEST(Torch, ReportsANegativeSize) {
   EXPECT_THAT([] { Read(OneTensor({.offset = 0, .shape = {-1}, .stride = {1}}), {"abcd"}); },
               ThrowsMessage<Error>(HasSubstr(
                   "data.pkl: tensor 'w': its size has -1, but wants numbers from 0 to 2^63")));
 }
 
-TEST(Torch, SaysThatAShapeOverflows) {
+TEST(Torch, ReportsAShapeThatOverflows) {
   const int64_t big = int64_t{1} << 40;
   EXPECT_THAT(
       [&] {
@@ -202,13 +202,13 @@ TEST(Torch, RefusesToRepeatAFewBytesToAnExabyte) {
               ThrowsMessage<Error>(HasSubstr("repeats its 1 stored bytes to 1152921504606846976")));
 }
 
-TEST(Torch, SaysThatAStorageIsShorterThanItsTensorsNeed) {
+TEST(Torch, ReportsAStorageShorterThanItsTensorsNeed) {
   EXPECT_THAT([] { Read(OneTensor({.offset = 0, .shape = {4}, .stride = {1}}), {"abc"}); },
               ThrowsMessage<Error>(
                   "memory: data.pkl: tensor 'w': data/0 has 3 bytes, but its storage needs 4"));
 }
 
-TEST(Torch, SaysThatAStorageIsMissing) {
+TEST(Torch, ReportsAMissingStorage) {
   EXPECT_THAT([] { Read(OneTensor({.offset = 0, .shape = {4}, .stride = {1}})); },
               ThrowsMessage<Error>(
                   "memory: data.pkl: tensor 'w': the archive has no member 'archive/data/0'"));
@@ -237,14 +237,14 @@ TEST(Torch, RefusesALaterTensorThatSeesItsStorageAsAnotherType) {
             "before\"");
 }
 
-TEST(Torch, SaysThatTheSaveFailed) {
+TEST(Torch, ReportsAFailedSave) {
   const ByteSourcePtr source = ZipWriter().Add("archive/version", "3\n").Source();
   EXPECT_THAT([&] { ReadCheckpoint(source); },
               ThrowsMessage<Error>("memory: has a version, but no data.pkl: the torch.save that "
                                    "wrote it failed"));
 }
 
-TEST(Torch, SaysThatAZipIsNoCheckpoint) {
+TEST(Torch, ReportsAZipThatIsNoCheckpoint) {
   const ByteSourcePtr source = ZipWriter().Add("readme.txt", "hello").Source();
   EXPECT_THAT([&] { ReadCheckpoint(source); },
               ThrowsMessage<Error>("memory: is a zip archive without a checkpoint in a format we "
