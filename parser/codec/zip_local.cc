@@ -17,10 +17,6 @@ namespace {
 constexpr uint32_t kLocalSignature = 0x04034b50;
 constexpr uint64_t kLocalSize = 30;  // Of a local header without its name, in bytes.
 
-// How much of both ends of a remote file is here once its directory has been read.
-constexpr uint64_t kFreeHead = uint64_t{64} << 10U;
-constexpr uint64_t kFreeTail = uint64_t{128} << 10U;
-
 // How many of `headers`, which are sorted and not empty, to read at once: those that lie close
 // together. Small members cost no system call each then, and large ones no bytes of their data.
 size_t CountClose(std::span<const LocalHeader> headers) {
@@ -148,11 +144,11 @@ bool ExpectAll(std::span<const LocalHeader> headers, std::vector<uint64_t> begin
 bool ReadFree(const ByteSource& source, std::span<const LocalHeader> headers,
               std::span<Member> members, uint64_t directory,
               const std::function<void(const LocalHeader& header)>& on_damage) {
-  const uint64_t tail = source.size() - std::min(source.size(), kFreeTail);
+  const uint64_t tail = source.size() - std::min(source.size(), kPrefetchedTail);
   std::vector<LocalHeader> free;
   std::vector<uint64_t> expected;
   for (const LocalHeader& header : headers) {
-    if (header.end > kFreeHead && header.begin < tail) continue;
+    if (header.end > kPrefetchedHead && header.begin < tail) continue;
     free.push_back(header);
     expected.push_back(members[header.member].data_offset);
   }

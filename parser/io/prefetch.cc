@@ -39,11 +39,9 @@ void SequentialPrefetcher::Reach(uint64_t offset) {
 }
 
 void PrefetchEnds(const ByteSource& source) {
-  constexpr uint64_t kHead = uint64_t{64} << 10U;
-  constexpr uint64_t kTail = uint64_t{128} << 10U;
   const uint64_t size = source.size();
-  const uint64_t head = std::min(size, kHead);
-  const uint64_t tail = std::min(size - head, kTail);
+  const uint64_t head = std::min(size, kPrefetchedHead);
+  const uint64_t tail = std::min(size - head, kPrefetchedTail);
   const ByteRange ends[] = {{.offset = 0, .length = head}, {.offset = size - tail, .length = tail}};
   if (source.is_remote()) source.Prefetch(ends);
 }

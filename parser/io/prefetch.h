@@ -1,10 +1,9 @@
-// Announces to a remote source what is going to be read, so that it fetches these ranges side by side
-// or in one request, instead of one after another.
+// Announces to a remote source what is going to be read, so that it fetches these ranges side by
+// side or in one request, instead of one after another.
 
 #pragma once
 
 #include <algorithm>
-
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -13,8 +12,17 @@
 
 namespace ckptfs {
 
-// Prefetches many small ranges: a window of the next ones at a time, since all at once might be more
-// than the cache holds. Does nothing for a local source. Belongs to one thread.
+// Sizes in bytes that all rooms agree on. Opening an object fetches its first kPrefetchedHead
+// bytes, so no prefetch has to announce them. PrefetchEnds announces the last kPrefetchedTail
+// bytes, too; the range cache fetches at least these of them with the first read of its end
+// (kFetchedTail).
+constexpr uint64_t kPrefetchedHead = uint64_t{64} << 10U;
+constexpr uint64_t kPrefetchedTail = uint64_t{128} << 10U;
+constexpr uint64_t kFetchedTail = uint64_t{256} << 10U;
+static_assert(kFetchedTail >= kPrefetchedTail);
+
+// Prefetches many small ranges: a window of the next ones at a time, since all at once might be
+// more than the cache holds. Does nothing for a local source. Belongs to one thread.
 class Prefetcher {
  public:
   // `source` must outlive this.
@@ -39,17 +47,15 @@ class SequentialPrefetcher {
  public:
   // `source` must outlive this.
   SequentialPrefetcher(const ByteSource& source, uint64_t begin)
-      : source_(source), end_(begin + std::min(kFirst, source.size() - begin)) {}
+      : source_(source), end_(begin + std::min(kPrefetchedHead, source.size() - begin)) {}
 
   // Call before a read at `offset`.
   void Reach(uint64_t offset);
 
  private:
-  static constexpr uint64_t kFirst = uint64_t{64} << 10U;  // Bytes that a first read brings anyway.
-
   const ByteSource& source_;
-  uint64_t end_;              // Of what has been prefetched.
-  uint64_t window_ = kFirst;  // Bytes that were prefetched last.
+  uint64_t end_;                       // Of what has been prefetched.
+  uint64_t window_ = kPrefetchedHead;  // Bytes that were prefetched last.
 };
 
 // Prefetches both ends of `source`, which every format's signature and directory are in.

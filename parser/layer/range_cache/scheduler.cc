@@ -9,6 +9,7 @@
 #include <new>
 #include <utility>
 
+#include "parser/io/prefetch.h"
 #include "parser/io/remote_object.h"
 
 namespace ckptfs {
@@ -136,8 +137,7 @@ constexpr uint64_t WindowsOf(size_t memory) { return memory / 8 * 3; }
 
 // The end of an object, where the directory of an archive is, is fetched from this block on.
 constexpr uint64_t TailOf(uint64_t size) {
-  constexpr uint64_t kTail = uint64_t{256} << 10U;
-  return (size - std::min(size, kTail)) / kBlockSize;
+  return (size - std::min(size, kFetchedTail)) / kBlockSize;
 }
 
 constexpr size_t kMaxPrefetches = 20'000;
