@@ -249,7 +249,7 @@ std::string PathIn(const std::string& source) {
   const std::string_view rest = std::string_view(shown).substr(scheme.size() + kAfterScheme.size());
   const std::string_view path = rest.substr(std::min(rest.find('/'), rest.size()));
   const bool is_encoded = scheme == "file" || scheme == "http" || scheme == "https";
-  return is_encoded ? PercentDecoded(path) : std::string(path);
+  return is_encoded ? PercentDecode(path) : std::string(path);
 }
 
 }  // namespace

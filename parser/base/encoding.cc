@@ -1,8 +1,9 @@
 #include "parser/base/encoding.h"
 
 #include <array>
-#include <charconv>
 #include <cstddef>
+
+#include "parser/base/text.h"
 
 namespace ckptfs {
 namespace {
@@ -45,11 +46,13 @@ std::string EncodeKey(std::string_view key) {
   return encoded;
 }
 
-std::string PercentEncoded(std::string_view name) {
+std::string PercentEncode(std::string_view text, std::string_view also_plain) {
+  constexpr std::string_view kPlain = "-._~";
   std::string encoded;
-  for (const char c : name) {
-    const bool is_plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-                          (c >= '0' && c <= '9') || c == '-' || c == '.' || c == '_' || c == '~';
+  for (const char c : text) {
+    const bool is_plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || IsDigit(c) ||
+                          kPlain.find(c) != std::string_view::npos ||
+                          also_plain.find(c) != std::string_view::npos;
     if (is_plain) {
       encoded += c;
     } else {
@@ -59,19 +62,14 @@ std::string PercentEncoded(std::string_view name) {
   return encoded;
 }
 
-std::string PercentDecoded(std::string_view text) {
+std::string PercentDecode(std::string_view text) {
   std::string decoded;
   while (!text.empty()) {
-    unsigned char byte = 0;
-    const char* const digits = text.data() + 1;
-    if (text.size() >= 3 && text.front() == '%' &&
-        std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2) {
-      decoded += static_cast<char>(byte);
-      text.remove_prefix(3);
-    } else {
-      decoded += text.front();
-      text.remove_prefix(1);
-    }
+    const auto byte = text.front() == '%' && text.size() >= 3
+                          ? ParseNumber<unsigned char>(text.substr(1, 2), 16)
+                          : std::nullopt;
+    decoded += byte ? static_cast<char>(*byte) : text.front();
+    text.remove_prefix(byte ? 3 : 1);
   }
   return decoded;
 }

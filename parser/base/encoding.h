@@ -43,10 +43,10 @@ void AppendEncoded(std::string& out, char c);
 // Returns the file name that tensordict >= 0.13 gives to a key, without its suffix.
 std::string EncodeKey(std::string_view key);
 
-// Percent-encodes all of `name` that has a meaning in a URI.
-std::string PercentEncoded(std::string_view name);
+// Percent-encodes all bytes of `text` but letters, digits, "-._~" and those of `also_plain`.
+std::string PercentEncode(std::string_view text, std::string_view also_plain = "");
 
-// Returns what `text` encodes; what is no code is left as it is.
-std::string PercentDecoded(std::string_view text);
+// Decodes `text`. Malformed sequences are kept.
+std::string PercentDecode(std::string_view text);
 
 }  // namespace ckptfs

@@ -29,8 +29,9 @@ std::string ToUpper(std::string_view text);
 // Returns `text` without the characters of `blanks` at its ends.
 std::string_view Trim(std::string_view text, std::string_view blanks = kBlanks);
 
-// Parses all of `text` as a number in `base`: digits, with a '-' before them if T is signed. Returns
-// nothing if `text` is empty, contains any other character (blanks, '+', "0x"), or does not fit T.
+// Parses all of `text` as a number in `base`: digits, with a '-' before them if T is signed.
+// Returns nothing if `text` is empty, contains any other character (blanks, '+', "0x"), or does not
+// fit T.
 template <std::integral T>
 std::optional<T> ParseNumber(std::string_view text, int base = 10) {
   T number = 0;

@@ -18,13 +18,13 @@ Curl functions;
 template <typename Function>
 void Find(void* library, const char* name, Function& function) {
   function = reinterpret_cast<Function>(::dlsym(library, name));
-  if (function == nullptr) Fail(ENOPKG, "{} has no function {}", kLibrary, name);
+  if (function == nullptr) Fail(ENOPKG, "{}: function {} not found", kLibrary, name);
 }
 
 void Load() {
   void* const library = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
-    Fail(ENOPKG, "remote checkpoints need libcurl, which cannot be loaded: {}", ::dlerror());
+    Fail(ENOPKG, "cannot load libcurl, which remote checkpoints need: {}", ::dlerror());
   }
   Curl found;
   Find(library, "curl_easy_cleanup", found.easy_cleanup);

@@ -1,5 +1,6 @@
-// libcurl, loaded when the first remote source is opened. It brings some 30 libraries (TLS, LDAP,
-// Kerberos, ...), which would be half of the start and of the memory of a mount of a local file.
+// Loads libcurl when the first remote source is opened. It depends on some 30 libraries (TLS, LDAP,
+// Kerberos, ...), which take half of the start-up time and of the memory of a mount of a local
+// file.
 
 #pragma once
 
@@ -7,7 +8,7 @@
 
 namespace ckptfs {
 
-// The functions of libcurl that we call, without "curl_" in their names.
+// The functions of libcurl that are used, without the prefix "curl_".
 struct Curl {
   decltype(&::curl_easy_cleanup) easy_cleanup = nullptr;
   decltype(&::curl_easy_getinfo) easy_getinfo = nullptr;
@@ -29,9 +30,8 @@ struct Curl {
   decltype(&::curl_url_strerror) url_strerror = nullptr;
 };
 
-// Returns the functions. The first call loads and initialises libcurl, for the rest of the process;
-// it throws Error(ENOPKG) if there is none, and then so does the next. Later calls do not throw.
-// Thread-safe.
+// Returns the functions. The first call loads and initialises libcurl for the lifetime of the
+// process, and throws Error(ENOPKG) if that fails; the next call then tries again. Thread-safe.
 const Curl& LibCurl();
 
 }  // namespace ckptfs

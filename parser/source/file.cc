@@ -1,17 +1,17 @@
 // Local files and directories.
 //
 // A mount must never mix bytes of two versions of a file. The open descriptor pins device and
-// inode. A file that is written in place shows in its size and times, which every read compares.
-// The time of modification can be set back, but not that of the last change of the inode (ctime),
-// which chmod, link and rename set, too. Nothing tells such a change from a write whose traces
-// somebody has covered with it: so all of them make a file stale. The one exception is a file that
-// has no name any more, because it was removed or replaced: nobody can open it anew, and it goes on
-// being served as it was. A file that is cut while it is read gives an error: it is never mapped
-// into memory, where that would be a SIGBUS.
+// inode. Writes change the size and the times of a file, which every read compares. The
+// modification time can be set back, but not the time of the last change of the inode (ctime),
+// which chmod, link and rename change, too. Such a change cannot be distinguished from a write
+// whose traces it hides, so each makes a file stale. The only exception is a file without a name,
+// because it was removed or replaced: it cannot be opened again, and reads of the old version
+// continue. A file that is truncated while it is read returns an error: it is never mapped into
+// memory, where that would raise SIGBUS.
 //
-// A process may have a few thousand files open, and a checkpoint may have more: of those of a
-// directory the first ones stay open, the others are opened for each read. One of these that is
-// replaced by a rename has changed.
+// A process may have a few thousand open files, and a checkpoint may have more: the first files of
+// a directory stay open, the others are opened for each read. One of the latter that is replaced by
+// a rename counts as changed.
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -34,8 +34,7 @@
 #include "parser/base/fd.h"
 #include "parser/io/byte_source.h"
 #include "parser/scheme.h"
-#include "parser/source/file/uri.h"
-#include "parser/source/file/walk.h"
+#include "parser/source/file/path.h"
 
 namespace ckptfs {
 namespace {
@@ -52,20 +51,20 @@ Nanoseconds Since1970(const timespec& time) {
   return time.tv_sec * Nanoseconds{1'000'000'000} + time.tv_nsec;
 }
 
-// The directory that a URI names, and what all directories below it share.
+// The directory of a URI, and the state that all directories below it share.
 struct Root {
   Root(Fd directory, const SourceOptions& options)
       : fd(std::make_shared<const Fd>(std::move(directory))),
         links(options.links),
         opened(options.opened) {}
 
-  // Tells the options of a file, or of a directory, which has to be entered.
+  // Reports the permissions of a file, or of a directory, which readers have to enter.
   void Report(const struct stat& st) const {
     if (!opened) return;
     opened((S_ISDIR(st.st_mode) ? st.st_mode << 2U : st.st_mode) & 0444U, st.st_gid);
   }
 
-  // Files that are kept open, all others of the process left aside.
+  // Files that stay open.
   static constexpr int kMostOpen = 1000;
 
   const std::shared_ptr<const Fd> fd;
@@ -86,11 +85,11 @@ struct OpenFile {
 
 class FileSource final : public ByteSource, public Immediate, public PartlyStored {
  public:
-  // Keeps `file` open. `name` is what messages call it.
+  // Keeps `file` open. `name` is for messages.
   FileSource(std::string name, OpenFile file)
       : name_(std::move(name)), fd_(std::move(file.fd)), pinned_(file.st) {}
 
-  // Opens the file of which `st` is for each read: `path` in `root`.
+  // Opens the file, whose stat is `st`, for each read: `path` in `root`.
   FileSource(std::string name, const struct stat& st, RootPtr root, std::string path)
       : name_(std::move(name)), pinned_(st), root_(std::move(root)), path_(std::move(path)) {}
 
@@ -123,7 +122,7 @@ class FileSource final : public ByteSource, public Immediate, public PartlyStore
   }
 
  private:
-  // The file, if it is not kept open; whether it is the same shows after the read.
+  // Opens the file, unless it stays open. CheckUnchanged checks after the read that it is the same.
   Fd Reopened() const {
     if (root_ == nullptr) return Fd(-1);
     try {
@@ -135,7 +134,7 @@ class FileSource final : public ByteSource, public Immediate, public PartlyStore
     }
   }
 
-  // What it reads counts only if CheckUnchanged comes after it.
+  // The result is valid only if CheckUnchanged returns after it.
   static void ReadUnchecked(const Fd& fd, uint64_t offset, std::span<std::byte> buffer) {
     while (!buffer.empty()) {
       const ssize_t n =
@@ -158,14 +157,12 @@ class FileSource final : public ByteSource, public Immediate, public PartlyStore
     const Nanoseconds changed = Since1970(now.st_ctim);
     if (changed == Since1970(pinned_.st_ctim)) return;
     if (now.st_nlink != 0) FailChanged();
-    // Pins the time of its removal.
+    // The first change is the removal.
     Nanoseconds removed = 0;
     if (!removed_.compare_exchange_strong(removed, changed) && removed != changed) FailChanged();
   }
 
-  [[noreturn]] static void FailChanged() {
-    Fail(ESTALE, "the file has changed since it was opened");
-  }
+  [[noreturn]] static void FailChanged() { Fail(ESTALE, "file changed since it was opened"); }
 
   const std::string name_;
   const Fd fd_{-1};
@@ -176,14 +173,14 @@ class FileSource final : public ByteSource, public Immediate, public PartlyStore
       0;  // The ctime of the file without a name, once known.
 };
 
-// The descriptor pins the directory: its files are found there even if it is moved. Links to files
-// are followed as far as LinkPolicy permits, because the caches of some libraries consist of them.
+// The descriptor pins the directory: files are found even if it is moved. Links to files are
+// followed as LinkPolicy permits, because the caches of some libraries consist of them.
 class LocalFolder final : public Folder {
  public:
   LocalFolder(std::string name, RootPtr root)
       : name_(std::move(name)), root_(std::move(root)), fd_(root_->fd) {}
 
-  // A directory below `root`; `path` leads there and ends with '/'.
+  // A directory below `root` at `path`, which ends with '/'.
   LocalFolder(std::string name, RootPtr root, std::string path, Fd fd)
       : name_(std::move(name)),
         root_(std::move(root)),
@@ -200,11 +197,11 @@ class LocalFolder final : public Folder {
     RequirePlain(name);
     OpenFile file = OpenForReading(name);
     root_->Report(file.st);
-    std::string called = (std::filesystem::path(name_) / name).string();
+    std::string full_name = (std::filesystem::path(name_) / name).string();
     if (root_->open_files.fetch_add(1) < Root::kMostOpen) {
-      return std::make_shared<FileSource>(std::move(called), std::move(file));
+      return std::make_shared<FileSource>(std::move(full_name), std::move(file));
     }
-    return std::make_shared<FileSource>(std::move(called), file.st, root_, path_ + name);
+    return std::make_shared<FileSource>(std::move(full_name), file.st, root_, path_ + name);
   }
 
   FolderPtr OpenFolder(const std::string& name) const override {
@@ -284,9 +281,9 @@ class LocalFolder final : public Folder {
   const std::shared_ptr<const Fd> fd_;
 };
 
-// Follows links: the user has named the file.
+// Follows links, because the user has named the file.
 Source Open(const std::string& uri, const SourceOptions& options) {
-  const std::string path = file::PathOf(uri);
+  const std::string path = file::ParseFileUri(uri);
   if (path.empty()) Fail(ENOENT, "the path is empty");
   const std::filesystem::path parts(path);
   const std::string parent = parts.has_parent_path() ? parts.parent_path().string() : ".";

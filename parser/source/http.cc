@@ -20,7 +20,7 @@
 namespace ckptfs {
 namespace {
 
-// What the files of one checkpoint have in common.
+// The client and the credentials that all files of a checkpoint share.
 class Server {
  public:
   Server(const http::Url& url, const SourceOptions& options)
@@ -32,7 +32,8 @@ class Server {
   ByteSourcePtr Open(const http::Url& url) const {
     files_.Add();
     auto access = std::make_shared<http::WebAccess>(url, authorization_);
-    return options_.cached(http::OpenObject(Shown(url), client_, std::move(access), options_));
+    return options_.cached(
+        http::OpenObject(WithoutQuery(url), client_, std::move(access), options_));
   }
 
  private:
@@ -42,7 +43,7 @@ class Server {
   mutable FileCount files_;
 };
 
-// The files beside one on a web server. There is no way to list them.
+// The directory of a file on a web server. HTTP has no listings.
 class WebFolder final : public Folder {
  public:
   // `url` ends with '/' and has no query.
@@ -56,22 +57,23 @@ class WebFolder final : public Folder {
   std::vector<std::string> ListFolders() const override { FailUnlisted(); }
 
   ByteSourcePtr Open(const std::string& name) const override {
-    return server_->Open(http::ParseUrl(url_ + Required(name)));
+    return server_->Open(http::ParseUrl(url_ + EncodeName(name)));
   }
 
   FolderPtr OpenFolder(const std::string& name) const override {
-    return std::make_shared<WebFolder>(url_ + Required(name) + "/", server_);
+    return std::make_shared<WebFolder>(url_ + EncodeName(name) + "/", server_);
   }
 
  private:
   [[noreturn]] static void FailUnlisted() {
-    Fail(ENOTSUP, "a web server does not list its files: name the index of the checkpoint");
+    Fail(ENOTSUP,
+         "directory listings are not supported over HTTP: name the index of the checkpoint");
   }
 
-  // Returns the name as it is in a URL.
-  static std::string Required(const std::string& name) {
+  // Returns the name as it appears in a URL.
+  static std::string EncodeName(const std::string& name) {
     if (!IsPlainName(name)) Fail(EBADMSG, "is not the name of a file in the directory");
-    return PercentEncoded(name);
+    return PercentEncode(name);
   }
 
   const std::string url_;
@@ -82,16 +84,17 @@ Source Open(const std::string& uri, const SourceOptions& options) {
   const http::Url url = http::ParseUrl(uri);
   if (url.path.ends_with('/')) {
     Fail(ENOTSUP,
-         "names a directory, and a web server does not list its files: name the checkpoint or the "
-         "index of it");
+         "is a directory, and directory listings are not supported over HTTP: name the checkpoint "
+         "or "
+         "its index");
   }
   auto server = std::make_shared<const Server>(url, options);
   ByteSourcePtr file = server->Open(url);
-  const std::string shown = Shown(url);
+  const std::string shown = WithoutQuery(url);
   const size_t last = shown.rfind('/') + 1;
   return {.file = std::move(file),
           .folder = std::make_shared<WebFolder>(shown.substr(0, last), server),
-          .file_name = PercentDecoded(std::string_view(shown).substr(last))};
+          .file_name = PercentDecode(std::string_view(shown).substr(last))};
 }
 
 constexpr std::string_view kNames[] = {"http", "https"};

@@ -8,12 +8,11 @@
 
 #include "parser/base/encoding.h"
 #include "parser/base/error.h"
-#include "parser/source/http/attempts.h"
+#include "parser/source/http/authorization.h"
 #include "parser/source/http/client.h"
-#include "parser/source/http/fields.h"
-#include "parser/source/http/netrc.h"
+#include "parser/source/http/headers.h"
 #include "parser/source/http/url.h"
-#include "parser/source/http/version.h"
+#include "parser/source/retry_policy.h"
 
 namespace ckptfs::http {
 namespace {
@@ -51,7 +50,7 @@ void CheckFields(std::string_view text) {
 void CheckAnswer(const Response& response) {
   const Version version{.size = 100, .tag = "\"v1\"", .last_modified = ""};
   try {
-    RequirePart(response, {.offset = 10, .length = 20}, version);
+    ValidatePart(response, {.offset = 10, .length = 20}, version);
   } catch (const Error&) {
     return;
   }
@@ -64,7 +63,7 @@ void CheckUrl(std::string_view text) {
   try {
     const Url url = ParseUrl(std::string(text));
     Require(!url.host.empty() && url.text.starts_with(url.scheme + "://"));
-    Require(Shown(url).find_first_of("?#") == std::string::npos);
+    Require(WithoutQuery(url).find_first_of("?#") == std::string::npos);
     const Url again = ParseUrl(url.text);
     Require(!again.has_user && again.Origin() == url.Origin());
   } catch (const Error&) {
@@ -79,7 +78,7 @@ void Check(std::string_view text) {
   if (const auto login = FindLogin(text, "host")) {
     Require(login->user.size() + login->password.size() <= text.size());
   }
-  Require(PercentDecoded(PercentEncoded(text)) == text);
+  Require(PercentDecode(PercentEncode(text)) == text);
 }
 
 }  // namespace

@@ -7,14 +7,14 @@
 #include <string_view>
 #include <vector>
 
+#include "parser/base/encoding.h"
 #include "parser/base/error.h"
 #include "parser/codec/ini.h"
 #include "parser/codec/shell_words.h"
 #include "parser/io/folder.h"
-#include "parser/source/s3/answer.h"
-#include "parser/source/s3/endpoint.h"
-#include "parser/source/s3/listing.h"
-#include "parser/source/s3/uri.h"
+#include "parser/source/s3/folder.h"
+#include "parser/source/s3/location.h"
+#include "parser/source/s3/response.h"
 
 namespace ckptfs::s3 {
 namespace {
@@ -78,18 +78,18 @@ void CheckListing(const std::string& xml, std::string_view prefix) {
 }
 
 void CheckAnswers(const std::string& text) {
-  Try([&] { CheckCredentials(CredentialsInJson(text, "it")); });
-  Try([&] { CheckCredentials(CredentialsInXml(text, "it")); });
+  Try([&] { CheckCredentials(ParseJsonCredentials(text, "it")); });
+  Try([&] { CheckCredentials(ParseXmlCredentials(text, "it")); });
   Try([&] { CheckListing(text, ""); });
   Try([&] { CheckListing(text, "d/"); });
-  const Failure failure = FailureIn(text);
-  Require(failure.code.size() <= 64);
+  const ErrorResponse error = ParseErrorResponse(text);
+  Require(error.code.size() <= 64);
   ParseTime(text);
 }
 
 void CheckNames(const std::string& text) {
-  Require(Decoded(Encoded(text, true)) == text);
-  Require(Decoded(Encoded(text, false)) == text);
+  Require(PercentDecode(PercentEncode(text)) == text);
+  Require(PercentDecode(PercentEncode(text, "/")) == text);
   Try([&] {
     const Location location = ParseUri(text);
     Require(!location.bucket.empty() &&

@@ -298,7 +298,8 @@ class Time(ckptfs.Case):
                     # Whichever comes first: the server is too slow, or all of it takes too long.
                     self.assertIn(done.returncode, (ckptfs.SOURCE, LIMITS), done.stderr)
                     last = done.stderr.splitlines()[-1]
-                    self.assertRegex(last, r"\Ackptfs: http://.*(too slow|(longer|more) than \d+ s)")
+                    self.assertRegex(last, r"\Ackptfs: http://.*(too slow|timed out after \d+ "
+                                           r"s|(longer|more) than \d+ s)")
                     self.assertFalse(ckptfs.is_mounted(mountpoint))
 
 

@@ -81,8 +81,8 @@ class Reading(Http):
         url = self.server.url("/untagged/m.safetensors")
         mount = self.mount(url, quiet=False)
         self.assertEqual(mount.messages,
-                         f"ckptfs: warning: {url}: the server sends no ETag: changes within one "
-                         "second that keep the length go unnoticed\n")
+                         f"ckptfs: warning: {url}: response without ETag: changes of the same "
+                         "length within one second are not detected\n")
         self.assertEqual(ckptfs.read(mount / "b.memmap"), content("b"))
         self.assertTrue(all(entry["since"] for entry in self.server.log()[1:]))
 
@@ -90,8 +90,8 @@ class Reading(Http):
         url = self.server.url("/undated/m.safetensors")
         mount = self.mount(url, quiet=False)
         self.assertEqual(mount.messages,
-                         f"ckptfs: warning: {url}: the server tells no version of the file: "
-                         "changes that keep its length go unnoticed\n")
+                         f"ckptfs: warning: {url}: response without ETag and Last-Modified: changes "
+                         "of the same length are not detected\n")
         self.assertEqual(ckptfs.read(mount / "b.memmap"), content("b"))
 
     def test_the_time_of_the_files_is_that_of_the_server(self):
@@ -102,8 +102,8 @@ class Reading(Http):
     def test_a_server_without_ranges_is_refused(self):
         url = self.server.url("/whole/m.safetensors")
         self.assertRefused(self.refused(url), SOURCE,
-                           f"{url}: the server cannot serve parts of a file: -o download fetches "
-                           "all of it first")
+                           f"{url}: server does not support range requests: use -o download to "
+                           "fetch the file")
 
     def test_from_a_server_without_ranges_it_is_downloaded_if_asked_to(self):
         self.assertMounts(self.server.url("/whole/m.safetensors"), "-o", "download")
@@ -112,7 +112,7 @@ class Reading(Http):
     def test_a_download_that_has_no_room_is_refused(self):
         url = self.server.url("/whole/m.safetensors")
         self.assertRefused(self.refused(url, "-o", "download", TMPDIR="/nonexistent"), SOURCE,
-                           f"{url}: cannot make a temporary file in $TMPDIR or /var/tmp: No such "
+                           f"{url}: cannot create a temporary file in $TMPDIR or /var/tmp: No such "
                            "file or directory")
 
     def test_a_small_file_needs_no_ranges(self):
@@ -130,12 +130,12 @@ class Reading(Http):
     def test_a_coding_is_refused(self):
         url = self.server.url("/coded/m.safetensors")
         self.assertRefused(self.refused(url), SOURCE,
-                           f"{url}: the server sends bytes in the coding 'gzip', so that no part "
-                           "of the file can be had: name the file as it is")
+                           f"{url}: unexpected content encoding 'gzip': no range of the file can be "
+                           "read")
 
     def test_a_file_that_is_not_there_is_told(self):
         url = self.server.url("/missing")
-        self.assertRefused(self.refused(url), SOURCE, f"{url}: the server has no such file")
+        self.assertRefused(self.refused(url), SOURCE, f"{url}: no such file on the server")
 
     def test_a_server_that_is_not_there_is_told_at_once(self):
         port, = nginx.free_ports(1)
@@ -146,8 +146,8 @@ class Reading(Http):
     def test_a_directory_cannot_be_listed(self):
         url = self.server.url("/")
         self.assertRefused(self.refused(url), SOURCE,
-                           f"{url}: names a directory, and a web server does not list its files: "
-                           "name the checkpoint or the index of it")
+                           f"{url}: is a directory, and directory listings are not supported over "
+                           "HTTP: name the checkpoint or its index")
 
     def test_through_a_proxy(self):
         self.assertMounts("http://files.invalid/m.safetensors",
@@ -156,7 +156,7 @@ class Reading(Http):
     def test_a_proxy_that_lets_nobody_through_is_told_at_once(self):
         url = "https://files.invalid/m.safetensors"
         done = self.refused(url, https_proxy=self.server.url(""))
-        self.assertRefusedLike(done, SOURCE, f"{url}: the proxy answers with status 40[0-9]")
+        self.assertRefusedLike(done, SOURCE, f"{url}: proxy returned status 40[0-9]")
 
     def test_a_directory_of_dcp_mounts_by_its_metadata(self):
         shutil.copytree(ckptfs.SAMPLES / "dcp" / "dcp_torch1.13", self.root / "dcp")
@@ -188,8 +188,8 @@ class Secrets(Http):
     def test_a_server_that_wants_a_password_says_so(self):
         url = self.server.url("/private/m.safetensors")
         self.assertRefused(self.refused(url), SOURCE,
-                           f"{url}: needs authorisation: put user and password into a netrc file, "
-                           "or name a file with a token by -o token_file=")
+                           f"{url}: authentication required: put user and password into a netrc "
+                           "file, or a token into a file for -o token_file=")
 
     def test_a_password_in_the_url_is_sent_and_not_shown(self):
         url = self.server.url("/private/m.safetensors").replace("//", "//me:open%20sesame@")
@@ -198,8 +198,7 @@ class Secrets(Http):
     def test_a_wrong_password_is_told_and_not_shown(self):
         url = self.server.url("/private/m.safetensors")
         self.assertRefused(self.refused(url.replace("//", "//me:wrong@")), SOURCE,
-                           f"{url}: the server does not accept the user and the password in the "
-                           "URL")
+                           f"{url}: authentication failed with the user and the password in the URL")
 
     def test_a_password_in_a_netrc_file(self):
         netrc = self.netrc('machine 127.0.0.1 login me password "open sesame"\n')
@@ -238,8 +237,8 @@ class Certificates(Http):
     def test_of_others_are_refused(self):
         url = self.server.secure_url("/m.safetensors")
         self.assertRefused(self.refused(url), SOURCE,
-                           f"{url}: the server's certificate is not trusted: self-signed "
-                           "certificate; -o cacert= names those that are")
+                           f"{url}: certificate verification failed: self-signed certificate (see "
+                           "-o cacert=)")
 
     def test_of_another_host_are_refused(self):
         url = self.server.secure_url("/m.safetensors").replace("127.0.0.1", "127.0.0.2")
@@ -249,7 +248,7 @@ class Certificates(Http):
     def test_a_file_of_certificates_that_is_missing_is_told(self):
         url = self.server.secure_url("/m.safetensors")
         self.assertRefusedLike(self.refused(url, "-o", "cacert=/nonexistent"), SOURCE,
-                               ".*: the file with certificates cannot be used: .*")
+                               ".*: cannot read the certificate file: .*")
 
 
 class Redirects(Http):
@@ -266,13 +265,12 @@ class Redirects(Http):
     def test_in_circles_are_told(self):
         url = self.server.url("/loop/m.safetensors")
         self.assertRefused(self.refused(url), SOURCE,
-                           f"{url}: the server redirects more than 10 times")
+                           f"{url}: too many redirects: more than 10")
 
     def test_from_https_to_http_are_refused(self):
         url = self.server.secure_url("/plain/m.safetensors")
         self.assertRefused(self.refused(url, *self.trust()), SOURCE,
-                           f"{url}: the server redirects from https to http, where anybody could "
-                           "read along")
+                           f"{url}: insecure redirect from https to http")
 
     def test_take_no_secret_to_another_server(self):
         other = self.other_server()

@@ -24,8 +24,7 @@ except ImportError as error:
     redis = None
     MISSING = str(error)
 
-NO_VERSIONS = ("Redis has no versions: a value that is replaced by one of the same length goes "
-               "unnoticed")
+NO_VERSIONS = "Redis has no versions: changes of a value that keep its length are not detected"
 
 
 def raw(tensor):
@@ -131,14 +130,13 @@ class Redis(RedisCase):
     def test_nothing_is_there(self):
         uri = self.server.uri("m")
         self.assertRefused(self.ckptfs(uri, self.mountpoint()), SOURCE,
-                           f"{uri}: there is neither a value under the key 'm' nor a model of "
-                           "tensorizer ('m:header:0')")
+                           f"{uri}: key 'm': not found, nor a model of tensorizer ('m:header:0')")
 
     def test_a_list_is_no_checkpoint(self):
         self.client.lpush("m", "x")
         uri = self.server.uri("m")
         self.assertRefused(self.ckptfs(uri, self.mountpoint()), SOURCE,
-                           f"{uri}: the key 'm': the server says: WRONGTYPE Operation against a key "
+                           f"{uri}: key 'm': server returned error: WRONGTYPE Operation against a key "
                            "holding the wrong kind of value")
 
     def test_nobody_listens(self):
@@ -157,11 +155,12 @@ class Redis(RedisCase):
         self.assertEqual(found(self.mount_quietly(f"redis://{here}", **reader)), tensors)
         self.assertRefused(
             self.ckptfs(f"redis://other:pw@{here}", self.mountpoint()), SOURCE,
-            f"redis://{here}: the key 'm': the server says: NOPERM this user has no permissions to "
+            f"redis://{here}: key 'm': server returned error: NOPERM this user has no permissions to "
             "access one of the keys used as arguments")
         self.assertRefused(
             self.ckptfs(f"redis://reader:wrong@{here}", self.mountpoint()), SOURCE,
-            f"redis://{here}: the server says: WRONGPASS invalid username-password pair or user is "
+            f"redis://{here}: server returned error: WRONGPASS invalid username-password pair or "
+            "user is "
             "disabled")
 
     def test_a_missing_key_costs_its_tensor_alone(self):
@@ -171,7 +170,7 @@ class Redis(RedisCase):
         data = max(self.client.keys("m:plain:*"), key=lambda key: int(key.rpartition(b":")[2]))
         self.client.delete(data)
         mount = self.mount(self.server.uri("m"), quiet=False)
-        self.assertIn(f"keys is not there or not as the index says: '{data.decode()}'",
+        self.assertIn(f"keys missing or of another length than in the index: '{data.decode()}'",
                       mount.messages)
         self.assertErrno(errno.EIO, ckptfs.read, mount / "plain.memmap")
         self.assertEqual(ckptfs.read(mount / "half.memmap"), want["half"])
@@ -203,7 +202,7 @@ class Redis(RedisCase):
         self.client.append("m:header:0", b"x")
         uri = self.server.uri("m")
         self.assertRefused(self.ckptfs(uri, self.mountpoint()), SOURCE,
-                           f"{uri}: the key 'm:header:0': has 262145 bytes behind byte 73, but its "
+                           f"{uri}: key 'm:header:0': has 262145 bytes behind byte 73, but its "
                            "index has 262144")
 
     def test_unmounts_while_the_server_hangs(self):
@@ -246,7 +245,7 @@ class Redis(RedisCase):
         server.client().set("m", value)
         uri = server.uri("m")
         self.assertRefused(self.ckptfs(uri, self.mountpoint()), SOURCE,
-                           f"{uri}: the key 'm': the server says: NOAUTH Authentication required")
+                           f"{uri}: key 'm': server returned error: NOAUTH Authentication required")
         environment = os.environ | {"REDISCLI_AUTH": "secret"}
         self.assertEqual(found(self.mount_quietly(uri, env=environment)), tensors)
 
@@ -257,8 +256,8 @@ class Redis(RedisCase):
         server.client().set("m", value)
         uri = server.uri("m")
         self.assertRefused(self.ckptfs(uri, self.mountpoint()), SOURCE,
-                           f"{uri}: the server's certificate is not to be trusted: SSL certificate "
-                           "problem: self-signed certificate")
+                           f"{uri}: certificate verification failed: self-signed certificate (see "
+                           "-o cacert=)")
         mount = self.mount_quietly(uri, "-o", f"cacert={server.ca_file}")
         self.assertEqual(found(mount), tensors)
 

@@ -114,12 +114,12 @@ class Folders(s3_case.Case):
 
     def test_nothing_is_below_the_prefix(self):
         done = self.ckptfs("s3://models/no/such/", self.mountpoint(), env=self.somebody())
-        self.assertRefused(done, SOURCE, "s3://models/no/such/: there is no object whose key begins so")
+        self.assertRefused(done, SOURCE, "s3://models/no/such/: no such object or folder")
 
     def test_there_is_no_such_bucket(self):
         done = self.ckptfs("s3://no-such-bucket/", self.mountpoint(), env=self.somebody())
         self.assertRefused(done, SOURCE,
-                           "s3://no-such-bucket/: there is no such bucket: NoSuchBucket")
+                           "s3://no-such-bucket/: no such bucket")
 
 
 if __name__ == "__main__":

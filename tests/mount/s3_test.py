@@ -22,7 +22,7 @@ from s3_gateway import S3Gateway
 
 SIZE = 1 << 20  # Of each tensor, in bytes.
 NAMES = "abcd"
-DENIED = "the server denies access with the credentials of the environment: "
+DENIED = "permission denied with the credentials of the environment: "
 
 
 def content(name, version=1):
@@ -112,11 +112,11 @@ class Objects(S3):
 
     def test_a_key_without_an_object_is_told(self):
         self.assertRefused(self.refused("s3://models/none"), SOURCE,
-                           "s3://models/none: the bucket has no such object: NoSuchKey")
+                           "s3://models/none: no such object: NoSuchKey")
 
     def test_a_bucket_that_is_not_there_is_told(self):
         self.assertRefused(self.refused("s3://nowhere/m.safetensors"), SOURCE,
-                           "s3://nowhere/m.safetensors: there is no such bucket: NoSuchBucket")
+                           "s3://nowhere/m.safetensors: no such bucket")
 
     def test_a_folder_may_be_named_without_its_slash(self):
         self.put("folder/model.safetensors", self.model)
@@ -138,8 +138,8 @@ class Objects(S3):
     def test_without_credentials_others_are_refused(self):
         for_nobody = self.refused("s3://models/m.safetensors", AWS_ACCESS_KEY_ID="")
         self.assertRefused(for_nobody, SOURCE,
-                           "s3://models/m.safetensors: the server denies access to a request "
-                           "without credentials: AccessDenied")
+                           "s3://models/m.safetensors: permission denied without credentials: "
+                           "AccessDenied")
 
     def test_a_presigned_url_is_a_url(self):
         url = self.client.generate_presigned_url(
@@ -149,7 +149,7 @@ class Objects(S3):
     def test_a_presigned_url_that_was_changed_is_refused(self):
         url = self.client.generate_presigned_url(
             "get_object", Params={"Bucket": "models", "Key": "none"}).replace("none", "m.safetensors")
-        self.assertRefusedLike(self.refused(url), SOURCE, r"http://[^?]*: the server denies access")
+        self.assertRefusedLike(self.refused(url), SOURCE, r"http://[^?]*: permission denied")
 
     def test_the_time_of_the_files_is_that_of_the_object(self):
         told = self.client.head_object(Bucket="models", Key="m.safetensors")["LastModified"]
@@ -214,7 +214,7 @@ class Versions(S3):
             self.client.delete_object(Bucket="kept", Key="m")
             self.assertEqual(ckptfs.read(mount / "d.memmap"), content("d"))
         self.assertRefused(self.refused("s3://kept/m"), SOURCE,
-                           "s3://kept/m: the bucket has no such object: NoSuchKey")
+                           "s3://kept/m: no such object: NoSuchKey")
 
     def test_can_be_named(self):
         self.put("m", self.second, bucket="kept")
@@ -223,7 +223,7 @@ class Versions(S3):
     def test_that_is_not_there_is_told(self):
         uri = "s3://kept/m?versionId=" + "0" * 32
         self.assertRefusedLike(self.refused(uri), SOURCE,
-                               r"s3://kept/m: the bucket has no such object: \w+")
+                               r"s3://kept/m: no such object: \w+")
 
     def test_where_none_are_kept_a_new_object_is_stale(self):
         self.put("m", self.model)
@@ -279,7 +279,7 @@ class Faults(S3):
     def test_a_server_that_fails_while_it_is_opened_is_asked_again(self):
         self.proxy.rules([{"status": 500, "times": 2}])
         with self.open("s3://models/m.safetensors", quiet=False) as mount:
-            self.assertEqual(mount.messages.count("status 500; trying again"), 2)
+            self.assertEqual(mount.messages.count("status 500; retrying"), 2)
             self.assertReads(mount)
 
     def test_a_connection_that_is_reset_is_made_again(self):
@@ -379,27 +379,27 @@ class Aws(ckptfs.Case):
     def test_a_region_that_is_not_told_cannot_be_found(self):
         self.aws.tells_region = False
         self.assertRefused(self.refused(self.in_the_cloud(AWS_REGION="us-west-2")), SOURCE,
-                           "s3://my-models/m.safetensors: the bucket is elsewhere, and the server "
-                           "does not say in which region: PermanentRedirect, 'As AWS says it.'")
+                           "s3://my-models/m.safetensors: bucket in another region, which the "
+                           "response does not contain: PermanentRedirect, 'As AWS says it.'")
 
     def test_a_region_that_is_a_host_of_others_is_not_followed(self):
         self.aws.region = "evil.example/"
         done = self.refused(self.in_the_cloud(AWS_REGION="us-west-2"))
-        self.assertRefusedLike(done, SOURCE, ".*: the bucket is elsewhere, .*")
+        self.assertRefusedLike(done, SOURCE, ".*: bucket in another region, .*")
         self.assertEqual(self.asked("host"), [("my-models.s3.us-west-2.amazonaws.com",)])
 
     def test_a_redirect_to_another_host_is_not_followed(self):
         with AwsHost(self.aws.content) as other:
             self.aws.redirect = other.endpoint + "/m.safetensors"
             done = self.refused(self.environment())
-            self.assertRefusedLike(done, SOURCE, ".*: the bucket is elsewhere, .*TemporaryRedirect.*")
+            self.assertRefusedLike(done, SOURCE, ".*: bucket in another region, .*TemporaryRedirect.*")
             self.assertEqual((len(self.aws.log), other.log), (1, []))
 
     def test_an_object_that_was_deleted_is_told_to_be_so(self):
         self.aws.is_deleted = True
         self.assertRefused(self.refused(self.environment()), SOURCE,
-                           "s3://my-models/m.safetensors: the object is deleted: an older version "
-                           "can be named by ?versionId=")
+                           "s3://my-models/m.safetensors: object deleted: append ?versionId= and an "
+                           "older version to read that")
 
     def test_our_clock_may_be_slow(self):
         self.aws.ahead = 3600
@@ -415,8 +415,8 @@ class Aws(ckptfs.Case):
         self.aws.ahead = 3600
         self.aws.drift = 3600
         self.assertRefused(self.refused(self.environment()), SOURCE,
-                           "s3://my-models/m.safetensors: the server's clock and ours differ, and "
-                           "its answers do not help: RequestTimeTooSkewed, 'As AWS says it.'")
+                           "s3://my-models/m.safetensors: clock skew between this machine and the "
+                           "server: RequestTimeTooSkewed, 'As AWS says it.'")
 
     def test_a_clock_that_jumps_is_followed_by_readers(self):
         with self.mount("s3://my-models/m.safetensors", env=self.environment()) as mount:
@@ -450,8 +450,8 @@ class Aws(ckptfs.Case):
         path = self.write_keys("AKIDOLD")
         self.aws.expired = {"AKIDOLD"}
         self.assertRefused(self.refused(self.keys_from(path)), SOURCE,
-                           "s3://my-models/m.safetensors: the server denies access with the "
-                           "credentials of credential_process 'cat': ExpiredToken, 'As AWS says "
+                           "s3://my-models/m.safetensors: permission denied with the credentials of "
+                           "credential_process 'cat': ExpiredToken, 'As AWS says "
                            "it.'")
 
     def test_a_settings_file_that_has_changed_is_read_again(self):

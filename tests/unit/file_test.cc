@@ -14,7 +14,7 @@
 
 #include "parser/base/error.h"
 #include "parser/scheme.h"
-#include "parser/source/file/uri.h"
+#include "parser/source/file/path.h"
 #include "tests/support/sources.h"
 
 namespace ckptfs {
@@ -33,7 +33,7 @@ auto Fails(int code, const char* message) {
   return Throws<Error>(AllOf(Property(&Error::code, code), Property(&Error::what, StrEq(message))));
 }
 
-auto IsStale() { return Fails(ESTALE, "the file has changed since it was opened"); }
+auto IsStale() { return Fails(ESTALE, "file changed since it was opened"); }
 
 // Root may read all files: as long as this lives, the process is another user.
 class NotRoot {
@@ -96,7 +96,7 @@ TEST_F(FileTest, ReadsPieces) {
   EXPECT_EQ(text, "124578");
 }
 
-TEST_F(FileTest, TellsWhenTheFileWasModified) {
+TEST_F(FileTest, HasTheModificationTimeOfTheFile) {
   Write(path_, "0");
   const timespec times[] = {{.tv_sec = 1, .tv_nsec = 2}, {.tv_sec = 12345, .tv_nsec = 67890}};
   ASSERT_EQ(::utimensat(AT_FDCWD, path_.c_str(), times, 0), 0);
@@ -151,7 +151,7 @@ TEST_F(FileTest, IsStaleOnceItIsWrittenInPlaceAndItsTimeSetBack) {
   EXPECT_THAT([&] { ReadString(*file, 0, 1); }, IsStale());
 }
 
-TEST_F(FileTest, IsStaleWhateverElseCoversAWrite) {
+TEST_F(FileTest, IsStaleAfterAnyChangeOfTheInode) {
   const std::filesystem::path other = folder_ / "other";
   const std::pair<const char*, std::function<int()>> covers[] = {
       {"chmod", [&] { return ::chmod(path_.c_str(), 0640); }},
@@ -182,7 +182,7 @@ TEST_F(FileTest, IsStaleForReadsOfPiecesToo) {
               IsStale());
 }
 
-TEST_F(FileTest, IsServedAsItWasIfReplaced) {
+TEST_F(FileTest, ReadsTheOldVersionIfReplaced) {
   Write(path_, "old");
   const auto file = Open();
   Write(folder_ / "new", "newer");
@@ -190,7 +190,7 @@ TEST_F(FileTest, IsServedAsItWasIfReplaced) {
   EXPECT_EQ(ReadString(*file, 0, 3), "old");
 }
 
-TEST_F(FileTest, IsServedAsItWasIfRemoved) {
+TEST_F(FileTest, ReadsTheOldVersionIfRemoved) {
   Write(path_, "old");
   const auto file = Open();
   std::filesystem::remove(path_);
@@ -210,11 +210,11 @@ TEST_F(FileTest, IsStaleIfItIsWrittenAfterItWasRemoved) {
   EXPECT_THAT([&] { ReadString(*file, 0, 3); }, IsStale());
 }
 
-TEST_F(FileTest, TellsThatThereIsNoFile) {
+TEST_F(FileTest, ReportsAMissingFile) {
   EXPECT_THAT([&] { Open(); }, Fails(ENOENT, "cannot open: No such file or directory"));
 }
 
-TEST_F(FileTest, TellsThatItMayNotReadTheFile) {
+TEST_F(FileTest, ReportsMissingPermission) {
   Write(path_, "0");
   ASSERT_EQ(::chmod(path_.c_str(), 0), 0);
   ASSERT_EQ(::chmod(folder_.c_str(), 0755), 0);
@@ -222,16 +222,16 @@ TEST_F(FileTest, TellsThatItMayNotReadTheFile) {
   EXPECT_THAT([&] { Open(); }, Fails(EACCES, "cannot open: Permission denied"));
 }
 
-TEST_F(FileTest, RefusesAPipeWithoutWaitingForAWriter) {
+TEST_F(FileTest, RejectsAPipeWithoutWaitingForAWriter) {
   ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
   EXPECT_THAT([&] { Open(); }, Fails(EINVAL, "not a regular file"));
 }
 
-TEST_F(FileTest, RefusesADevice) {
+TEST_F(FileTest, RejectsADevice) {
   EXPECT_THAT([&] { file_scheme.open("/dev/null", {}); }, Fails(EINVAL, "not a regular file"));
 }
 
-TEST_F(FileTest, KnowsItsFolderAndItsName) {
+TEST_F(FileTest, HasAFolderAndAName) {
   Write(path_, "0");
   Write(folder_ / "sibling", "beside it");
   const Source source = file_scheme.open(path_, {});
@@ -278,7 +278,7 @@ TEST_F(FolderTest, ListsRegularFilesAndLinksToThemInTheOrderOfTheirBytes) {
   EXPECT_EQ(OpenFolder()->List(), (std::vector<std::string>{".hidden", "B", "b", "link"}));
 }
 
-TEST_F(FolderTest, ListsDirectoriesButNoLinksToThem) {
+TEST_F(FolderTest, ListsDirectoriesButNotLinksToThem) {
   Write(path_, "");
   std::filesystem::create_directory(folder_ / "b");
   std::filesystem::create_directory(folder_ / "B");
@@ -322,7 +322,7 @@ TEST_F(FolderTest, OpensMoreFilesThanAreKeptOpen) {
   EXPECT_EQ(pieces, "19");
 }
 
-TEST_F(FolderTest, KnowsThatAFileWhichIsNotKeptOpenWasReplacedOrRemovedOrWritten) {
+TEST_F(FolderTest, DetectsChangesOfAFileThatIsNotKeptOpen) {
   std::vector<ByteSourcePtr> sources;
   const FolderPtr folder = OpenFolder();
   for (int i = 0; i < kMany; ++i) {
@@ -333,7 +333,7 @@ TEST_F(FolderTest, KnowsThatAFileWhichIsNotKeptOpenWasReplacedOrRemovedOrWritten
   std::filesystem::rename(folder_ / "new", folder_ / "1099");
   std::filesystem::remove(folder_ / "1098");
   Write(folder_ / "1097", "longer");
-  const auto refused = Fails(ESTALE, "the file has changed since it was opened");
+  const auto refused = Fails(ESTALE, "file changed since it was opened");
   EXPECT_THAT([&] { ReadString(*sources[1099], 0, 3); }, refused);
   EXPECT_THAT([&] { ReadString(*sources[1098], 0, 3); }, refused);
   EXPECT_THAT([&] { ReadString(*sources[1097], 0, 3); }, refused);
@@ -373,7 +373,7 @@ TEST_F(FolderTest, IsTheSameAfterItWasMoved) {
   EXPECT_EQ(ReadString(*folder->Open("file"), 0, 4), "here");
 }
 
-TEST_F(FolderTest, TellsThatThereIsNoFile) {
+TEST_F(FolderTest, ReportsAMissingFile) {
   EXPECT_THAT([&] { OpenFolder()->Open("nothing"); },
               Fails(ENOENT, "cannot open: No such file or directory"));
 }
@@ -398,7 +398,7 @@ TEST_F(FolderTest, OpensNoDirectoryAndNoPipe) {
   EXPECT_THAT([&] { OpenFolder()->Open("file"); }, Fails(EINVAL, "not a regular file"));
 }
 
-TEST_F(FolderTest, TellsWhenFilesWereAdded) {
+TEST_F(FolderTest, HasTheModificationTimeOfTheDirectory) {
   const timespec times[] = {{.tv_sec = 1, .tv_nsec = 2}, {.tv_sec = 12345, .tv_nsec = 67890}};
   ASSERT_EQ(::utimensat(AT_FDCWD, folder_.c_str(), times, 0), 0);
   EXPECT_EQ(file_scheme.open(folder_, {}).modified().tv_sec, 12345);
@@ -423,30 +423,36 @@ TEST(Listed, ShowsTheFirstNamesOfMany) {
 }
 
 TEST(FileUri, IsPercentEncoded) {
-  EXPECT_EQ(file::PathOf("file:///my%20dir/%c3%a4.pth"), "/my dir/\xc3\xa4.pth");
+  EXPECT_EQ(file::ParseFileUri("file:///my%20dir/%c3%a4.pth"), "/my dir/\xc3\xa4.pth");
 }
 
 TEST(FileUri, IsOfThisMachine) {
-  EXPECT_EQ(file::PathOf("file://localhost/a"), "/a");
-  EXPECT_EQ(file::PathOf("file://LOCALHOST/a"), "/a");
-  EXPECT_THAT([] { file::PathOf("file://host/a"); },
-              Fails(EINVAL, "a file URI names no host but localhost, as in file:///dir/model.pth"));
+  EXPECT_EQ(file::ParseFileUri("file://localhost/a"), "/a");
+  EXPECT_EQ(file::ParseFileUri("file://LOCALHOST/a"), "/a");
+  EXPECT_THAT([] { file::ParseFileUri("file://host/a"); },
+              Fails(EINVAL,
+                    "unsupported host in a file URI (expected none or localhost, as in "
+                    "file:///dir/model.pth)"));
 }
 
 TEST(FileUri, IsAbsolute) {
   for (const char* const uri : {"file://", "file://a.pth", "file://./a.pth", "file://../a.pth"}) {
-    EXPECT_THAT([uri] { file::PathOf(uri); },
-                Fails(EINVAL, "the path of a file URI is absolute, as in file:///dir/model.pth"));
+    EXPECT_THAT(
+        [uri] { file::ParseFileUri(uri); },
+        Fails(
+            EINVAL,
+            "relative path in a file URI (expected an absolute one, as in file:///dir/model.pth)"));
   }
 }
 
-TEST(FileUri, HasNoNul) {
-  EXPECT_THAT([] { file::PathOf("file:///a%00b"); }, Fails(EINVAL, "there is a NUL in the path"));
+TEST(FileUri, RejectsNul) {
+  EXPECT_THAT([] { file::ParseFileUri("file:///a%00b"); },
+              Fails(EINVAL, "the path contains a NUL"));
 }
 
 TEST(FileUri, IsNoPathThatLooksLikeOne) {
-  EXPECT_EQ(file::PathOf("/a%20b"), "/a%20b");
-  EXPECT_EQ(file::PathOf("file:a"), "file:a");
+  EXPECT_EQ(file::ParseFileUri("/a%20b"), "/a%20b");
+  EXPECT_EQ(file::ParseFileUri("file:a"), "file:a");
 }
 
 }  // namespace

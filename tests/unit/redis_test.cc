@@ -28,7 +28,7 @@ auto Fails(int code, const char* message) {
 }
 
 TEST(RedisUri, NamesAServerAndAKey) {
-  const Target target = ReadUri("redis://cache.example:7000/models/m");
+  const Target target = ParseUri("redis://cache.example:7000/models/m");
   EXPECT_EQ(target.server.host, "cache.example");
   EXPECT_EQ(target.server.port, 7000);
   EXPECT_EQ(target.key, "models/m");
@@ -36,97 +36,94 @@ TEST(RedisUri, NamesAServerAndAKey) {
   EXPECT_FALSE(target.is_tls);
 }
 
-TEST(RedisUri, HasAPortThatNeedNotBeSaid) { EXPECT_EQ(ReadUri("redis://h/m").server.port, 6379); }
+TEST(RedisUri, HasADefaultPort) { EXPECT_EQ(ParseUri("redis://h/m").server.port, 6379); }
 
-TEST(RedisUri, AsksForTls) { EXPECT_TRUE(ReadUri("rediss://h/m").is_tls); }
+TEST(RedisUri, RequestsTls) { EXPECT_TRUE(ParseUri("rediss://h/m").is_tls); }
 
-TEST(RedisUri, TakesAnAddressOfIpv6) {
-  const Target target = ReadUri("redis://[::1]:7000/m");
+TEST(RedisUri, AcceptsAnIpv6Address) {
+  const Target target = ParseUri("redis://[::1]:7000/m");
   EXPECT_EQ(target.server.host, "::1");
   EXPECT_EQ(target.server.port, 7000);
   EXPECT_EQ(target.name(), "redis://[::1]:7000/m");
 }
 
-TEST(RedisUri, LeavesSlashesBeforeTheKeyAway) { EXPECT_EQ(ReadUri("redis://h///m").key, "m"); }
+TEST(RedisUri, IgnoresSlashesBeforeTheKey) { EXPECT_EQ(ParseUri("redis://h///m").key, "m"); }
 
-TEST(RedisUri, TakesAKeyAsItIs) {
-  EXPECT_EQ(ReadUri("redis://h/a b%20c?d#e@f:g").key, "a b%20c?d#e@f:g");
+TEST(RedisUri, DoesNotDecodeTheKey) {
+  EXPECT_EQ(ParseUri("redis://h/a b%20c?d#e@f:g").key, "a b%20c?d#e@f:g");
 }
 
-TEST(RedisUri, NamesADatabase) {
-  const Target target = ReadUri("redis://h/m?db=3");
+TEST(RedisUri, HasADatabase) {
+  const Target target = ParseUri("redis://h/m?db=3");
   EXPECT_EQ(target.key, "m");
   EXPECT_EQ(target.database, 3U);
 }
 
-TEST(RedisUri, TakesTheLastDatabaseAlone) {
-  EXPECT_EQ(ReadUri("redis://h/m?db=1?db=0").key, "m?db=1");
-}
+TEST(RedisUri, HasOneDatabaseOnly) { EXPECT_EQ(ParseUri("redis://h/m?db=1?db=0").key, "m?db=1"); }
 
 TEST(RedisUri, DecodesUserAndPassword) {
-  const Target target = ReadUri("redis://jo%65:p%40%2Fw:%@h/m");
+  const Target target = ParseUri("redis://jo%65:p%40%2Fw:%@h/m");
   EXPECT_EQ(target.user, "joe");
   EXPECT_EQ(target.password, "p@/w:%");
   EXPECT_EQ(target.key, "m");
 }
 
-TEST(RedisUri, ShowsNoUserAndNoPassword) {
-  EXPECT_EQ(ReadUri("rediss://joe:secret@h:1/m").name(), "rediss://h:1/m");
+TEST(RedisUri, HasNoCredentialsInMessages) {
+  EXPECT_EQ(ParseUri("rediss://joe:secret@h:1/m").name(), "rediss://h:1/m");
 }
 
-TEST(RedisUri, NeedsAKey) {
-  EXPECT_THAT([] { ReadUri("redis://h/"); },
+TEST(RedisUri, RequiresAKey) {
+  EXPECT_THAT([] { ParseUri("redis://h/"); },
               Fails(EINVAL,
-                    "names no key: what comes after the host is the key of a value, or the prefix "
-                    "that tensorizer has stored a model under"));
+                    "missing key (expected the key of a value after the host, or the prefix of a "
+                    "model of tensorizer)"));
 }
 
-TEST(RedisUri, NeedsAHost) {
-  EXPECT_THAT([] { ReadUri("redis:///m"); }, Fails(EINVAL, "names no host"));
+TEST(RedisUri, RequiresAHost) {
+  EXPECT_THAT([] { ParseUri("redis:///m"); }, Fails(EINVAL, "missing host"));
 }
 
-TEST(RedisUri, RefusesAHostThatWouldMakeAnotherUrl) {
-  EXPECT_THAT([] { ReadUri("redis://h?x/m"); }, Fails(EINVAL, "names no host"));
+TEST(RedisUri, RejectsAHostThatWouldChangeTheUrl) {
+  EXPECT_THAT([] { ParseUri("redis://h?x/m"); }, Fails(EINVAL, "missing host"));
 }
 
-TEST(RedisUri, RefusesABracketThatIsNotClosed) {
-  EXPECT_THAT([] { ReadUri("redis://[/m"); }, Fails(EINVAL, "names no host"));
+TEST(RedisUri, RejectsAnUnclosedBracket) {
+  EXPECT_THAT([] { ParseUri("redis://[/m"); }, Fails(EINVAL, "missing host"));
 }
 
-TEST(RedisUri, ShowsNoPasswordThatHasASlash) {
-  EXPECT_THAT([] { ReadUri("redis://joe:sec/ret@h/m"); },
-              Fails(EINVAL, "what follows the host is not a port"));
+TEST(RedisUri, ShowsNoPasswordWithASlash) {
+  EXPECT_THAT([] { ParseUri("redis://joe:sec/ret@h/m"); }, Fails(EINVAL, "invalid port"));
 }
 
-TEST(RedisUri, ShowsNoPasswordThatBeginsLikeAPort) {
+TEST(RedisUri, ShowsNoPasswordThatLooksLikeAPort) {
   const auto message =
       "ambiguous '@': write a slash of a password as %2F, and put another '@' before a host with a "
       "port if the key has one, as in redis://@host:6379/key@2";
-  EXPECT_THAT([] { ReadUri("redis://joe:1234/5@h"); }, Fails(EINVAL, message));
-  EXPECT_THAT([] { ReadUri("redis://joe:1234/5@h:6379/m"); }, Fails(EINVAL, message));
-  EXPECT_THAT([] { ReadUri("redis://:1234/5@h/m"); }, Fails(EINVAL, "names no host"));
+  EXPECT_THAT([] { ParseUri("redis://joe:1234/5@h"); }, Fails(EINVAL, message));
+  EXPECT_THAT([] { ParseUri("redis://joe:1234/5@h:6379/m"); }, Fails(EINVAL, message));
+  EXPECT_THAT([] { ParseUri("redis://:1234/5@h/m"); }, Fails(EINVAL, "missing host"));
 }
 
-TEST(RedisUri, MayHaveAnAtSignInTheKey) {
-  EXPECT_EQ(ReadUri("redis://h/m@2").key, "m@2");
-  EXPECT_EQ(ReadUri("redis://[::1]:1/m@2").key, "m@2");
-  EXPECT_EQ(ReadUri("redis://@h:1/m@2").key, "m@2");
-  EXPECT_EQ(ReadUri("redis://joe:secret@h:1/m@2").key, "m@2");
+TEST(RedisUri, AcceptsAnAtSignInTheKey) {
+  EXPECT_EQ(ParseUri("redis://h/m@2").key, "m@2");
+  EXPECT_EQ(ParseUri("redis://[::1]:1/m@2").key, "m@2");
+  EXPECT_EQ(ParseUri("redis://@h:1/m@2").key, "m@2");
+  EXPECT_EQ(ParseUri("redis://joe:secret@h:1/m@2").key, "m@2");
 }
 
-TEST(RedisUri, RefusesAPortThatThereIsNot) {
-  EXPECT_THAT([] { ReadUri("redis://h:65536/m"); },
-              Fails(EINVAL, "what follows the host is not a port"));
+TEST(RedisUri, RejectsAPortOutOfRange) {
+  EXPECT_THAT([] { ParseUri("redis://h:65536/m"); }, Fails(EINVAL, "invalid port"));
 }
 
-TEST(RedisUri, RefusesADatabaseThatIsNoNumber) {
-  EXPECT_THAT([] { ReadUri("redis://h/m?db=x"); },
-              Fails(EINVAL, "what follows ?db= is not the number of a database"));
+TEST(RedisUri, RejectsAMalformedDatabase) {
+  EXPECT_THAT([] { ParseUri("redis://h/m?db=x"); },
+              Fails(EINVAL, "invalid number of a database after ?db="));
 }
 
-TEST(RedisUri, ShowsNoPasswordInWhatOtherClientsHaveAsAQuery) {
-  EXPECT_THAT([] { ReadUri("redis://h/0?password=secret"); },
-              Fails(EINVAL, "a password goes before the host, as in redis://:PASSWORD@host/key"));
+TEST(RedisUri, ShowsNoPasswordOfAQuery) {
+  EXPECT_THAT(
+      [] { ParseUri("redis://h/0?password=secret"); },
+      Fails(EINVAL, "unsupported place of the password (expected redis://:PASSWORD@host/key)"));
 }
 
 // As long as it lives, there is a variable in the environment.
@@ -141,34 +138,34 @@ class Variable {
   const char* name_;
 };
 
-TEST(RedisLogin, ComesFromTheEnvironment) {
+TEST(RedisLogin, IsReadFromTheEnvironment) {
   const Variable user("CKPTFS_REDIS_USER", "joe");
   const Variable password("CKPTFS_REDIS_PASSWORD", "ours");
   const Variable other("REDISCLI_AUTH", "theirs");
-  Target target = ReadUri("redis://h/m");
+  Target target = ParseUri("redis://h/m");
   FillFromEnvironment(target);
   EXPECT_EQ(target.user, "joe");
   EXPECT_EQ(target.password, "ours");
 }
 
-TEST(RedisLogin, TakesThePasswordOfRedisCli) {
+TEST(RedisLogin, AcceptsThePasswordOfRedisCli) {
   const Variable other("REDISCLI_AUTH", "theirs");
-  Target target = ReadUri("redis://h/m");
+  Target target = ParseUri("redis://h/m");
   FillFromEnvironment(target);
   EXPECT_EQ(target.password, "theirs");
 }
 
 TEST(RedisLogin, PrefersTheUri) {
   const Variable password("CKPTFS_REDIS_PASSWORD", "ours");
-  Target target = ReadUri("redis://:mine@h/m");
+  Target target = ParseUri("redis://:mine@h/m");
   FillFromEnvironment(target);
   EXPECT_EQ(target.password, "mine");
 }
 
-TEST(RedisLogin, NeedsAPasswordForAUser) {
-  Target target = ReadUri("redis://joe@h/m");
+TEST(RedisLogin, RequiresAPasswordForAUser) {
+  Target target = ParseUri("redis://joe@h/m");
   EXPECT_THAT([&] { FillFromEnvironment(target); },
-              Fails(EACCES, "there is a user, but no password: set CKPTFS_REDIS_PASSWORD"));
+              Fails(EACCES, "missing password of the user: set CKPTFS_REDIS_PASSWORD"));
 }
 
 // What to_redis stores as the header of a model.
@@ -207,7 +204,7 @@ TEST(KeyTable, HasTheKeysOfAModelWithLongSizes) {
   EXPECT_EQ(KeyTable("p", HeaderOf(file)).parts().size(), 3U);
 }
 
-TEST(KeyTable, LeavesValuesAwayThatAreEmpty) {
+TEST(KeyTable, IgnoresEmptyValues) {
   TensorizerWriter file;
   file.Add({.name = "a", .shape = {0}, .data = ""}).Add({.name = "b"});
   EXPECT_EQ(KeyTable("p", HeaderOf(file)).parts().size(), 4U);
@@ -227,13 +224,13 @@ TEST(KeyTable, FindsThePartOfTheLastByteOfIt) {
   EXPECT_EQ(table.Find(table.parts()[1].end() - 1), 1U);
 }
 
-TEST(KeyTable, FindsNothingBehindTheEnd) {
+TEST(KeyTable, FindsNothingAfterTheEnd) {
   const KeyTable table("m", 5);
   EXPECT_EQ(table.Find(5), 1U);
 }
 
 // Tensors whose data would begin where the first one's does.
-TEST(KeyTable, LeavesPartsAwayThatOverlapOthers) {
+TEST(KeyTable, IgnoresOverlappingParts) {
   TensorizerWriter file;
   file.Add({.name = "a"});
   std::vector<std::byte> header = HeaderOf(file);
@@ -243,7 +240,7 @@ TEST(KeyTable, LeavesPartsAwayThatOverlapOthers) {
 }
 
 // Sizes of files have 63 bits.
-TEST(KeyTable, LeavesPartsAwayThatNoFileHas) {
+TEST(KeyTable, IgnoresPartsBeyondTheLargestFile) {
   TensorizerWriter file;
   file.Add({.name = "a"});
   std::vector<std::byte> header = HeaderOf(file);
@@ -253,17 +250,17 @@ TEST(KeyTable, LeavesPartsAwayThatNoFileHas) {
   EXPECT_EQ(KeyTable("p", header).parts().size(), 1U);
 }
 
-TEST(KeyTable, RefusesWhatIsNoHeader) {
+TEST(KeyTable, RejectsOtherFiles) {
   EXPECT_THAT([] { KeyTable("p", std::vector<std::byte>(100)); },
-              Fails(EBADMSG, "is not the beginning of a file of tensorizer"));
+              Fails(EBADMSG, "not a tensorizer file: magic not found"));
 }
 
-TEST(KeyTable, RefusesAHeaderThatIsTooShort) {
+TEST(KeyTable, RejectsATruncatedHeader) {
   EXPECT_THAT([] { KeyTable("p", std::vector<std::byte>(4)); },
               Fails(EBADMSG, "header at byte 0: magic needs 5 bytes, but only 4 are left"));
 }
 
-TEST(KeyTable, RefusesAnIndexThatIsCut) {
+TEST(KeyTable, RejectsATruncatedIndex) {
   TensorizerWriter file;
   file.Add({.name = "a"});
   std::vector<std::byte> header = HeaderOf(file);

@@ -13,8 +13,9 @@
 
 #include "parser/base/error.h"
 #include "parser/source/s3/config.h"
-#include "parser/source/s3/endpoint.h"
-#include "parser/source/s3/keeper.h"
+#include "parser/source/s3/credentials.h"
+#include "parser/source/s3/location.h"
+#include "parser/source/s3/machine_credentials.h"
 #include "parser/source/s3/providers.h"
 
 namespace ckptfs::s3 {
@@ -24,8 +25,6 @@ using testing::AllOf;
 using testing::Property;
 using testing::Throws;
 using testing::ThrowsMessage;
-
-// --- Files and environment ----------------------------------------------------------------------
 
 // A user with a home directory of his own.
 class User : public testing::Test {
@@ -52,7 +51,7 @@ class User : public testing::Test {
     return {variable, options_};
   }
 
-  Endpoint ReadEndpoint() const { return EndpointFor(Read(), options_); }
+  Endpoint ReadEndpoint() const { return ResolveEndpoint(Read(), options_); }
 
   SourceOptions options_;
   std::string home_;
@@ -64,7 +63,7 @@ class User : public testing::Test {
 using S3Config = User;
 using S3Endpoint = User;
 
-TEST_F(S3Config, IsEmptyWhereNothingIsSaid) {
+TEST_F(S3Config, IsEmptyByDefault) {
   const Config config = Read();
   EXPECT_EQ(config.profile(), "default");
   EXPECT_EQ(config.region(), "");
@@ -102,14 +101,14 @@ TEST_F(S3Config, PrefersTheFileForSecrets) {
   EXPECT_EQ(Read().Setting("default", "region"), "secret");
 }
 
-TEST_F(S3Config, IsWhereTheEnvironmentSays) {
+TEST_F(S3Config, HasThePathsOfTheEnvironment) {
   Write("c", "[default]\nregion = here\n");
   Set("AWS_CONFIG_FILE", "~/c");
   EXPECT_EQ(Read().region(), "here");
   EXPECT_EQ(Read().credentials_file(), home_ + "/.aws/credentials");
 }
 
-TEST_F(S3Config, HasTheRegionOfTheOptionThenOfTheEnvironment) {
+TEST_F(S3Config, PrefersTheRegionOfTheOptionThenOfTheEnvironment) {
   Write(".aws/config", "[default]\nregion = file\n");
   Set("AWS_DEFAULT_REGION", "older");
   EXPECT_EQ(Read().region(), "older");
@@ -119,38 +118,36 @@ TEST_F(S3Config, HasTheRegionOfTheOptionThenOfTheEnvironment) {
   EXPECT_EQ(Read().region(), "option");
 }
 
-TEST_F(S3Config, IsRefusedIfItHasNotTheProfileThatIsAskedFor) {
+TEST_F(S3Config, RequiresTheRequestedProfile) {
   Set("AWS_PROFILE", "p");
   EXPECT_THAT([&] { Read(); },
               Throws<Error>(AllOf(
                   Property(&Error::code, EACCES),
-                  Property(&Error::what, "there is no profile 'p' in " + home_ +
-                                             "/.aws/config or " + home_ + "/.aws/credentials"))));
+                  Property(&Error::what, "profile 'p' not found in " + home_ + "/.aws/config or " +
+                                             home_ + "/.aws/credentials"))));
 }
 
-TEST_F(S3Config, IsRefusedByTheNameOfTheFile) {
+TEST_F(S3Config, NamesTheMalformedFile) {
   Write(".aws/credentials", "[default]\nsecret\n");
   EXPECT_THAT([&] { Read(); },
               ThrowsMessage<Error>(home_ + "/.aws/credentials: line 2 is neither a section nor a "
                                            "setting"));
 }
 
-TEST_F(S3Config, OfS3cmdCountsWithBothKeysAlone) {
+TEST_F(S3Config, OfS3cmdRequiresBothKeys) {
   Write(".s3cfg", "[default]\naccess_key = AK\nsecret_key =\nhost_base = h\n");
   EXPECT_TRUE(Read().s3cmd().empty());
   Write(".s3cfg", "[default]\naccess_key = AK\nsecret_key = SK\nhost_base = h\n");
   EXPECT_EQ(ini::Find(Read().s3cmd(), "host_base"), "h");
 }
 
-// --- Endpoints ----------------------------------------------------------------------------------
-
 std::string UrlOf(const Endpoint& endpoint, std::string_view bucket, std::string_view region) {
-  const BucketAddress address = AddressOf(endpoint, bucket, region);
+  const BucketAddress address = ResolveBucket(endpoint, bucket, region);
   EXPECT_TRUE(address.origin.ends_with("://" + address.host));
   return address.origin + address.path;
 }
 
-TEST_F(S3Endpoint, IsAHostOfTheRegionUnlessAnotherIsNamed) {
+TEST_F(S3Endpoint, IsAHostOfTheRegionByDefault) {
   const Endpoint endpoint = ReadEndpoint();
   EXPECT_TRUE(endpoint.is_aws());
   EXPECT_EQ(UrlOf(endpoint, "my-bucket", "eu-central-1"),
@@ -159,13 +156,13 @@ TEST_F(S3Endpoint, IsAHostOfTheRegionUnlessAnotherIsNamed) {
             "https://my-bucket.s3.cn-north-1.amazonaws.com.cn/");
 }
 
-TEST_F(S3Endpoint, HasBucketsThatAreNoHostsInThePath) {
+TEST_F(S3Endpoint, HasBucketsThatAreNotHostLabelsInThePath) {
   EXPECT_EQ(UrlOf({}, "my.bucket", "us-east-1"), "https://s3.us-east-1.amazonaws.com/my.bucket/");
   EXPECT_EQ(UrlOf({}, "MyBucket", "us-east-1"), "https://s3.us-east-1.amazonaws.com/MyBucket/");
   EXPECT_EQ(UrlOf({}, "-b-", "us-east-1"), "https://s3.us-east-1.amazonaws.com/-b-/");
 }
 
-TEST_F(S3Endpoint, HasTheBucketInThePathIfTheUserWantsThat) {
+TEST_F(S3Endpoint, HasTheBucketInThePathByOption) {
   options_.s3_path_style = true;
   EXPECT_EQ(UrlOf(ReadEndpoint(), "bucket", "us-east-1"),
             "https://s3.us-east-1.amazonaws.com/bucket/");
@@ -187,34 +184,34 @@ TEST_F(S3Endpoint, OfCoreWeaveHasTheBucketInTheHost) {
   EXPECT_EQ(UrlOf(ReadEndpoint(), "bucket", "us-east-1"), "https://bucket.cwobject.com/");
 }
 
-TEST_F(S3Endpoint, LeavesOutTheUsualPort) {
+TEST_F(S3Endpoint, OmitsTheDefaultPort) {
   EXPECT_EQ(ParseEndpoint("https://h:443").host, "h");
   EXPECT_EQ(ParseEndpoint("http://h:80/").host, "h");
   EXPECT_EQ(ParseEndpoint("http://h:443").host, "h:443");
 }
 
-TEST_F(S3Endpoint, IsHttpsUnlessItSaysOtherwise) {
+TEST_F(S3Endpoint, IsHttpsByDefault) {
   EXPECT_EQ(ParseEndpoint("h:9000").scheme, "https");
   EXPECT_EQ(ParseEndpoint("h:9000").host, "h:9000");
 }
 
-TEST_F(S3Endpoint, HasNoUserThatAMessageWouldShow) {
+TEST_F(S3Endpoint, ShowsNoUserInMessages) {
   EXPECT_THAT([] { ParseEndpoint("https://user:secret@h"); },
               ThrowsMessage<Error>(
-                  "an endpoint of S3 has no user and no query in it: https://host:port is one"));
+                  "invalid S3 endpoint with a user or a query (expected https://host:port)"));
 }
 
-TEST_F(S3Endpoint, MustBeAUrlOfTheWeb) {
+TEST_F(S3Endpoint, RequiresHttpOrHttps) {
   EXPECT_THAT([] { ParseEndpoint("ftp://h"); },
-              ThrowsMessage<Error>("'ftp://h' is no endpoint of S3: https://host:port is one"));
+              ThrowsMessage<Error>("invalid S3 endpoint 'ftp://h' (expected https://host:port)"));
   EXPECT_THAT([] { ParseEndpoint("https://"); },
-              ThrowsMessage<Error>("'https://' is no endpoint of S3: https://host:port is one"));
+              ThrowsMessage<Error>("invalid S3 endpoint 'https://' (expected https://host:port)"));
   EXPECT_THAT([] { ParseEndpoint("https://h/?x"); },
               ThrowsMessage<Error>(
-                  "an endpoint of S3 has no user and no query in it: https://host:port is one"));
+                  "invalid S3 endpoint with a user or a query (expected https://host:port)"));
 }
 
-TEST_F(S3Endpoint, IsThatOfTheOptionThenOfTheEnvironmentThenOfTheProfile) {
+TEST_F(S3Endpoint, PrefersOptionThenEnvironmentThenProfile) {
   Write(".aws/config", "[default]\nendpoint_url = https://all\n");
   EXPECT_EQ(ReadEndpoint().host, "all");
   Write(".aws/config",
@@ -239,22 +236,20 @@ TEST_F(S3Endpoint, MayBeIgnoredAsTheAwsToolsDo) {
   EXPECT_TRUE(ReadEndpoint().is_aws());
 }
 
-TEST(S3Region, IsAWordThatCanBeInAHost) {
+TEST(S3Region, IsAHostLabel) {
   EXPECT_TRUE(IsRegion("eu-central-1"));
   EXPECT_FALSE(IsRegion(""));
   EXPECT_FALSE(IsRegion("evil.example/"));
   EXPECT_FALSE(IsRegion("EU"));
 }
 
-// --- Credentials that last ----------------------------------------------------------------------
-
 // A place that hands out credentials A1, A2, ...; each ends an hour after it was handed out.
-class S3Keeper : public testing::Test {
+class S3CredentialsCache : public testing::Test {
  protected:
   static constexpr int64_t kHour = 3600;
 
   std::string KeyNow() {
-    const CredentialsPtr credentials = keeper_.Get();
+    const CredentialsPtr credentials = credentials_.Get();
     return credentials ? credentials->access_key : "none";
   }
 
@@ -274,30 +269,30 @@ class S3Keeper : public testing::Test {
   bool is_empty_ = false;
   bool is_steady_ = false;
   bool has_end_ = true;
-  CredentialsKeeper keeper_{[this] { return Find(); }, [this] { return now_; }};
+  CredentialsCache credentials_{[this] { return Find(); }, [this] { return now_; }};
 };
 
-TEST_F(S3Keeper, AsksOnceWhileTheyAreGood) {
+TEST_F(S3CredentialsCache, FindsThemOnceWhileTheyAreValid) {
   EXPECT_EQ(KeyNow(), "A1");
   now_ += kHour - 301;
   EXPECT_EQ(KeyNow(), "A1");
   EXPECT_EQ(asked_, 1);
 }
 
-TEST_F(S3Keeper, RenewsThemFiveMinutesBeforeTheyEnd) {
+TEST_F(S3CredentialsCache, RenewsThemFiveMinutesBeforeTheyExpire) {
   EXPECT_EQ(KeyNow(), "A1");
   now_ += kHour - 300;
   EXPECT_EQ(KeyNow(), "A2");
 }
 
-TEST_F(S3Keeper, NeverRenewsWhatHasNoEnd) {
+TEST_F(S3CredentialsCache, NeverRenewsPermanentOnes) {
   has_end_ = false;
   EXPECT_EQ(KeyNow(), "A1");
   now_ += 1000 * kHour;
   EXPECT_EQ(KeyNow(), "A1");
 }
 
-TEST_F(S3Keeper, GoesOnWithTheOldOnesWhileTheyAreGood) {
+TEST_F(S3CredentialsCache, UsesTheOldOnesWhileTheyAreValid) {
   KeyNow();
   is_broken_ = true;
   now_ += kHour - 100;
@@ -308,14 +303,14 @@ TEST_F(S3Keeper, GoesOnWithTheOldOnesWhileTheyAreGood) {
   EXPECT_EQ(KeyNow(), "A1");
 }
 
-TEST_F(S3Keeper, FailsOnceTheOldOnesHaveEnded) {
+TEST_F(S3CredentialsCache, FailsOnceTheOldOnesHaveExpired) {
   KeyNow();
   is_broken_ = true;
   now_ += kHour;
   EXPECT_THAT([&] { KeyNow(); }, ThrowsMessage<Error>("the place is gone"));
 }
 
-TEST_F(S3Keeper, FindsThemAgainOnceThePlaceIsBack) {
+TEST_F(S3CredentialsCache, FindsThemAgainAfterAFailure) {
   KeyNow();
   is_broken_ = true;
   now_ += kHour;
@@ -324,56 +319,54 @@ TEST_F(S3Keeper, FindsThemAgainOnceThePlaceIsBack) {
   EXPECT_EQ(KeyNow(), "A2");
 }
 
-TEST_F(S3Keeper, DoesNotTakeUsForNobodyOnceThePlaceHasNoneAnyMore) {
+TEST_F(S3CredentialsCache, DoesNotBecomeAnonymousIfNoneAreFoundAnyMore) {
   KeyNow();
   is_empty_ = true;
   now_ += kHour - 100;
   EXPECT_EQ(KeyNow(), "A1");
   now_ += 100;
-  EXPECT_THAT([&] { KeyNow(); }, ThrowsMessage<Error>("there are no credentials any more"));
+  EXPECT_THAT([&] { KeyNow(); }, ThrowsMessage<Error>("credentials no longer found"));
   is_empty_ = false;
   EXPECT_EQ(KeyNow(), "A2");
 }
 
-TEST_F(S3Keeper, RemembersThatThereAreNone) {
+TEST_F(S3CredentialsCache, RemembersThatThereAreNone) {
   is_empty_ = true;
   EXPECT_EQ(KeyNow(), "none");
   EXPECT_EQ(KeyNow(), "none");
   EXPECT_EQ(asked_, 1);
-  EXPECT_FALSE(keeper_.Renew(""));
+  EXPECT_FALSE(credentials_.Renew(""));
 }
 
-TEST_F(S3Keeper, RenewsWhatAServerRefuses) {
+TEST_F(S3CredentialsCache, RenewsRefusedOnes) {
   KeyNow();
   now_ += 60;
-  EXPECT_TRUE(keeper_.Renew("A1"));
+  EXPECT_TRUE(credentials_.Renew("A1"));
   EXPECT_EQ(KeyNow(), "A2");
 }
 
-TEST_F(S3Keeper, RenewsWhatAServerRefusesSoonAfter) {
+TEST_F(S3CredentialsCache, RenewsRefusedOnesAtOnce) {
   KeyNow();
-  EXPECT_TRUE(keeper_.Renew("A1"));
+  EXPECT_TRUE(credentials_.Renew("A1"));
   EXPECT_EQ(KeyNow(), "A2");
 }
 
-TEST_F(S3Keeper, DoesNotRenewForThreadsThatComeLate) {
+TEST_F(S3CredentialsCache, RenewsRefusedOnesOnceForManyThreads) {
   KeyNow();
   now_ += 60;
-  EXPECT_TRUE(keeper_.Renew("A1"));
-  EXPECT_TRUE(keeper_.Renew("A1"));
+  EXPECT_TRUE(credentials_.Renew("A1"));
+  EXPECT_TRUE(credentials_.Renew("A1"));
   EXPECT_EQ(asked_, 2);
 }
 
-TEST_F(S3Keeper, SaysSoIfThePlaceHasTheSameOnesStill) {
+TEST_F(S3CredentialsCache, ReportsIfTheRenewedOnesAreTheSame) {
   KeyNow();
   is_steady_ = true;
   now_ += 60;
-  EXPECT_FALSE(keeper_.Renew("A1"));
+  EXPECT_FALSE(credentials_.Renew("A1"));
 }
 
-// --- Programs -----------------------------------------------------------------------------------
-
-TEST(CredentialProcess, WhoseEndNobodyKnowsIsNoSuccess) {
+TEST(CredentialProcess, WithUnknownExitStatusFails) {
   const auto before = std::signal(SIGCHLD, SIG_IGN);  // Then there is nothing to wait for.
   EXPECT_THAT(
       [] {
@@ -381,7 +374,7 @@ TEST(CredentialProcess, WhoseEndNobodyKnowsIsNoSuccess) {
             R"(sh -c 'echo {\"Version\":1,\"AccessKeyId\":\"a\",\"SecretAccessKey\":\"b\"}')",
             std::chrono::seconds(20));
       },
-      ThrowsMessage<Error>("cannot wait for the credential_process 'sh': No child processes"));
+      ThrowsMessage<Error>("cannot wait for credential_process 'sh': No child processes"));
   std::signal(SIGCHLD, before);
 }
 

@@ -8,7 +8,7 @@
 
 #include "parser/base/error.h"
 #include "parser/io/folder.h"
-#include "parser/source/s3/listing.h"
+#include "parser/source/s3/folder.h"
 
 namespace ckptfs::s3 {
 namespace {
@@ -66,7 +66,7 @@ TEST(S3Listing, HasFilesAndFoldersOfAPrefix) {
   EXPECT_THAT(listing.folders, ElementsAre("x", "y"));
 }
 
-TEST(S3Listing, AsksForWhatIsRightBelowThePrefix) {
+TEST(S3Listing, RequestsOneLevelBelowThePrefix) {
   Server server({""});
   server.List("d/");
   EXPECT_THAT(server.queries(),
@@ -75,7 +75,7 @@ TEST(S3Listing, AsksForWhatIsRightBelowThePrefix) {
                                                Pair("max-keys", "250"), Pair("prefix", "d/"))));
 }
 
-TEST(S3Listing, GoesOnPageAfterPage) {
+TEST(S3Listing, ReadsAllPages) {
   Server server({File("a") + Truncated("t+/="), Truncated("u"), File("b")});
   EXPECT_THAT(server.List("").files, ElementsAre("a", "b"));
   ASSERT_EQ(server.queries().size(), 3U);
@@ -83,31 +83,31 @@ TEST(S3Listing, GoesOnPageAfterPage) {
   EXPECT_THAT(server.queries()[2], Contains(Pair("continuation-token", "u")));
 }
 
-TEST(S3Listing, HasEachNameOnce) {
+TEST(S3Listing, HasNoDuplicates) {
   Server server({File("a") + Folder("x/") + Truncated("t"), File("a") + Folder("x/")});
   const Listing listing = server.List("");
   EXPECT_THAT(listing.files, ElementsAre("a"));
   EXPECT_THAT(listing.folders, ElementsAre("x"));
 }
 
-TEST(S3Listing, DecodesKeysIfTheServerSaysThatTheyAreEncoded) {
+TEST(S3Listing, DecodesEncodedKeys) {
   Server server({kEncoded + File("d%2Fa%0Ab") + File("d%2Fc+d%2B%25") + Folder("d%2Fx+y/")});
   const Listing listing = server.List("d/");
   EXPECT_THAT(listing.files, ElementsAre("a\nb", "c d+%"));
   EXPECT_THAT(listing.folders, ElementsAre("x y"));
 }
 
-TEST(S3Listing, TakesKeysAsTheyAreIfTheServerEncodesNothing) {
+TEST(S3Listing, KeepsKeysThatAreNotEncoded) {
   Server server({File("a+%41 &amp;&lt;") + File(" ")});
   EXPECT_THAT(server.List("").files, ElementsAre(" ", "a+%41 &<"));
 }
 
-TEST(S3Listing, LeavesOutWhatStandsForTheFolderItself) {
+TEST(S3Listing, OmitsTheFolderItself) {
   Server server({File("d/") + File("d/a")});
   EXPECT_THAT(server.List("d/").files, ElementsAre("a"));
 }
 
-TEST(S3Listing, LeavesOutNamesThatNoFileHas) {
+TEST(S3Listing, OmitsInvalidFileNames) {
   Server server({kEncoded + File("d/.") + File("d/..") + File("d/a%5Cb") + File("d/a%2Fb") +
                  Folder("d//") + Folder("d/../") + File("d/...")});
   const Listing listing = server.List("d/");
@@ -115,37 +115,39 @@ TEST(S3Listing, LeavesOutNamesThatNoFileHas) {
   EXPECT_THAT(listing.folders, IsEmpty());
 }
 
-TEST(S3Listing, IsRefusedIfItIsOfAnotherPrefix) {
+TEST(S3Listing, RejectsKeysOfAnotherPrefix) {
   Server server({File("e/a")});
-  EXPECT_THAT([&] { server.List("d/"); },
-              ThrowsMessage<Error>("the server lists 'e/a', which was not asked for"));
+  EXPECT_THAT(
+      [&] { server.List("d/"); },
+      ThrowsMessage<Error>("unexpected key in a listing (found 'e/a', expected prefix 'd/')"));
 }
 
-TEST(S3Listing, MustSayWhereItGoesOn) {
+TEST(S3Listing, RequiresAContinuationToken) {
   Server server({Truncated("")});
   EXPECT_THAT([&] { server.List(""); },
-              ThrowsMessage<Error>("the server's listing goes on, but it does not say where"));
+              ThrowsMessage<Error>("malformed listing: missing continuation token"));
 }
 
-TEST(S3Listing, DoesNotGoOnAtATokenThatIsLongerThanAnyKey) {
+TEST(S3Listing, RejectsOverlongTokens) {
   Server server({Truncated(std::string(8193, 't'))});
   EXPECT_THAT([&] { server.List(""); },
-              ThrowsMessage<Error>("the server's listing does not go on"));
+              ThrowsMessage<Error>("malformed listing: repeated continuation token"));
 }
 
-TEST(S3Listing, MustNotGoInCircles) {
-  const auto does_not_go_on = ThrowsMessage<Error>("the server's listing does not go on");
+TEST(S3Listing, RejectsRepeatedTokens) {
+  const auto does_not_go_on =
+      ThrowsMessage<Error>("malformed listing: repeated continuation token");
   Server server({Truncated("t"), Truncated("t")});
   EXPECT_THAT([&] { server.List(""); }, does_not_go_on);
   Server larger({Truncated("t"), Truncated("u"), Truncated("v"), Truncated("t")});
   EXPECT_THAT([&] { larger.List(""); }, does_not_go_on);
 }
 
-TEST(S3Listing, EndsThoughTheServerNeverSaysSo) {
+TEST(S3Listing, HasALimitedNumberOfPages) {
   int page = 0;
   EXPECT_THAT(
       [&] { List("", [&](const Query&) { return Result(Truncated(std::to_string(++page))); }); },
-      ThrowsMessage<Error>("the server's listing has more than 4000 pages"));
+      ThrowsMessage<Error>("listing too long: more than 4000 pages"));
 }
 
 TEST(S3Listing, MayHaveAsManyFilesAsAFolder) {
@@ -159,7 +161,7 @@ TEST(S3Listing, MayHaveAsManyFilesAsAFolder) {
   EXPECT_EQ(List("", ask).files.size(), kMostFiles);
 }
 
-TEST(FileCount, EndsAtTheNumberOfFilesOfACheckpoint) {
+TEST(FileCount, IsLimited) {
   FileCount count;
   for (size_t i = 0; i < kMostFiles; ++i) count.Add();
   EXPECT_THAT([&] { count.Add(); },
@@ -178,13 +180,12 @@ TEST(S3Listing, HasNoMoreFilesThanAFolder) {
   EXPECT_THAT([&] { List("", ask); }, ThrowsMessage<Error>("has more than 100000 files"));
 }
 
-TEST(S3Listing, MustBeXml) {
-  EXPECT_THAT([] { ReadPage("<ListBucketResult><Contents>"); },
-              ThrowsMessage<Error>("the server does not answer with a listing in XML"));
-  EXPECT_THAT([] { ReadPage("<html></html>"); },
-              ThrowsMessage<Error>("the server does not answer with a listing in XML"));
-  EXPECT_THAT([] { ReadPage(""); },
-              ThrowsMessage<Error>("the server does not answer with a listing in XML"));
+TEST(S3Listing, RequiresXml) {
+  EXPECT_THAT([] { ParsePage("<ListBucketResult><Contents>"); },
+              ThrowsMessage<Error>("malformed listing: not in XML"));
+  EXPECT_THAT([] { ParsePage("<html></html>"); },
+              ThrowsMessage<Error>("malformed listing: not in XML"));
+  EXPECT_THAT([] { ParsePage(""); }, ThrowsMessage<Error>("malformed listing: not in XML"));
 }
 
 }  // namespace

@@ -3,13 +3,14 @@
 
 #include <string>
 
+#include "parser/base/encoding.h"
 #include "parser/base/error.h"
 #include "parser/codec/ini.h"
 #include "parser/codec/shell_words.h"
-#include "parser/source/s3/answer.h"
-#include "parser/source/s3/listing.h"
+#include "parser/source/s3/folder.h"
+#include "parser/source/s3/location.h"
+#include "parser/source/s3/response.h"
 #include "parser/source/s3/sigv4.h"
-#include "parser/source/s3/uri.h"
 
 namespace ckptfs::s3 {
 namespace {
@@ -22,8 +23,6 @@ using testing::Pair;
 using testing::ThrowsMessage;
 using testing::UnorderedElementsAre;
 
-// --- URIs ---------------------------------------------------------------------------------------
-
 TEST(S3Uri, NamesABucketAndAKey) {
   const Location location = ParseUri("s3://bucket/dir/m.pth");
   EXPECT_EQ(location.bucket, "bucket");
@@ -32,7 +31,7 @@ TEST(S3Uri, NamesABucketAndAKey) {
   EXPECT_FALSE(location.is_folder());
 }
 
-TEST(S3Uri, HasTheKeyAsItIs) {
+TEST(S3Uri, DoesNotDecodeTheKey) {
   EXPECT_EQ(ParseUri("s3://b/a b%20+?x=1#y//./../z").key, "a b%20+?x=1#y//./../z");
 }
 
@@ -51,72 +50,75 @@ TEST(S3Uri, NamesABucketAsAFolder) {
   EXPECT_EQ(ParseUri("s3://b").bucket, "b");
 }
 
-TEST(S3Uri, MustNameABucket) {
+TEST(S3Uri, RequiresABucket) {
   EXPECT_THAT([] { ParseUri("s3:///key"); },
-              ThrowsMessage<Error>("names no bucket, as in s3://bucket/key"));
+              ThrowsMessage<Error>("missing bucket (expected s3://bucket/key)"));
 }
 
-TEST(S3Uri, HasNoUserInIt) {
+TEST(S3Uri, RejectsAUser) {
   constexpr const char* kSentence =
-      "names a user or a port where the bucket should be: the server of S3 is named by -o "
-      "endpoint=, "
-      "and credentials come from where the AWS tools have them";
+      "user or port in place of the bucket: set the server with -o endpoint=, and credentials as "
+      "for "
+      "the AWS tools";
   EXPECT_THAT([] { ParseUri("s3://user@b/key"); }, ThrowsMessage<Error>(kSentence));
   EXPECT_THAT([] { ParseUri("s3://user:secret@b/key"); }, ThrowsMessage<Error>(kSentence));
   EXPECT_THAT([] { ParseUri("s3://user%3Asecret%40b/key"); }, ThrowsMessage<Error>(kSentence));
   EXPECT_THAT([] { ParseUri("s3://user:sec/ret@b/key"); }, ThrowsMessage<Error>(kSentence));
 }
 
-TEST(S3Uri, DoesNotLeadToAnotherHost) {
+TEST(S3Uri, RejectsInvalidBucketNames) {
   EXPECT_THAT([] { ParseUri("s3://host\\/key"); },
-              ThrowsMessage<Error>("'host\\' cannot be the name of a bucket"));
+              ThrowsMessage<Error>("invalid bucket name 'host\\'"));
 }
 
-TEST(S3Uri, HasNoFolderInAVersion) {
+TEST(S3Uri, RejectsAVersionOfAFolder) {
   EXPECT_THAT([] { ParseUri("s3://b/d/?versionId=1"); },
-              ThrowsMessage<Error>("a folder has no versions"));
+              ThrowsMessage<Error>("version of a folder (expected a key before ?versionId=)"));
 }
 
-TEST(S3Uri, MustTellTheVersionThatItAsksFor) {
+TEST(S3Uri, RejectsAnEmptyVersion) {
   EXPECT_THAT([] { ParseUri("s3://b/k?versionId="); },
-              ThrowsMessage<Error>("there is no version after ?versionId="));
+              ThrowsMessage<Error>("missing version after ?versionId="));
 }
 
-TEST(S3Encoding, LeavesOnlyWhatIsPlainEverywhere) {
-  EXPECT_EQ(Encoded("azAZ09-._~", true), "azAZ09-._~");
-  EXPECT_EQ(Encoded(" +%&=?#@:,;$!*'()\"<>\\^`{|}", true),
+TEST(S3Encoding, KeepsUnreservedCharactersOnly) {
+  EXPECT_EQ(PercentEncode("azAZ09-._~"), "azAZ09-._~");
+  EXPECT_EQ(PercentEncode(" +%&=?#@:,;$!*'()\"<>\\^`{|}"),
             "%20%2B%25%26%3D%3F%23%40%3A%2C%3B%24%21%2A%27%28%29%22%3C%3E%5C%5E%60%7B%7C%7D");
 }
 
-TEST(S3Encoding, IsInUpperCase) { EXPECT_EQ(Encoded("\xC3\xA4\xFF\n", true), "%C3%A4%FF%0A"); }
+TEST(S3Encoding, IsInUpperCase) { EXPECT_EQ(PercentEncode("\xC3\xA4\xFF\n"), "%C3%A4%FF%0A"); }
 
 TEST(S3Encoding, KeepsTheSlashesOfAPath) {
-  EXPECT_EQ(Encoded("a//b/./c", false), "a//b/./c");
-  EXPECT_EQ(Encoded("a/b", true), "a%2Fb");
+  EXPECT_EQ(PercentEncode("a//b/./c", "/"), "a//b/./c");
+  EXPECT_EQ(PercentEncode("a/b"), "a%2Fb");
 }
 
-TEST(S3Encoding, IsUndoneInListings) { EXPECT_EQ(Decoded("a+b%20c%2Bd%2bе"), "a b c+d+е"); }
-
-TEST(S3Encoding, LeavesWhatIsNone) {
-  EXPECT_EQ(Decoded("%"), "%");
-  EXPECT_EQ(Decoded("%4"), "%4");
-  EXPECT_EQ(Decoded("%4x%xx"), "%4x%xx");
-  EXPECT_EQ(Decoded("%41"), "A");
+TEST(S3Encoding, IsUndoneInListings) {
+  const Page page = ParsePage(
+      "<ListBucketResult><EncodingType>url</EncodingType>"
+      "<Contents><Key>a+b%20c%2Bd%2bе</Key></Contents></ListBucketResult>");
+  EXPECT_THAT(page.keys, ElementsAre("a b c+d+е"));
 }
 
-// --- Signatures ---------------------------------------------------------------------------------
+TEST(S3Encoding, KeepsMalformedSequences) {
+  EXPECT_EQ(PercentDecode("%"), "%");
+  EXPECT_EQ(PercentDecode("%4"), "%4");
+  EXPECT_EQ(PercentDecode("%4x%xx"), "%4x%xx");
+  EXPECT_EQ(PercentDecode("%41"), "A");
+}
 
 // The examples of the documentation: 24 May 2013, 00:00:00 UTC.
 class S3Signature : public testing::Test {
  protected:
   static constexpr std::time_t kThen = 1369353600;
 
-  std::string HeaderOf(const Unsigned& request) const {
+  std::string HeaderOf(const UnsignedRequest& request) const {
     return Sign(request, {.region = "us-east-1"}, *credentials_, kThen).back();
   }
 
-  Unsigned Get(std::string path, const Query& query) const {
-    Unsigned request;
+  UnsignedRequest Get(std::string path, const Query& query) const {
+    UnsignedRequest request;
     request.host = "examplebucket.s3.amazonaws.com";
     request.path = std::move(path);
     request.query = CanonicalQuery(query);
@@ -128,7 +130,7 @@ class S3Signature : public testing::Test {
 };
 
 TEST_F(S3Signature, OfARangeIsThatOfTheDocumentation) {
-  Unsigned request = Get("/test.txt", {});
+  UnsignedRequest request = Get("/test.txt", {});
   request.headers = {{"range", "bytes=0-9"}};
   EXPECT_EQ(HeaderOf(request),
             "Authorization: AWS4-HMAC-SHA256 "
@@ -153,9 +155,9 @@ TEST_F(S3Signature, OfAListingIsThatOfTheDocumentation) {
 TEST_F(S3Signature, OfAnOddKeyWithASessionIsThatOfTheAwsTools) {
   const CredentialsPtr temporary = MakeCredentials(
       "AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "tok/en+=", "a test");
-  Unsigned request;
+  UnsignedRequest request;
   request.host = "s3.eu-central-1.amazonaws.com";
-  request.path = "/my.bucket/" + Encoded("a b+%/\xC3\xA4//e/./x", false);
+  request.path = "/my.bucket/" + PercentEncode("a b+%/\xC3\xA4//e/./x", "/");
   request.headers = {{"x-amz-request-payer", "requester"}};
   EXPECT_THAT(
       Sign(request, {.region = "eu-central-1"}, *temporary, 1795320000),
@@ -170,25 +172,23 @@ TEST_F(S3Signature, OfAnOddKeyWithASessionIsThatOfTheAwsTools) {
           "Signature=7a4561afa6e32281bde3d1188ea4dfe8eb63a5a91fd34b86f34f288f4f4bd82b"));
 }
 
-TEST(S3Query, IsSortedByWhatGoesOverTheWire) {
+TEST(S3Query, IsSortedByItsEncoding) {
   EXPECT_EQ(CanonicalQuery({{"b", "1"}, {"a", "\xC3\xA4 /+"}, {"A", ""}, {"a-b", "x"}}),
             "A=&a=%C3%A4%20%2F%2B&a-b=x&b=1");
 }
 
 TEST(S3Query, IsEmptyIfThereIsNone) { EXPECT_EQ(CanonicalQuery({}), ""); }
 
-TEST(S3Credentials, HaveNothingInThemThatEndsAHeader) {
+TEST(S3Credentials, RejectLineFeeds) {
   EXPECT_THAT([] { MakeCredentials("key", "secret", "token\r\nHost: other", "a test"); },
-              ThrowsMessage<Error>("the credentials of a test are empty, or have characters in "
-                                   "them that no key has"));
+              ThrowsMessage<Error>("invalid credentials of a test: empty, or with characters that "
+                                   "no key contains"));
 }
 
-TEST(S3Credentials, AreNoneWithoutASecret) {
+TEST(S3Credentials, RequireASecret) {
   EXPECT_THAT([] { MakeCredentials("key", "", "", "a test"); },
-              ThrowsMessage<Error>(HasSubstr("are empty")));
+              ThrowsMessage<Error>(HasSubstr(": empty")));
 }
-
-// --- Files of settings --------------------------------------------------------------------------
 
 TEST(Ini, HasSectionsOfSettings) {
   const ini::Sections sections = ini::Read("[a]\nx = 1\ny:2\n\n[ profile b ]\nx=3 # kept\n");
@@ -197,76 +197,72 @@ TEST(Ini, HasSectionsOfSettings) {
                                    Pair("profile b", UnorderedElementsAre(Pair("x", "3 # kept")))));
 }
 
-TEST(Ini, TakesNamesInAnyCase) {
+TEST(Ini, IgnoresTheCaseOfNames) {
   EXPECT_THAT(ini::Read("[a]\nAWS_Key=V\n"), Contains(Pair("a", Contains(Pair("aws_key", "V")))));
 }
 
-TEST(Ini, KeepsWhatFollowsTheFirstDelimiter) {
+TEST(Ini, KeepsFurtherDelimitersInValues) {
   EXPECT_THAT(ini::Read("[a]\nx = b=c:d\n"), Contains(Pair("a", Contains(Pair("x", "b=c:d")))));
 }
 
-TEST(Ini, GoesOnInLinesThatAreIndented) {
+TEST(Ini, ContinuesValuesInIndentedLines) {
   const ini::Sections sections = ini::Read("[a]\ns3 =\n  x = 1\n\n  # no value\n  y = 2\nz = 3\n");
   EXPECT_THAT(
       sections,
       Contains(Pair("a", UnorderedElementsAre(Pair("s3", "\nx = 1\ny = 2"), Pair("z", "3")))));
 }
 
-TEST(Ini, HasSettingsInAValue) {
+TEST(Ini, HasNestedSettings) {
   EXPECT_THAT(ini::ReadValue("\nx = 1\nnonsense\nY = 2"),
               UnorderedElementsAre(Pair("x", "1"), Pair("y", "2")));
 }
 
-TEST(Ini, TakesTheLastOfSettingsOfOneNameInAllSectionsOfOneName) {
+TEST(Ini, UsesTheLastOfDuplicateSettings) {
   EXPECT_THAT(ini::Read("[a]\nx=1\n[b]\n[a]\nx=2\ny=3\n"),
               Contains(Pair("a", UnorderedElementsAre(Pair("x", "2"), Pair("y", "3")))));
 }
 
-TEST(Ini, MayHaveAByteOrderMarkAndLinesOfWindows) {
+TEST(Ini, AcceptsAByteOrderMarkAndCrLf) {
   EXPECT_THAT(ini::Read("\xEF\xBB\xBF[a]\r\nx = 1\r\n"),
               UnorderedElementsAre(Pair("a", UnorderedElementsAre(Pair("x", "1")))));
 }
 
-TEST(Ini, IsRefusedWithoutWhatIsInALineThatIsNoSetting) {
+TEST(Ini, DoesNotShowMalformedLines) {
   EXPECT_THAT([] { ini::Read("[a]\n\nsecret\n"); },
               ThrowsMessage<Error>("line 3 is neither a section nor a setting"));
 }
 
-TEST(Ini, HasNoSettingBeforeTheFirstSection) {
+TEST(Ini, RejectsASettingBeforeTheFirstSection) {
   EXPECT_THAT([] { ini::Read("# all\nx = 1\n"); },
               ThrowsMessage<Error>("line 2 is a setting before the first section"));
 }
 
-// --- Command lines ------------------------------------------------------------------------------
-
-TEST(ShellWords, ArePartedByBlanks) {
+TEST(ShellWords, AreSeparatedByBlanks) {
   EXPECT_THAT(ShellWords(" a  b\tc\n"), ElementsAre("a", "b", "c"));
 }
 
-TEST(ShellWords, AreKeptByQuotes) {
+TEST(ShellWords, MayBeQuoted) {
   EXPECT_THAT(ShellWords(R"("/my tools/x" --a='b  c'd "" '')"),
               ElementsAre("/my tools/x", "--a=b  cd", "", ""));
 }
 
-TEST(ShellWords, HaveBackslashesAsPythonReadsThem) {
+TEST(ShellWords, HaveBackslashesAsInPythonsShlex) {
   EXPECT_THAT(ShellWords(R"(a\ b "c\"d\e\\" 'f\g')"), ElementsAre("a b", R"(c"d\e\)", R"(f\g)"));
 }
 
-TEST(ShellWords, ExpandNothing) {
+TEST(ShellWords, AreNotExpanded) {
   EXPECT_THAT(ShellWords("$HOME `x` *;|"), ElementsAre("$HOME", "`x`", "*;|"));
 }
 
-TEST(ShellWords, AreNoneOfABlankLine) { EXPECT_THAT(ShellWords(" \t"), IsEmpty()); }
+TEST(ShellWords, AreEmptyForABlankLine) { EXPECT_THAT(ShellWords(" \t"), IsEmpty()); }
 
-TEST(ShellWords, MustEndTheirQuotes) {
+TEST(ShellWords, RejectUnclosedQuotes) {
   EXPECT_THAT([] { ShellWords("a 'b"); }, ThrowsMessage<Error>("a quotation mark is not closed"));
   EXPECT_THAT([] { ShellWords("a \\"); },
               ThrowsMessage<Error>("nothing follows the last backslash"));
 }
 
-// --- Answers ------------------------------------------------------------------------------------
-
-TEST(S3Time, IsThatOfTheEpoch) { EXPECT_EQ(ParseTime("1970-01-01T00:00:00Z"), 0); }
+TEST(S3Time, IsRelativeToTheEpoch) { EXPECT_EQ(ParseTime("1970-01-01T00:00:00Z"), 0); }
 
 TEST(S3Time, MayHaveAFraction) { EXPECT_EQ(ParseTime("2026-11-22T04:00:00.999999Z"), 1795320000); }
 
@@ -275,24 +271,24 @@ TEST(S3Time, MayBeOfAnotherZone) {
   EXPECT_EQ(ParseTime("2026-11-21T23:00:00-05:00"), 1795320000);
 }
 
-TEST(S3Time, IsNoneThatNoCalendarHas) {
+TEST(S3Time, RejectsInvalidDates) {
   EXPECT_EQ(ParseTime("2026-02-29T00:00:00Z"), std::nullopt);
   EXPECT_EQ(ParseTime("2026-11-22T24:00:00Z"), std::nullopt);
 }
 
-TEST(S3Time, HasNothingAfterIt) {
+TEST(S3Time, RejectsTrailingText) {
   EXPECT_EQ(ParseTime("2026-11-22T04:00:00Zx"), std::nullopt);
   EXPECT_EQ(ParseTime("2026-11-22T04:00:00+01:00x"), std::nullopt);
 }
 
-TEST(S3Time, IsNoneOfAnotherForm) {
+TEST(S3Time, RejectsOtherFormats) {
   EXPECT_EQ(ParseTime("soon"), std::nullopt);
   EXPECT_EQ(ParseTime("2026-11-22 04:00:00"), std::nullopt);
   EXPECT_EQ(ParseTime(""), std::nullopt);
 }
 
-TEST(S3Answer, HasCredentialsInJson) {
-  const CredentialsPtr found = CredentialsInJson(
+TEST(S3Response, HasCredentialsInJson) {
+  const CredentialsPtr found = ParseJsonCredentials(
       R"({"Version": 1, "AccessKeyId": "AK", "SecretAccessKey": "SK", "SessionToken": "ST",
           "Expiration": "2026-11-22T04:00:00Z"})",
       "the program");
@@ -301,47 +297,47 @@ TEST(S3Answer, HasCredentialsInJson) {
   EXPECT_EQ(found->origin, "the program");
 }
 
-TEST(S3Answer, HasTheTokenOfAContainer) {
+TEST(S3Response, HasTheTokenOfAContainer) {
   const CredentialsPtr found =
-      CredentialsInJson(R"({"AccessKeyId":"AK","SecretAccessKey":"SK","Token":"T"})", "it");
+      ParseJsonCredentials(R"({"AccessKeyId":"AK","SecretAccessKey":"SK","Token":"T"})", "it");
   EXPECT_EQ(found->session_token, "T");
   EXPECT_EQ(found->expiry, std::nullopt);
 }
 
-TEST(S3Answer, TakesNoCredentialsFromBelow) {
+TEST(S3Response, IgnoresNestedCredentials) {
   EXPECT_THAT(
-      [] { CredentialsInJson(R"({"a": {"AccessKeyId":"AK","SecretAccessKey":"SK"}})", "it"); },
-      ThrowsMessage<Error>("it has no credentials for us"));
+      [] { ParseJsonCredentials(R"({"a": {"AccessKeyId":"AK","SecretAccessKey":"SK"}})", "it"); },
+      ThrowsMessage<Error>("it: no credentials found"));
 }
 
-TEST(S3Answer, TellsTheCodeOfARefusalInJson) {
-  EXPECT_THAT([] { CredentialsInJson(R"({"Code": "AssumeRoleUnauthorizedAccess"})", "it"); },
-              ThrowsMessage<Error>("it has no credentials for us: AssumeRoleUnauthorizedAccess"));
+TEST(S3Response, HasTheErrorCodeInJson) {
+  EXPECT_THAT([] { ParseJsonCredentials(R"({"Code": "AssumeRoleUnauthorizedAccess"})", "it"); },
+              ThrowsMessage<Error>("it: no credentials found: AssumeRoleUnauthorizedAccess"));
 }
 
-TEST(S3Answer, ShowsNothingThatIsNoCode) {
-  EXPECT_THAT([] { CredentialsInJson(R"({"Code": "no such user"})", "it"); },
-              ThrowsMessage<Error>("it has no credentials for us"));
+TEST(S3Response, ShowsErrorCodesOnly) {
+  EXPECT_THAT([] { ParseJsonCredentials(R"({"Code": "no such user"})", "it"); },
+              ThrowsMessage<Error>("it: no credentials found"));
 }
 
-TEST(S3Answer, IsNotShownIfItIsNoJson) {
-  EXPECT_THAT([] { CredentialsInJson("SECRET", "it"); },
-              ThrowsMessage<Error>("it does not answer with credentials in JSON"));
-  EXPECT_THAT([] { CredentialsInJson("[\"SECRET\"]", "it"); },
-              ThrowsMessage<Error>("it does not answer with credentials in JSON"));
+TEST(S3Response, IsNotShownIfItIsMalformed) {
+  EXPECT_THAT([] { ParseJsonCredentials("SECRET", "it"); },
+              ThrowsMessage<Error>("it: malformed credentials: not a JSON object"));
+  EXPECT_THAT([] { ParseJsonCredentials("[\"SECRET\"]", "it"); },
+              ThrowsMessage<Error>("it: malformed credentials: not a JSON object"));
 }
 
-TEST(S3Answer, MustTellATimeIfItTellsTheEnd) {
+TEST(S3Response, RejectsAMalformedExpiration) {
   EXPECT_THAT(
       [] {
-        CredentialsInJson(R"({"AccessKeyId":"A","SecretAccessKey":"S","Expiration":"never"})",
-                          "it");
+        ParseJsonCredentials(R"({"AccessKeyId":"A","SecretAccessKey":"S","Expiration":"never"})",
+                             "it");
       },
-      ThrowsMessage<Error>("it says 'never' for the time when credentials end"));
+      ThrowsMessage<Error>("it: invalid expiration 'never'"));
 }
 
-TEST(S3Answer, HasCredentialsInXml) {
-  const CredentialsPtr found = CredentialsInXml(
+TEST(S3Response, HasCredentialsInXml) {
+  const CredentialsPtr found = ParseXmlCredentials(
       R"(<AssumeRoleResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><AssumeRoleResult>
          <Credentials><AccessKeyId>AK</AccessKeyId><SecretAccessKey>S&amp;K</SecretAccessKey>
          <SessionToken>ST</SessionToken><Expiration>2026-11-22T04:00:00Z</Expiration>
@@ -351,17 +347,17 @@ TEST(S3Answer, HasCredentialsInXml) {
   EXPECT_EQ(found->expiry, 1795320000);
 }
 
-TEST(S3Answer, TellsTheCodeOfARefusalInXml) {
+TEST(S3Response, HasTheErrorCodeInXml) {
   EXPECT_THAT(
       [] {
-        CredentialsInXml("<ErrorResponse><Error><Code>ExpiredToken</Code></Error></ErrorResponse>",
-                         "the role");
+        ParseXmlCredentials(
+            "<ErrorResponse><Error><Code>ExpiredToken</Code></Error></ErrorResponse>", "the role");
       },
-      ThrowsMessage<Error>("the role has no credentials for us: ExpiredToken"));
+      ThrowsMessage<Error>("the role: no credentials found: ExpiredToken"));
 }
 
-TEST(S3Answer, TellsWhatHasFailed) {
-  const Failure failure = FailureIn(
+TEST(S3Response, HasCodeMessageAndRegionOfAnError) {
+  const ErrorResponse failure = ParseErrorResponse(
       "<?xml version=\"1.0\"?><Error><Code>AuthorizationHeaderMalformed</Code><Message>the region "
       "is wrong</Message><Region>eu-west-1</Region></Error>");
   EXPECT_EQ(failure.code, "AuthorizationHeaderMalformed");
@@ -369,15 +365,16 @@ TEST(S3Answer, TellsWhatHasFailed) {
   EXPECT_EQ(failure.region, "eu-west-1");
 }
 
-TEST(S3Answer, MayHaveAnEmptyMessage) {
-  const Failure failure = FailureIn("<Error><Code>NoSuchKey</Code><Message></Message></Error>");
+TEST(S3Response, MayHaveAnEmptyMessage) {
+  const ErrorResponse failure =
+      ParseErrorResponse("<Error><Code>NoSuchKey</Code><Message></Message></Error>");
   EXPECT_EQ(failure.code, "NoSuchKey");
   EXPECT_EQ(failure.message, "");
 }
 
-TEST(S3Answer, TellsNothingIfItIsNoXml) {
-  EXPECT_EQ(FailureIn("<html>Forbidden").code, "");
-  EXPECT_EQ(FailureIn("").code, "");
+TEST(S3Response, IsEmptyIfItIsMalformed) {
+  EXPECT_EQ(ParseErrorResponse("<html>Forbidden").code, "");
+  EXPECT_EQ(ParseErrorResponse("").code, "");
 }
 
 }  // namespace

@@ -1,65 +1,23 @@
 #include "parser/source/http/authorization.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sodium.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <cstdlib>
 #include <filesystem>
-#include <optional>
-#include <string_view>
 #include <utility>
 
+#include "parser/base/environment.h"
 #include "parser/base/error.h"
-#include "parser/base/fd.h"
-#include "parser/source/http/netrc.h"
+#include "parser/base/small_file.h"
+#include "parser/base/text.h"
 
 namespace ckptfs::http {
 namespace {
 
-std::string Variable(const char* name) {
-  const char* const value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
-std::string ReadFile(const std::string& path, std::string_view what) {
-  constexpr size_t kLargest = 1 << 20;  // Bytes.
-  const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
-  if (file.number() < 0) FailErrno("cannot open the {} {}", what, Quoted(path));
-  std::string text;
-  std::array<char, 4096> piece = {};
-  while (true) {
-    const ssize_t n = ::read(file.number(), piece.data(), piece.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) FailErrno("cannot read the {} {}", what, Quoted(path));
-    if (n == 0) return text;
-    text.append(piece.data(), static_cast<size_t>(n));
-    if (text.size() > kLargest) {
-      Fail(EFBIG, "the {} {} has more than {} bytes", what, Quoted(path), kLargest);
-    }
-  }
-}
-
-// A token is one word of ASCII: anything else would not stay within its header.
-std::string RequireToken(std::string_view text, std::string_view what) {
-  constexpr std::string_view kBlanks = " \t\r\n";
-  const size_t begin = std::min(text.find_first_not_of(kBlanks), text.size());
-  const std::string_view token = text.substr(begin, text.find_last_not_of(kBlanks) + 1 - begin);
-  if (token.empty()) Fail(EINVAL, "{} is empty", what);
-  if (!std::ranges::all_of(token, [](char c) { return c > ' ' && c < 0x7f; })) {
-    Fail(EINVAL, "{} is not one word of printable ASCII characters", what);
-  }
-  return std::string(token);
-}
-
-std::string ReadToken(const std::string& path) {
-  return RequireToken(ReadFile(path, "token file"), fmt::format("the token in {}", Quoted(path)));
-}
-
-std::string Basic(const std::string& user, const std::string& password) {
+std::string EncodeBasic(const std::string& user, const std::string& password) {
   const std::string text = user + ":" + password;
   constexpr int kVariant = sodium_base64_VARIANT_ORIGINAL;
   std::string encoded(sodium_base64_ENCODED_LEN(text.size(), kVariant), '\0');
@@ -69,17 +27,17 @@ std::string Basic(const std::string& user, const std::string& password) {
   return "Basic " + encoded;
 }
 
-// The user's netrc file need not be there, unless it was named.
-std::optional<Login> LoginIn(std::string path, const std::string& host) {
-  if (path.empty()) path = Variable("NETRC");
-  const bool is_named = !path.empty();
-  if (!is_named) {
-    const std::string home = Variable("HOME");
+// A netrc file in the home directory is optional; one that an option or $NETRC names is not.
+std::optional<Login> ReadLogin(std::string path, const std::string& host) {
+  if (path.empty()) path = GetEnvironment("NETRC");
+  const bool is_required = !path.empty();
+  if (!is_required) {
+    const std::string home = GetEnvironment("HOME");
     if (home.empty()) return std::nullopt;
     path = home + "/.netrc";
     if (::access(path.c_str(), R_OK) != 0) return std::nullopt;
   }
-  return FindLogin(ReadFile(path, "netrc file"), host);
+  return FindLogin(ReadSmallFile(path, "netrc file"), host);
 }
 
 bool IsHuggingFace(const Url& url) {
@@ -87,49 +45,111 @@ bool IsHuggingFace(const Url& url) {
          url.host == "hf.co" || url.host.ends_with(".hf.co");
 }
 
+// Splits the text of a netrc file into words.
+class Tokenizer {
+ public:
+  explicit Tokenizer(std::string_view text) : rest_(text) {}
+
+  // Returns nothing at the end.
+  std::optional<std::string> Next() {
+    SkipBlanks();
+    while (rest_.starts_with('#')) {
+      Skip(rest_.find('\n'));
+      SkipBlanks();
+    }
+    if (rest_.empty()) return std::nullopt;
+    return rest_.front() == '"' ? TakeQuoted() : TakePlain();
+  }
+
+  void SkipMacro() { Skip(rest_.find("\n\n")); }
+
+ private:
+  void Skip(size_t count) { rest_.remove_prefix(std::min(count, rest_.size())); }
+  void SkipBlanks() { Skip(rest_.find_first_not_of(kBlanks)); }
+
+  std::string TakePlain() {
+    const std::string_view word = rest_.substr(0, rest_.find_first_of(kBlanks));
+    Skip(word.size());
+    return std::string(word);
+  }
+
+  std::string TakeQuoted() {
+    std::string word;
+    Skip(1);
+    while (!rest_.empty() && rest_.front() != '"') {
+      if (rest_.front() == '\\' && rest_.size() > 1) Skip(1);
+      word += rest_.front();
+      Skip(1);
+    }
+    Skip(1);
+    return word;
+  }
+
+  std::string_view rest_;
+};
+
 }  // namespace
 
-Authorization::Authorization(const Url& url, const SourceOptions& options) : origin_(url.Origin()) {
+std::optional<Login> FindLogin(std::string_view text, std::string_view host) {
+  Tokenizer words(text);
+  std::optional<Login> found;
+  while (const auto word = words.Next()) {
+    if (*word == "machine" || *word == "default") {
+      if (found) break;
+      if (*word == "default" || words.Next() == host) found.emplace();
+    } else if (*word == "macdef") {
+      words.SkipMacro();
+    } else if (*word == "login" || *word == "password" || *word == "account") {
+      std::string value = words.Next().value_or("");
+      if (!found || *word == "account") continue;
+      (*word == "login" ? found->user : found->password) = std::move(value);
+    }
+  }
+  return found;
+}
+
+Authorization::Authorization(const Url& url, const SourceOptions& options) : server_(url.Origin()) {
   if (url.has_user) {
-    value_ = Basic(url.user, url.password);
-    what_ = "the user and the password in the URL";
+    value_ = EncodeBasic(url.user, url.password);
+    origin_ = "the user and the password in the URL";
     return;
   }
   if (!options.token_file.empty()) {
-    // It is read again, wherever the program is then.
+    // Absolute, because it is read again later, whatever the working directory is then.
     token_file_ = std::filesystem::absolute(options.token_file).string();
     const std::string token = ReadToken(token_file_);
     if (!url.IsPrivate()) {
-      Fail(EINVAL, "a token is sent over https or to this machine, but not over http");
+      Fail(EINVAL, "insecure URL: a token is sent over https or to this machine, not over http");
     }
     SetToken(token, fmt::format("the token in {}", Quoted(token_file_)));
     return;
   }
-  if (const auto login = LoginIn(options.netrc_file, url.host)) {
-    value_ = Basic(login->user, login->password);
-    what_ = "the user and the password in the netrc file";
+  if (const auto login = ReadLogin(options.netrc_file, url.host)) {
+    value_ = EncodeBasic(login->user, login->password);
+    origin_ = "the user and the password in the netrc file";
     return;
   }
   for (const char* const name : {"CKPTFS_HTTP_TOKEN", "HF_TOKEN"}) {
-    const std::string token = Variable(name);
+    const std::string token = GetEnvironment(name);
     if (token.empty() || (name == std::string_view("HF_TOKEN") && !IsHuggingFace(url))) continue;
     if (url.IsPrivate()) {
       SetToken(token, fmt::format("the token in {}", name));
       return;
     }
     if (options.warn) {
-      options.warn(fmt::format("{}: the token in {} is not sent over http", Shown(url), name));
+      options.warn(
+          fmt::format("{}: the token in {} is not sent over http", WithoutQuery(url), name));
     }
   }
 }
 
-void Authorization::SetToken(std::string_view token, std::string what) {
-  value_ = "Bearer " + RequireToken(token, what);
-  what_ = std::move(what);
+void Authorization::SetToken(std::string_view token, std::string origin) {
+  value_ = "Bearer " + ParseToken(token, origin);
+  origin_ = std::move(origin);
 }
 
 std::string Authorization::HeaderFor(const Url& url) const {
-  if (url.Origin() != origin_) return {};
+  if (url.Origin() != server_) return {};
   const std::scoped_lock lock(mutex_);
   return value_.empty() ? "" : "Authorization: " + value_;
 }

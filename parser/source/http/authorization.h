@@ -1,17 +1,18 @@
-// By whose authority a web server is asked.
+// Credentials for a web server.
 //
-// What counts is what is said for this server: user and password in its URL; then a token in a file
-// that the user names; then the entry of the host in a netrc file; then the token in the variable
-// CKPTFS_HTTP_TOKEN; and for huggingface.co that in HF_TOKEN.
+// The first of these that exists is used: user and password in the URL; the token in the file of
+// -o token_file; the entry of the host in a netrc file; the token in CKPTFS_HTTP_TOKEN; for
+// huggingface.co the token in HF_TOKEN.
 //
-// It goes to the scheme, host and port of the URL alone, and to nobody that a redirect leads to. A
-// password goes over the wire as the user has written the URL, as with curl and wget. A token opens
-// more than one file, and is for no server in particular: it goes over https, or to this machine.
-// Neither goes through a proxy in the clear: over http a request with one takes no proxy.
+// Credentials are sent to the scheme, host and port of the URL only, never to the target of a
+// redirect. A password is sent over the scheme of the URL, as curl and wget do. A token, which is
+// for more than one file, is sent over https or to this machine only. A request over http that
+// contains either is not sent through a proxy.
 
 #pragma once
 
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -23,27 +24,41 @@ namespace ckptfs::http {
 // Thread-safe.
 class Authorization {
  public:
-  // For the server of `url`. Throws Error if it cannot be as the user said.
+  // Finds the credentials for the server of `url`. Throws Error if the file of an option cannot be
+  // used.
   Authorization(const Url& url, const SourceOptions& options);
 
-  // Returns the header to send with a request for `url`; empty if there is none for it.
+  // Returns the header for a request for `url`; empty if there is none.
   std::string HeaderFor(const Url& url) const;
 
-  // Looks whether there is another token now, and returns whether there is.
+  // Reads the token file again. Returns whether it contains another token.
   bool Renew();
 
-  // What is sent, for messages: "the token in /etc/token"; empty if there is nothing.
-  const std::string& what() const { return what_; }
+  // Where the credentials are from, for messages: "the token in /etc/token"; empty if there are
+  // none.
+  const std::string& origin() const { return origin_; }
 
  private:
-  void SetToken(std::string_view token, std::string what);
+  void SetToken(std::string_view token, std::string origin);
 
+  const std::string server_;  // Url::Origin.
   std::string origin_;
-  std::string what_;
-  std::string token_file_;  // Empty if that is not where it is from.
+  std::string token_file_;  // Empty if the credentials are from elsewhere.
 
   mutable std::mutex mutex_;
   std::string value_;  // Of the header.
 };
+
+// The entry of a host in a netrc file.
+struct Login {
+  std::string user;
+  std::string password;
+};
+
+// Returns the first entry for `host`, or else the default one, of `text`, the content of a netrc
+// file: words separated by blanks, "machine HOST login USER password PASSWORD", or "default" in
+// place of the first two. A word may be in double quotes, with backslashes as escapes. "macdef"
+// defines a macro up to the next empty line. Malformed text is ignored.
+std::optional<Login> FindLogin(std::string_view text, std::string_view host);
 
 }  // namespace ckptfs::http

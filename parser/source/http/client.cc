@@ -1,40 +1,356 @@
-// Each thread that makes a request leases a handle of libcurl, which keeps the connections that it
-// has made, and gives it back. Handles share nothing, so threads do not wait for each other.
+// Each thread that performs a request leases a libcurl handle, with the connections that it keeps
+// open, and returns it. Handles share nothing, so threads do not wait for each other.
 
 #include "parser/source/http/client.h"
 
-#include <algorithm>
-#include <cstdlib>
-#include <filesystem>
-#include <string>
-#include <utility>
+#include <fmt/format.h>
 
-#include "parser/source/http/pool.h"
-#include "parser/source/http/transfer.h"
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <filesystem>
+#include <mutex>
+#include <new>
+
+#include "parser/base/cancellation.h"
+#include "parser/base/environment.h"
+#include "parser/base/error.h"
+#include "parser/base/text.h"
+#include "parser/source/curl_connection.h"
+#include "parser/source/http/url.h"
 
 namespace ckptfs::http {
 namespace {
 
-std::string Variable(const char* name) {
-  const char* const value = std::getenv(name);
-  return value == nullptr ? "" : value;
+// Far more than real servers send.
+constexpr size_t kMostHeaders = 200;
+constexpr size_t kLargestHead = 64 << 10;  // Bytes.
+
+constexpr size_t kLargestBody = 1 << 20;  // Without a receiver.
+
+struct FreeList {
+  void operator()(curl_slist* list) const noexcept { LibCurl().slist_free_all(list); }
+};
+using List = std::unique_ptr<curl_slist, FreeList>;
+
+void Append(List& list, const std::string& line) {
+  curl_slist* const longer = LibCurl().slist_append(list.get(), line.c_str());
+  if (longer == nullptr) throw std::bad_alloc();
+  static_cast<void>(list.release());
+  list.reset(longer);
 }
 
-// They are read again for each connection, wherever the program is then.
+bool HasHeader(const Request& request, std::string_view name) {
+  return std::ranges::any_of(request.headers, [name](const std::string& line) {
+    return ToLower(std::string_view(line).substr(0, line.find(':'))) == name;
+  });
+}
+
+List BuildHeaders(const Request& request) {
+  List list;
+  for (const std::string& line : request.headers) Append(list, line);
+  // Ranges count the bytes of the object, not those of an encoding.
+  if (!HasHeader(request, "accept-encoding")) Append(list, "Accept-Encoding: identity");
+  Append(list, "Expect:");  // Send a body without waiting for "100 Continue".
+  if (request.body.empty()) Append(list, "Content-Type:");
+  return list;
+}
+
+void SetMethod(CURL* handle, const Request& request) {
+  if (request.method == "HEAD") {
+    LibCurl().easy_setopt(handle, CURLOPT_NOBODY, 1L);
+    return;
+  }
+  LibCurl().easy_setopt(handle, CURLOPT_HTTPGET, 1L);
+  if (request.method == "GET") return;
+  LibCurl().easy_setopt(handle, CURLOPT_POSTFIELDSIZE_LARGE,
+                        static_cast<curl_off_t>(request.body.size()));
+  LibCurl().easy_setopt(handle, CURLOPT_POSTFIELDS, request.body.c_str());
+  LibCurl().easy_setopt(handle, CURLOPT_CUSTOMREQUEST, request.method.c_str());
+}
+
+// Parses the three digits after "HTTP/1.1 "; 0 if they are malformed.
+int ParseStatus(std::string_view line) {
+  line.remove_prefix(std::min(line.find(' '), line.size()));
+  return ParseNumber<uint16_t>(Trim(line).substr(0, 3)).value_or(0);
+}
+
+[[noreturn]] void FailForLargeHead() {
+  Fail(ECONNRESET, "response headers too large: more than {} bytes", kLargestHead);
+}
+
+// Whether the proxy of the environment may carry `request`.
+bool MayUseProxy(const Request& request) {
+  try {
+    const Url url = ParseUrl(request.url);
+    return !IsNeverProxied(url.host) && !(request.has_secret && url.scheme == "http");
+  } catch (const Error&) {
+    return false;  // libcurl may parse it, but differently.
+  }
+}
+
+// One request and its response. Bounds the response, detects stalls, and carries exceptions of the
+// receiver through C code. Belongs to one thread.
+class Transfer {
+ public:
+  // All of these must outlive this; `receiver` may be null.
+  Transfer(const Request& request, Receiver* receiver, const std::stop_token& stop)
+      : request_(request), receiver_(receiver), stop_(stop) {}
+
+  // Sends the request and waits for the end of the response. Throws Error as Client::Perform does,
+  // and the exceptions of the receiver.
+  Response Run(const CurlConnection& connection);
+
+  // Whether the connection can be reused: all of the response has been read.
+  bool is_clean() const { return is_clean_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  // Callbacks of libcurl.
+  static size_t OnHeader(char* data, size_t size, size_t count, void* self) noexcept;
+  static size_t OnBody(char* data, size_t size, size_t count, void* self) noexcept;
+  static int OnProgress(void* self, curl_off_t total_down, curl_off_t down, curl_off_t total_up,
+                        curl_off_t up) noexcept;
+
+  void TakeHeader(std::string_view line);
+  void EndHead();
+  void TakeBody(std::string_view bytes);
+
+  bool IsCancelled() const { return stop_.stop_requested() || Cancellation::IsRequested(); }
+
+  // Records that `bytes` have been transferred so far. Returns whether the transfer continues.
+  bool CheckProgress(curl_off_t bytes);
+
+  [[noreturn]] void ThrowError(CURLcode code, CURL* handle, const char* details) const;
+
+  const Request& request_;
+  Receiver* const receiver_;
+  const std::stop_token& stop_;
+
+  Response response_;
+  size_t head_size_ = 0;  // Bytes of all headers so far.
+  bool has_head_ = false;
+  bool is_for_receiver_ = false;
+  bool is_body_cut_ = false;
+  uint64_t body_size_ = 0;
+
+  std::exception_ptr thrown_;
+  bool is_stalled_ = false;
+  curl_off_t bytes_ = 0;  // Transferred in both directions, at the time `changed_`.
+  Clock::time_point changed_ = Clock::now();
+  bool is_clean_ = false;
+};
+
+std::string_view AsText(const char* data, size_t size, size_t count) {
+  return {data, size * count};
+}
+
+Response Transfer::Run(const CurlConnection& connection) {
+  CURL* const handle = connection.handle();
+  const List headers = BuildHeaders(request_);
+  std::array<char, CURL_ERROR_SIZE> details = {};
+  LibCurl().easy_setopt(handle, CURLOPT_URL, request_.url.c_str());
+  LibCurl().easy_setopt(handle, CURLOPT_NOPROXY, MayUseProxy(request_) ? nullptr : "*");
+  LibCurl().easy_setopt(handle, CURLOPT_CUSTOMREQUEST, nullptr);
+  SetMethod(handle, request_);
+  LibCurl().easy_setopt(handle, CURLOPT_HTTPHEADER, headers.get());
+  LibCurl().easy_setopt(handle, CURLOPT_CONNECTTIMEOUT_MS,
+                        static_cast<long>(request_.limits.stall.count()));
+  LibCurl().easy_setopt(handle, CURLOPT_TIMEOUT_MS,
+                        static_cast<long>(request_.limits.deadline.count()));
+  LibCurl().easy_setopt(handle, CURLOPT_HEADERFUNCTION, &OnHeader);
+  LibCurl().easy_setopt(handle, CURLOPT_HEADERDATA, this);
+  LibCurl().easy_setopt(handle, CURLOPT_WRITEFUNCTION, &OnBody);
+  LibCurl().easy_setopt(handle, CURLOPT_WRITEDATA, this);
+  LibCurl().easy_setopt(handle, CURLOPT_NOPROGRESS, 0L);
+  LibCurl().easy_setopt(handle, CURLOPT_XFERINFOFUNCTION, &OnProgress);
+  LibCurl().easy_setopt(handle, CURLOPT_XFERINFODATA, this);
+  LibCurl().easy_setopt(handle, CURLOPT_ERRORBUFFER, details.data());
+
+  const CURLcode code = LibCurl().easy_perform(handle);
+  LibCurl().easy_setopt(handle, CURLOPT_ERRORBUFFER, nullptr);
+  LibCurl().easy_setopt(handle, CURLOPT_HTTPHEADER, nullptr);
+  if (thrown_) std::rethrow_exception(thrown_);
+  if (IsCancelled()) Fail(ECANCELED, "request cancelled");
+  if (code != CURLE_OK && !is_body_cut_) ThrowError(code, handle, details.data());
+  if (!has_head_) Fail(ECONNRESET, "response without headers");
+  is_clean_ = code == CURLE_OK;
+
+  const char* location = nullptr;
+  if (response_.status / 100 == 3 &&
+      LibCurl().easy_getinfo(handle, CURLINFO_REDIRECT_URL, &location) == CURLE_OK &&
+      location != nullptr) {
+    response_.location = location;
+  }
+  return std::move(response_);
+}
+
+size_t Transfer::OnHeader(char* data, size_t size, size_t count, void* self) noexcept {
+  auto& transfer = *static_cast<Transfer*>(self);
+  try {
+    transfer.TakeHeader(AsText(data, size, count));
+  } catch (...) {
+    transfer.thrown_ = std::current_exception();
+    return 0;
+  }
+  return size * count;
+}
+
+size_t Transfer::OnBody(char* data, size_t size, size_t count, void* self) noexcept {
+  auto& transfer = *static_cast<Transfer*>(self);
+  try {
+    transfer.TakeBody(AsText(data, size, count));
+  } catch (...) {
+    transfer.thrown_ = std::current_exception();
+    return 0;
+  }
+  return transfer.is_body_cut_ ? 0 : size * count;
+}
+
+int Transfer::OnProgress(void* self, curl_off_t /*total_down*/, curl_off_t down,
+                         curl_off_t /*total_up*/, curl_off_t up) noexcept {
+  return static_cast<Transfer*>(self)->CheckProgress(down + up) ? 0 : 1;
+}
+
+bool Transfer::CheckProgress(curl_off_t bytes) {
+  if (IsCancelled()) return false;
+  const Clock::time_point now = Clock::now();
+  if (bytes != bytes_) {
+    bytes_ = bytes;
+    changed_ = now;
+  }
+  is_stalled_ = now - changed_ >= request_.limits.stall;
+  return !is_stalled_;
+}
+
+void Transfer::TakeHeader(std::string_view line) {
+  if (has_head_) return;  // Trailers of a chunked body are ignored.
+  head_size_ += line.size();
+  if (head_size_ > kLargestHead) FailForLargeHead();
+  if (line.starts_with("HTTP/")) {
+    response_.headers.clear();
+    response_.status = ParseStatus(line);
+    return;
+  }
+  line = Trim(line);
+  if (line.empty()) {
+    if (response_.status >= 200) EndHead();  // Responses 1xx precede the final one.
+    return;
+  }
+  if (response_.headers.size() == kMostHeaders) {
+    Fail(ECONNRESET, "too many response headers: more than {}", kMostHeaders);
+  }
+  const size_t colon = line.find(':');
+  if (colon == std::string_view::npos) return;
+  response_.headers.emplace_back(ToLower(Trim(line.substr(0, colon))),
+                                 Trim(line.substr(colon + 1)));
+}
+
+void Transfer::EndHead() {
+  has_head_ = true;
+  is_for_receiver_ = receiver_ != nullptr && receiver_->Begin(response_);
+}
+
+void Transfer::TakeBody(std::string_view bytes) {
+  if (!has_head_) Fail(ECONNRESET, "response without headers");
+  body_size_ += bytes.size();
+  if (is_for_receiver_) {
+    receiver_->Take(std::as_bytes(std::span(bytes)));
+    return;
+  }
+  const size_t room = kLargestBody - response_.body.size();
+  is_body_cut_ = bytes.size() > room;
+  response_.body += bytes.substr(0, room);
+}
+
+void Transfer::ThrowError(CURLcode code, CURL* handle, const char* details) const {
+  using Seconds = std::chrono::duration<double>;
+  if (is_stalled_) {
+    Fail(ETIMEDOUT, "no data received for {:.3g} s", Seconds(request_.limits.stall).count());
+  }
+  long proxy_status = 0;  // Of the response to CONNECT.
+  LibCurl().easy_getinfo(handle, CURLINFO_HTTP_CONNECTCODE, &proxy_status);
+  if (!has_head_ && proxy_status == 407) Fail(EACCES, "{}", kProxyNeedsPassword);
+  if (!has_head_ && proxy_status >= 300) {
+    Fail(ECONNREFUSED, "proxy returned status {}", proxy_status);
+  }
+  // libcurl reports header lines of more than 100 KiB as out of memory or, since 8.6, by a code of
+  // its own. Once the request is sent it allocates memory for nothing else.
+  constexpr int kTooLarge = 100;
+  long sent = 0;
+  LibCurl().easy_getinfo(handle, CURLINFO_REQUEST_SIZE, &sent);
+  if (!has_head_ && sent > 0 && (code == CURLE_OUT_OF_MEMORY || int{code} == kTooLarge)) {
+    FailForLargeHead();
+  }
+  curl_off_t connected = 0;
+  LibCurl().easy_getinfo(handle, CURLINFO_PRETRANSFER_TIME_T, &connected);
+  if (code == CURLE_OPERATION_TIMEDOUT && connected != 0) {
+    Fail(ETIMEDOUT, "request timed out after {:.3g} s", Seconds(request_.limits.deadline).count());
+  }
+  if (code == CURLE_GOT_NOTHING) Fail(ECONNRESET, "connection closed without a response");
+  if (code == CURLE_PARTIAL_FILE) {
+    Fail(ECONNRESET, "connection closed after {} bytes", body_size_);
+  }
+  if (code == CURLE_RECV_ERROR || code == CURLE_SEND_ERROR) {
+    Fail(ECONNRESET, "connection reset after {} bytes", body_size_);
+  }
+  ThrowCurlError(code, handle, details, request_.limits.stall);
+}
+
+// The files are opened again for each connection, whatever the working directory is then.
 std::string Absolute(const std::string& path) {
   return path.empty() ? path : std::filesystem::absolute(path).string();
 }
 
-// What the user says, or where the curl program looks: libcurl itself does not.
-Trust TrustOf(const std::string& ca_file) {
+// Returns the certificates of the option or of the environment, as the curl program does: libcurl
+// itself does not read these variables.
+TrustedCertificates FindCertificates(const std::string& ca_file) {
   if (!ca_file.empty()) return {.file = Absolute(ca_file), .directory = ""};
-  std::string bundle = Variable("CURL_CA_BUNDLE");
+  const std::string bundle = GetEnvironment("CURL_CA_BUNDLE");
   if (!bundle.empty()) return {.file = Absolute(bundle), .directory = ""};
-  return {.file = Absolute(Variable("SSL_CERT_FILE")),
-          .directory = Absolute(Variable("SSL_CERT_DIR"))};
+  return {.file = Absolute(GetEnvironment("SSL_CERT_FILE")),
+          .directory = Absolute(GetEnvironment("SSL_CERT_DIR"))};
 }
 
 }  // namespace
+
+// Idle connections. Leases the one that was used last, so that a few of them stay in use and
+// servers close the others in the end. Thread-safe.
+class Client::Pool {
+ public:
+  Pool(TrustedCertificates trust, std::string user_agent)
+      : trust_(std::move(trust)), user_agent_(std::move(user_agent)) {}
+
+  std::unique_ptr<CurlConnection> Take() {
+    {
+      const std::scoped_lock lock(mutex_);
+      if (!idle_.empty()) {
+        auto connection = std::move(idle_.back());
+        idle_.pop_back();
+        return connection;
+      }
+    }
+    return std::make_unique<CurlConnection>(trust_, user_agent_);
+  }
+
+  // Only for connections without an error; others are destroyed by the caller.
+  void Return(std::unique_ptr<CurlConnection> connection) {
+    const std::scoped_lock lock(mutex_);
+    if (idle_.size() < kMostIdle) idle_.push_back(std::move(connection));
+  }
+
+ private:
+  static constexpr size_t kMostIdle = 16;
+
+  const TrustedCertificates trust_;
+  const std::string user_agent_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<CurlConnection>> idle_;  // The last one was used last.
+};
 
 std::string_view Response::Find(std::string_view name) const {
   const auto found = std::ranges::find(headers, name, &std::pair<std::string, std::string>::first);
@@ -42,12 +358,12 @@ std::string_view Response::Find(std::string_view name) const {
 }
 
 Client::Client(const Options& options)
-    : pool_(std::make_unique<Pool>(TrustOf(options.ca_file), options.user_agent)) {}
+    : pool_(std::make_unique<Pool>(FindCertificates(options.ca_file), options.user_agent)) {}
 
 Client::~Client() = default;
 
 Response Client::Perform(const Request& request, Receiver* receiver, const std::stop_token& stop) {
-  std::unique_ptr<Connection> connection = pool_->Take();
+  std::unique_ptr<CurlConnection> connection = pool_->Take();
   Transfer transfer(request, receiver, stop);
   Response response;
   {

@@ -11,10 +11,9 @@
 
 #include "parser/base/cancellation.h"
 #include "parser/base/error.h"
-#include "parser/source/http/attempts.h"
-#include "parser/source/http/fields.h"
+#include "parser/source/http/headers.h"
 #include "parser/source/http/opening.h"
-#include "parser/source/http/version.h"
+#include "parser/source/retry_policy.h"
 
 namespace ckptfs::http {
 namespace {
@@ -30,48 +29,48 @@ void Deliver(std::span<const std::byte> bytes, Delivery& delivery) {
   }
 }
 
-// Passes on the bytes of a part of one version, after a look at the headers.
+// Delivers the bytes of a range of one version, after its headers have been validated.
 class PartReceiver final : public Receiver {
  public:
-  // All of these must outlive this; `done` counts the bytes that have arrived.
-  PartReceiver(const Version& version, ByteRange part, Delivery& delivery, Attempts& attempts,
+  // All of these must outlive this; `done` counts the bytes received in all attempts.
+  PartReceiver(const Version& version, ByteRange part, Delivery& delivery, RetryPolicy& retry,
                uint64_t& done)
-      : version_(version), part_(part), delivery_(delivery), attempts_(attempts), done_(done) {}
+      : version_(version), part_(part), delivery_(delivery), retry_(retry), done_(done) {}
 
-  // Answers that bring no bytes of the object, and may ask for something, are not looked at here.
   bool Begin(const Response& response) override {
     if (response.status != 200 && response.status != 206) return false;
-    RequirePart(response, part_, version_);
+    ValidatePart(response, part_, version_);
     return true;
   }
 
   void Take(std::span<const std::byte> bytes) override {
     if (bytes.size() > part_.length - received_) {
-      throw Fault(EREMOTEIO, fmt::format("the server sends more than {} bytes", part_.length));
+      throw TransientError(EREMOTEIO,
+                           fmt::format("response too long: more than {} bytes", part_.length));
     }
     Deliver(bytes, delivery_);
     received_ += bytes.size();
     done_ += bytes.size();
-    attempts_.Received(done_);
+    retry_.Received(done_);
   }
 
-  // Throws Fault if something is missing.
+  // Throws TransientError if bytes are missing.
   void End() const {
     if (received_ == part_.length) return;
-    throw Fault(EREMOTEIO,
-                fmt::format("the server sends {} bytes instead of {}", received_, part_.length));
+    throw TransientError(EREMOTEIO, fmt::format("truncated response (found {} bytes, expected {})",
+                                                received_, part_.length));
   }
 
  private:
   const Version& version_;
   const ByteRange part_;
   Delivery& delivery_;
-  Attempts& attempts_;
+  RetryPolicy& retry_;
   uint64_t& done_;
   uint64_t received_ = 0;
 };
 
-// Returns "https://host:port", all that a message may show of any URL.
+// Returns "https://host:port", the only part of a URL that is never secret.
 std::string OriginOf(std::string_view url) {
   const size_t host = url.find("://");
   return std::string(host == std::string_view::npos ? url.substr(0, 0)
@@ -104,7 +103,7 @@ class Object final : public RemoteObject {
     assert(offset <= size() && length <= size() - offset);
     const std::span<const std::byte> head = head_;
     if (length == 0) return;
-    if (opened_.all) return opened_.all->Deliver(offset, length, delivery);
+    if (opened_.download) return opened_.download->Deliver(offset, length, delivery);
     if (offset < head.size() && length <= head.size() - offset) {
       return Deliver(head.subspan(offset, length), delivery);
     }
@@ -118,10 +117,10 @@ class Object final : public RemoteObject {
 
  private:
   void FetchPart(ByteRange range, Delivery& delivery, const std::stop_token& stop) const {
-    // Credentials may have to be renewed first, which waits for others than this server.
+    // Prepare may block, too: it renews credentials.
     const Cancellation::IsCancelled is_cancelled = [&stop] { return stop.stop_requested(); };
-    const Cancellation interruption(is_cancelled);
-    Attempts attempts(options_, Attempts::Phase::kReading, name_, NameOf(range));
+    const Cancellation cancellation(is_cancelled);
+    RetryPolicy retry(options_, RetryPolicy::Phase::kReading, name_, FormatRange(range));
     uint64_t done = 0;
     const auto attempt = [&] {
       if (has_changed_) FailChanged();
@@ -130,21 +129,21 @@ class Object final : public RemoteObject {
       if (std::string condition = opened_.version.Condition(); !condition.empty()) {
         headers.push_back(std::move(condition));
       }
-      Request request = access_->Prepare(headers);
-      attempts.Limit(request, rest.length);
-      PartReceiver receiver(opened_.version, rest, delivery, attempts, done);
-      const Response response = client_->Perform(request, &receiver, stop);
+      PreparedRequest prepared = access_->Prepare(headers);
+      prepared.request.limits = retry.Limits(rest.length);
+      PartReceiver receiver(opened_.version, rest, delivery, retry, done);
+      const Response response = client_->Perform(prepared.request, &receiver, stop);
       if (response.status == 200 || response.status == 206) {
         receiver.End();
         access_->Succeeded();
         return true;
       }
-      RequireNoFault(response);
+      ThrowIfTransient(response);
       if (response.status == 412 || response.status == 416) FailChanged();
-      if (access_->Recover(request, response)) return false;
-      Fail(EREMOTEIO, "the server answers with status {}", response.status);
+      if (access_->Recover(prepared, response)) return false;
+      Fail(EREMOTEIO, "server returned status {}", response.status);
     };
-    attempts.Run(attempt, stop);
+    retry.Run(attempt, stop);
   }
 
   const std::string name_;
@@ -163,21 +162,21 @@ RemoteObjectPtr OpenObject(std::string name, std::shared_ptr<Client> client,
   return std::make_shared<Object>(std::move(name), std::move(client), std::move(access), options);
 }
 
-Response Call(Client& client, const std::function<Request()>& prepare,
-              const SourceOptions& options) {
+Response PerformWithRetries(Client& client, const std::function<Request()>& prepare,
+                            const SourceOptions& options) {
   Request request = prepare();
   Response response;
   bool is_first = true;
-  Attempts attempts(options, Attempts::Phase::kOpening, OriginOf(request.url), "");
+  RetryPolicy retry(options, RetryPolicy::Phase::kOpening, OriginOf(request.url), "");
   const std::stop_token never;
   const auto attempt = [&] {
     if (!std::exchange(is_first, false)) request = prepare();
-    attempts.Limit(request, 1 << 20);
+    request.limits = retry.Limits(1 << 20);
     response = client.Perform(request, nullptr, never);
-    RequireNoFault(response);
+    ThrowIfTransient(response);
     return true;
   };
-  attempts.Run(attempt, never);
+  retry.Run(attempt, never);
   return response;
 }
 

@@ -1,8 +1,8 @@
-// An object on a server that speaks HTTP: pinned to a version, checked, and fetched again after
-// faults.
+// Objects on HTTP servers: pinned to a version, validated, and retried after transient errors.
 
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -14,39 +14,49 @@
 
 namespace ckptfs::http {
 
-// How requests for one object are made: where they go and by whose authority. Thread-safe. Whatever
-// waits in it ends soon after a Cancellation.
+// A request, and what Access::Recover has to know about how it was made.
+struct PreparedRequest {
+  Request request;
+
+  // The generation of the access's state (redirect target, region, clock) that the request was made
+  // from. Recover compares it with the current one: if they differ, another thread has recovered.
+  uint64_t generation = 0;
+
+  std::string access_key;  // That the request is signed with; empty if it is not signed.
+};
+
+// Makes the requests for one object: their URL and their credentials. Thread-safe. Blocking calls
+// end soon after a Cancellation.
 class Access {
  public:
   virtual ~Access() = default;
 
-  // Returns a GET for the object as it should be sent now. `headers` are those of the range and of
-  // the version, "Range: bytes=0-65535", which go into it.
-  virtual Request Prepare(const std::vector<std::string>& headers) = 0;
+  // Returns a GET for the object. `headers` are added to it: "Range: bytes=0-65535".
+  virtual PreparedRequest Prepare(const std::vector<std::string>& headers) = 0;
 
-  // What an answer that is neither 200, 206, 412 nor 416 and not worth a try by itself (408, 429,
-  // 5xx) means. Returns true if the next request should fare better: credentials were renewed, the
-  // object is elsewhere, the clock was wrong. Must say so only a few times in a row. Throws Error
-  // with a code and a sentence if it is hopeless: EACCES, ENOENT, ...
-  virtual bool Recover(const Request& request, const Response& response) = 0;
+  // Handles a response whose status is neither 200, 206, 412, 416 nor transient (408, 429, 5xx).
+  // Returns true if the next request may succeed: credentials were renewed, a redirect was
+  // followed, the clock was corrected. The number of such attempts in a row is limited. Throws
+  // Error otherwise: EACCES, ENOENT, ...
+  virtual bool Recover(const PreparedRequest& prepared, const Response& response) = 0;
 
-  // What besides the ETag pins the version, from the first answer: of S3 the id of a version, which
-  // Prepare asks for from then on. Empty if there is no such thing.
+  // Pins the version of the first response, besides the ETag: in S3 by a version id, which later
+  // requests contain. Returns that id; empty if there is none.
   virtual std::string Pin(const Response& /*response*/) { return {}; }
 
-  // Says that a request has brought what it was for: what Recover is asked next begins a new row.
+  // Records that a request succeeded: resets the limits of Recover.
   virtual void Succeeded() {}
 };
 
-// Opens the object that `access` leads to; `name` is what messages call it. One request, which
-// brings the first bytes, too. Throws Error: ENOENT, EACCES, ENOTSUP if the server cannot serve
-// parts of it (and options.download does not help), or as RemoteObject::Fetch does.
+// Opens the object at `access`. `name` is for messages. Sends one request, which also returns the
+// first bytes. Throws Error: ENOENT, EACCES, ENOTSUP if the server does not support range requests
+// and options.download is not set, or as RemoteObject::Fetch does.
 RemoteObjectPtr OpenObject(std::string name, std::shared_ptr<Client> client,
                            std::shared_ptr<Access> access, const SourceOptions& options);
 
-// Sends what `prepare` returns until there is an answer that is worth something: faults that may
-// pass are waited out as for an object. For requests about objects: listings, tokens.
-Response Call(Client& client, const std::function<Request()>& prepare,
-              const SourceOptions& options);
+// Sends the request that `prepare` returns, and retries it after transient errors. For requests
+// that do not fetch objects: listings, tokens.
+Response PerformWithRetries(Client& client, const std::function<Request()>& prepare,
+                            const SourceOptions& options);
 
 }  // namespace ckptfs::http

@@ -1,36 +1,87 @@
-// One request for the first bytes tells the length of the whole, its version, and whether the
-// server can serve parts. HEAD would tell less, and is answered wrongly more often.
+// A GET of the first bytes returns the length of the object, its version, and whether the server
+// supports range requests. HEAD returns less, and more servers answer it incorrectly.
 
 #include "parser/source/http/opening.h"
 
 #include <fmt/format.h>
 #include <sodium.h>
+#include <sys/statvfs.h>
+#include <sys/types.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <optional>
-#include <span>
 #include <string_view>
 #include <utility>
 
 #include "parser/base/encoding.h"
 #include "parser/base/error.h"
-#include "parser/source/http/attempts.h"
-#include "parser/source/http/fields.h"
+#include "parser/base/temporary_file.h"
+#include "parser/io/prefetch.h"
+#include "parser/source/retry_policy.h"
 
 namespace ckptfs::http {
+
+Download::Download(std::optional<uint64_t> expected)
+    : file_(MakeTemporaryFile()), is_length_known_(expected.has_value()) {
+  if (file_.number() < 0) FailErrno("cannot create a temporary file in $TMPDIR or /var/tmp");
+  const uint64_t free = FreeSpace();
+  if (expected && *expected > free) {
+    Fail(ENOSPC,
+         "not enough space for the download in $TMPDIR or /var/tmp (found {} bytes, expected {})",
+         free, *expected);
+  }
+}
+
+uint64_t Download::FreeSpace() const {
+  struct statvfs disk = {};
+  if (::fstatvfs(file_.number(), &disk) != 0) return UINT64_MAX;
+  return uint64_t{disk.f_bavail} * disk.f_frsize;
+}
+
+void Download::Append(std::span<const std::byte> bytes) {
+  if (!is_length_known_) {
+    const uint64_t free = FreeSpace();
+    if (free < bytes.size() || size_ + bytes.size() > free - bytes.size()) {
+      Fail(ENOSPC,
+           "download of unknown length takes more than half of the space in $TMPDIR or /var/tmp: "
+           "{} bytes so far",
+           size_);
+    }
+  }
+  while (!bytes.empty()) {
+    const ssize_t n =
+        ::pwrite(file_.number(), bytes.data(), bytes.size(), static_cast<off_t>(size_));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) FailErrno("cannot write byte {} of the download in $TMPDIR or /var/tmp", size_);
+    bytes = bytes.subspan(static_cast<size_t>(n));
+    size_ += static_cast<uint64_t>(n);
+  }
+}
+
+void Download::Deliver(uint64_t offset, uint64_t length, Delivery& delivery) const {
+  while (length > 0) {
+    const std::span<std::byte> all = delivery.room();
+    const std::span<std::byte> room = all.first(std::min<uint64_t>(all.size(), length));
+    const ssize_t n = ::pread(file_.number(), room.data(), room.size(), static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) FailErrno("cannot read byte {} of the download", offset);
+    if (n == 0) Fail(EIO, "unexpected end of the download at byte {}", offset);
+    delivery.Arrived(static_cast<size_t>(n));
+    offset += static_cast<uint64_t>(n);
+    length -= static_cast<uint64_t>(n);
+  }
+}
+
 namespace {
 
-constexpr uint64_t kHead = 64 << 10;  // Bytes.
-
-// Takes the first bytes, or all if there are no more. If the server sends all though there are
-// more, spools them if the user wants that.
+// Receives the first kPrefetchedHead bytes, or the whole object if it is shorter. If the server
+// sends all of a longer object, downloads it if the options permit that.
 class FirstBytes final : public Receiver {
  public:
   // All of these must outlive this.
-  FirstBytes(const SourceOptions& options, Attempts& attempts)
-      : options_(options), attempts_(attempts) {}
+  FirstBytes(const SourceOptions& options, RetryPolicy& retry) : options_(options), retry_(retry) {}
 
   bool Begin(const Response& response) override {
     if (response.status == 200) {
@@ -43,47 +94,51 @@ class FirstBytes final : public Receiver {
 
   void Take(std::span<const std::byte> bytes) override {
     if (expected_ && bytes.size() > *expected_ - received_) {
-      throw Fault(EREMOTEIO, fmt::format("the server sends more than {} bytes", *expected_));
+      throw TransientError(EREMOTEIO,
+                           fmt::format("response too long: more than {} bytes", *expected_));
     }
     received_ += bytes.size();
-    if (!spool_ && received_ > kHead) StartSpool();
-    if (spool_) {
-      spool_->Append(bytes);
+    if (!download_ && received_ > kPrefetchedHead) StartDownload();
+    if (download_) {
+      download_->Append(bytes);
       if (options_.progress) options_.progress(received_, expected_.value_or(0));
     }
-    const size_t rest = kHead - head_.size();
+    const size_t rest = kPrefetchedHead - head_.size();
     const auto first = bytes.first(std::min(rest, bytes.size()));
     head_.insert(head_.end(), first.begin(), first.end());
-    attempts_.Received(received_);
+    retry_.Received(received_);
   }
 
-  // Whether the body is one of the object; then it has come.
+  // Whether the response was one with bytes of the object.
   bool is_begun() const { return is_begun_; }
 
-  // Moves what has come into `opened`. Throws Fault if something is missing.
+  // Moves the result into `opened`. Throws TransientError if bytes are missing.
   void End(const Response& response, Opened& opened) {
     if (expected_ && received_ != *expected_) {
-      throw Fault(EREMOTEIO,
-                  fmt::format("the server sends {} bytes instead of {}", received_, *expected_));
+      throw TransientError(
+          EREMOTEIO,
+          fmt::format("truncated response (found {} bytes, expected {})", received_, *expected_));
     }
-    opened.version = VersionOf(response, total_.value_or(received_));
+    opened.version = ParseVersion(response, total_.value_or(received_));
     opened.head = std::move(head_);
-    opened.all = std::move(spool_);
+    opened.download = std::move(download_);
   }
 
  private:
   void BeginPart(const Response& response) {
     RequireIdentity(response);
-    const std::string_view told = response.Find("content-range");
-    const auto part = ParseContentRange(told);
-    if (!part || part->offset != 0 || part->length != std::min(kHead, part->total)) {
-      throw Fault(EREMOTEIO, fmt::format("the server sends {} instead of the first bytes",
-                                         told.empty() ? "no range" : Quoted(told)));
+    const std::string_view content_range = response.Find("content-range");
+    const auto part = ParseContentRange(content_range);
+    if (!part || part->offset != 0 || part->length != std::min(kPrefetchedHead, part->total)) {
+      throw TransientError(EREMOTEIO,
+                           fmt::format("unexpected content range (found {})",
+                                       content_range.empty() ? "none" : Quoted(content_range)));
     }
     const std::string_view length = response.Find("content-length");
     if (!length.empty() && ParseLength(length) != part->length) {
-      throw Fault(EREMOTEIO, fmt::format("the server announces {} bytes instead of {}",
-                                         Quoted(length), part->length));
+      throw TransientError(EREMOTEIO,
+                           fmt::format("unexpected content length (found {}, expected {})",
+                                       Quoted(length), part->length));
     }
     expected_ = part->length;
     total_ = part->total;
@@ -95,42 +150,40 @@ class FirstBytes final : public Receiver {
     const std::string_view length = response.Find("content-length");
     expected_ = ParseLength(length);
     if (!expected_ && response.Find("transfer-encoding").empty()) {
-      Fail(ENOTSUP, "the server does not say how long the file is");
+      Fail(ENOTSUP, "response without a content length");
     }
-    if (expected_ && *expected_ > kHead) StartSpool();
+    if (expected_ && *expected_ > kPrefetchedHead) StartDownload();
     is_begun_ = true;
   }
 
-  // An encoding is there to stay: it is no fault that passes.
+  // While an object is opened, a content encoding is permanent.
   static void RequireIdentity(const Response& response) {
     try {
-      RequireUncoded(response);
-    } catch (const Fault& fault) {
-      Fail(ENOTSUP, "{}, so that no part of the file can be had: name the file as it is",
-           fault.what());
+      ValidateEncoding(response);
+    } catch (const TransientError& error) {
+      Fail(ENOTSUP, "{}: no range of the file can be read", error.what());
     }
   }
 
-  void StartSpool() {
+  void StartDownload() {
     if (!options_.download) {
-      Fail(ENOTSUP, "the server cannot serve parts of a file: -o download fetches all of it first");
+      Fail(ENOTSUP, "server does not support range requests: use -o download to fetch the file");
     }
-    spool_ = std::make_unique<Spool>(expected_);
-    spool_->Append(head_);
+    download_ = std::make_unique<Download>(expected_);
+    download_->Append(head_);
   }
 
   const SourceOptions& options_;
-  Attempts& attempts_;
+  RetryPolicy& retry_;
   bool is_begun_ = false;
-  std::optional<uint64_t> expected_;  // Bytes of this body.
+  std::optional<uint64_t> expected_;  // Bytes of this response.
   std::optional<uint64_t> total_;     // Bytes of the object, if they are more.
   uint64_t received_ = 0;
   std::vector<std::byte> head_;
-  std::unique_ptr<Spool> spool_;
+  std::unique_ptr<Download> download_;
 };
 
-// Where an object is, and its version: a hash, because the query of a URL may be secret, and may be
-// what names the object.
+// Hashes the URL and the version: the query of a URL may be secret, and may identify the object.
 std::string IdentityOf(const std::string& name, const std::string& url, const Version& version,
                        const std::string& pin) {
   if (!IsStrongTag(version.tag) && pin.empty()) return {};
@@ -142,34 +195,35 @@ std::string IdentityOf(const std::string& name, const std::string& url, const Ve
   return name + " " + Hex(std::as_bytes(std::span(hash)));
 }
 
-void TellWeakness(const std::string& name, const Version& version, const SourceOptions& options) {
+void WarnOfWeakVersion(const std::string& name, const Version& version,
+                       const SourceOptions& options) {
   if (!version.tag.empty() || version.size == 0 || !options.warn) return;
   options.warn(fmt::format(
       "{}: {}", name,
       version.last_modified.empty()
-          ? "the server tells no version of the file: changes that keep its length go unnoticed"
-          : "the server sends no ETag: changes within one second that keep the length go "
-            "unnoticed"));
+          ? "response without ETag and Last-Modified: changes of the same length are not detected"
+          : "response without ETag: changes of the same length within one second are not "
+            "detected"));
 }
 
 }  // namespace
 
 Opened Open(const std::string& name, Client& client, Access& access, const SourceOptions& options) {
   constexpr int kRangeNotSatisfiable = 416;
-  Attempts attempts(options, Attempts::Phase::kOpening, name, "");
+  RetryPolicy retry(options, RetryPolicy::Phase::kOpening, name, "");
   Opened opened;
-  std::string url;  // That leads to the object; others it may lead to are not for ever.
+  std::string url;  // Before redirects, whose targets may change.
   std::string pin;
   bool asks_for_part = true;
   const std::stop_token never;
   const auto attempt = [&] {
-    Request request =
-        access.Prepare(asks_for_part ? std::vector{RangeHeader({.offset = 0, .length = kHead})}
-                                     : std::vector<std::string>());
-    attempts.Limit(request, options.download ? UINT64_MAX : kHead);
-    if (url.empty()) url = request.url;
-    FirstBytes first(options, attempts);
-    const Response response = client.Perform(request, &first, never);
+    PreparedRequest prepared = access.Prepare(
+        asks_for_part ? std::vector{RangeHeader({.offset = 0, .length = kPrefetchedHead})}
+                      : std::vector<std::string>());
+    prepared.request.limits = retry.Limits(options.download ? UINT64_MAX : kPrefetchedHead);
+    if (url.empty()) url = prepared.request.url;
+    FirstBytes first(options, retry);
+    const Response response = client.Perform(prepared.request, &first, never);
     if (first.is_begun()) {
       first.End(response, opened);
       pin = access.Pin(response);
@@ -179,18 +233,18 @@ Opened Open(const std::string& name, Client& client, Access& access, const Sourc
     if (response.status == kRangeNotSatisfiable && asks_for_part) {
       const auto range = ParseContentRange(response.Find("content-range"));
       if (range && range->total == 0) {
-        opened.version = VersionOf(response, 0);
+        opened.version = ParseVersion(response, 0);
         return true;
       }
-      asks_for_part = false;  // Not all servers say how little there is.
+      asks_for_part = false;  // Some servers omit the length: fetch the short object whole.
       return false;
     }
-    RequireNoFault(response);
-    if (access.Recover(request, response)) return false;
-    Fail(EREMOTEIO, "the server answers with status {}", response.status);
+    ThrowIfTransient(response);
+    if (access.Recover(prepared, response)) return false;
+    Fail(EREMOTEIO, "server returned status {}", response.status);
   };
-  attempts.Run(attempt, never);
-  TellWeakness(name, opened.version, options);
+  retry.Run(attempt, never);
+  WarnOfWeakVersion(name, opened.version, options);
   opened.identity = IdentityOf(name, url, opened.version, pin);
   return opened;
 }

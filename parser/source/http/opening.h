@@ -1,24 +1,50 @@
-// The first request for an object, which tells all about it.
+// Opens an object with one request, and downloads it if its server does not support range requests.
 
 #pragma once
 
 #include <cstddef>
-#include <ctime>
+#include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "parser/base/fd.h"
+#include "parser/io/remote_object.h"
+#include "parser/source/http/headers.h"
 #include "parser/source/http/object.h"
-#include "parser/source/http/spool.h"
-#include "parser/source/http/version.h"
 
 namespace ckptfs::http {
 
+// A downloaded object, in an unnamed temporary file. Written by one thread; then read by any
+// number.
+class Download {
+ public:
+  // `expected` is the length in bytes, if it is known. Throws Error: ENOSPC if the disk has less
+  // free space. If it is unknown, at most half of the free space is used: the body may be endless.
+  explicit Download(std::optional<uint64_t> expected);
+
+  // Throws Error: ENOSPC if the disk is full, or half full with a body of unknown length.
+  void Append(std::span<const std::byte> bytes);
+
+  // Delivers `length` bytes from `offset` on, which have been written. Throws Error(EIO).
+  void Deliver(uint64_t offset, uint64_t length, Delivery& delivery) const;
+
+ private:
+  // Returns the free space of the disk, in bytes.
+  uint64_t FreeSpace() const;
+
+  Fd file_;
+  const bool is_length_known_;
+  uint64_t size_ = 0;
+};
+
 struct Opened {
   Version version;
-  std::string identity;         // As of RemoteObject.
-  std::vector<std::byte> head;  // The first bytes.
-  std::unique_ptr<Spool> all;   // All bytes, if they had to be fetched; else null.
+  std::string identity;                // As of RemoteObject.
+  std::vector<std::byte> head;         // The first bytes.
+  std::unique_ptr<Download> download;  // All bytes, if they had to be fetched; else null.
 };
 
 // Throws Error as OpenObject does.

@@ -12,6 +12,7 @@
 #include <span>
 
 #include "parser/base/error.h"
+#include "parser/base/text.h"
 #include "parser/source/curl.h"
 
 namespace ckptfs::http {
@@ -22,7 +23,7 @@ struct Free {
   void operator()(char* text) const noexcept { LibCurl().free(text); }
 };
 
-// Returns nothing where there is no such part.
+// Returns a part of a URL; empty if it is missing.
 std::string Part(CURLU* url, CURLUPart which, unsigned int flags = 0) {
   char* part = nullptr;
   if (LibCurl().url_get(url, which, &part, flags) != CURLUE_OK) return {};
@@ -30,12 +31,11 @@ std::string Part(CURLU* url, CURLUPart which, unsigned int flags = 0) {
   return part;
 }
 
-char Lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
-
 }  // namespace
 
 bool IsLocalhost(std::string_view host) {
-  return std::ranges::equal(host, std::string_view("localhost"), {}, Lower);
+  return std::ranges::equal(host, std::string_view("localhost"), {},
+                            [](char c) { return ToLower(c); });
 }
 
 bool IsLoopback(std::string_view host) {
@@ -64,16 +64,16 @@ bool IsNeverProxied(const std::string& host) {
 bool Url::IsPrivate() const { return scheme == "https" || IsLoopback(host); }
 
 Url ParseUrl(const std::string& text) {
-  // libcurl would take what follows for a host.
+  // libcurl would parse the path as a host.
   if (text.find(":///") != std::string::npos && text.find(":///") == text.find(':')) {
-    Fail(EINVAL, "the URL names no host");
+    Fail(EINVAL, "invalid URL: missing host");
   }
   const std::unique_ptr<CURLU, Free> url(LibCurl().url());
   if (!url) throw std::bad_alloc();
-  // From 7.88 to 8.13 the encoding takes blanks by itself, then only if they are allowed.
+  // From 7.88 to 8.13 CURLU_URLENCODE implies CURLU_ALLOW_SPACE.
   const CURLUcode code = LibCurl().url_set(url.get(), CURLUPART_URL, text.c_str(),
                                            CURLU_PATH_AS_IS | CURLU_URLENCODE | CURLU_ALLOW_SPACE);
-  if (code != CURLUE_OK) Fail(EINVAL, "the URL is malformed: {}", LibCurl().url_strerror(code));
+  if (code != CURLUE_OK) Fail(EINVAL, "malformed URL: {}", LibCurl().url_strerror(code));
   char* user = nullptr;
   Url parsed;
   parsed.has_user = LibCurl().url_get(url.get(), CURLUPART_USER, &user, 0) == CURLUE_OK;
@@ -85,17 +85,16 @@ Url ParseUrl(const std::string& text) {
   }
   parsed.text = Part(url.get(), CURLUPART_URL);
   parsed.scheme = Part(url.get(), CURLUPART_SCHEME);
-  parsed.host = Part(url.get(), CURLUPART_HOST);
-  std::ranges::transform(parsed.host, parsed.host.begin(), Lower);
+  parsed.host = ToLower(Part(url.get(), CURLUPART_HOST));
   parsed.port = Part(url.get(), CURLUPART_PORT, CURLU_DEFAULT_PORT);
   parsed.path = Part(url.get(), CURLUPART_PATH);
   if (parsed.scheme != "http" && parsed.scheme != "https") {
-    Fail(EINVAL, "the URL is neither of http nor of https");
+    Fail(EINVAL, "unsupported URL scheme (expected http or https)");
   }
-  if (parsed.text.empty() || parsed.host.empty()) Fail(EINVAL, "the URL names no host");
+  if (parsed.text.empty() || parsed.host.empty()) Fail(EINVAL, "invalid URL: missing host");
   return parsed;
 }
 
-std::string Shown(const Url& url) { return url.text.substr(0, url.text.find('?')); }
+std::string WithoutQuery(const Url& url) { return url.text.substr(0, url.text.find('?')); }
 
 }  // namespace ckptfs::http

@@ -1,4 +1,4 @@
-// Addresses of the web.
+// URLs of web servers.
 
 #pragma once
 
@@ -8,41 +8,40 @@
 
 namespace ckptfs::http {
 
-// Parsed as libcurl does it, so that what is checked is where it goes.
+// Parsed by libcurl, so that checks apply to the server that libcurl connects to.
 struct Url {
-  std::string text;    // As it goes over the wire: without user information and fragment.
+  std::string text;    // As in a request: without user information and fragment.
   std::string scheme;  // "http" or "https".
   std::string host;    // In lower case; an IPv6 address in brackets.
-  std::string port;    // In digits, the usual one too.
+  std::string port;    // In digits, also if it is the default one.
   std::string path;    // Percent-encoded; begins with '/'.
 
-  // What was in it, decoded. It may be empty, and so may the password.
+  // User information, decoded. Both may be empty.
   bool has_user = false;
   std::string user;
   std::string password;
 
-  // Whom it leads to, "https://host:443": credentials for one are for no other.
+  // Returns the server, "https://host:443". Credentials are valid for one server only.
   std::string Origin() const { return scheme + "://" + host + ":" + port; }
 
-  // Whether what is sent to it cannot be read on the way: it is encrypted, or stays on this
-  // machine.
+  // Whether requests cannot be read on the way: they are encrypted, or stay on this machine.
   bool IsPrivate() const;
 };
 
-// Whether `host` is "localhost", in whatever case.
+// Whether `host` is "localhost", in any case.
 bool IsLocalhost(std::string_view host);
 
-// Whether `host` is this machine: "localhost" or an address of its own, with or without brackets.
+// Whether `host` is "localhost" or a loopback address, with or without brackets.
 bool IsLoopback(std::string_view host);
 
-// Whether a proxy must not see requests for `host`, which is as in Url: it is this machine, or one
-// of the addresses at which clouds hand out credentials.
+// Whether requests for `host`, as in Url, must not be sent through a proxy: it is this machine, or
+// an address of a cloud's metadata service.
 bool IsNeverProxied(const std::string& host);
 
-// Throws Error(EINVAL) if `text` is no URL of these schemes; the message does not show it.
+// Throws Error(EINVAL) if `text` is not a URL of these schemes. The message does not contain it.
 Url ParseUrl(const std::string& text);
 
-// Returns `url` as messages show it: without its query.
-std::string Shown(const Url& url);
+// Returns `url` for messages: without its query, which may be secret.
+std::string WithoutQuery(const Url& url);
 
 }  // namespace ckptfs::http

@@ -1,7 +1,8 @@
-// How a file on a web server is asked for.
+// Requests for a file on a web server: redirects and credentials.
 
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -13,30 +14,32 @@
 
 namespace ckptfs::http {
 
-// Follows redirects, and remembers where they led. What they led to may be for a while only: a
-// "signed" URL, which expires. Once it is refused, the way is gone again from where it began.
+// Follows redirects and remembers the last target. Targets may expire (signed URLs); when one is
+// refused, the chain is followed again from the start.
 class WebAccess final : public Access {
  public:
   WebAccess(Url start, std::shared_ptr<Authorization> authorization);
 
-  Request Prepare(const std::vector<std::string>& headers) override;
-  bool Recover(const Request& request, const Response& response) override;
+  PreparedRequest Prepare(const std::vector<std::string>& headers) override;
+  bool Recover(const PreparedRequest& prepared, const Response& response) override;
   void Succeeded() override;
 
  private:
-  // Both are called under the mutex.
+  // All are called with the mutex held.
+  void MoveTo(Url target);
   bool Follow(const Response& response);
-  bool GoBack();
+  bool Restart();
 
-  [[noreturn]] void FailFor(const Response& response) const;
+  [[noreturn]] void ThrowError(const Response& response) const;
 
   const Url start_;
   const std::shared_ptr<Authorization> authorization_;
 
   std::mutex mutex_;
-  Url place_;          // Where redirects have led.
-  int redirects_ = 0;  // From the start to there.
-  int returns_ = 0;    // To the start, in a row.
+  Url target_;               // Of the last redirect; at first `start_`.
+  uint64_t generation_ = 0;  // Number of changes of `target_`.
+  int redirects_ = 0;        // From the start to the target.
+  int restarts_ = 0;         // In a row.
 };
 
 }  // namespace ckptfs::http

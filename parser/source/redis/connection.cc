@@ -7,28 +7,81 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <initializer_list>
 
 #include "parser/base/cancellation.h"
 #include "parser/base/error.h"
-#include "parser/source/redis/answers.h"
+#include "parser/source/retry_policy.h"
 
 namespace ckptfs::redis {
 namespace {
 
+using Kind = resp::Head::Kind;
 using std::chrono::milliseconds;
 
 milliseconds Until(std::chrono::steady_clock::time_point then) {
   return std::chrono::ceil<milliseconds>(then - std::chrono::steady_clock::now());
 }
 
+std::string EncodeCommand(std::initializer_list<std::string_view> words) {
+  std::string command;
+  resp::AppendCommand(words, command);
+  return command;
+}
+
+bool BeginsWithAny(std::string_view text, std::initializer_list<std::string_view> words) {
+  return std::ranges::any_of(words, [&](std::string_view word) { return text.starts_with(word); });
+}
+
+std::string FormatError(std::string_view text) {
+  if (text.ends_with('.')) text.remove_suffix(1);
+  constexpr size_t kLongest = 300;
+  return fmt::format("server returned error: {}", text.substr(0, kLongest));
+}
+
 }  // namespace
 
-Connection::Connection(const Address& server, const Target& target, const http::Trust& trust,
-                       Limits limits, const std::stop_token& stop)
+std::string EncodeStrlen(std::string_view key) { return EncodeCommand({"STRLEN", key}); }
+
+std::string EncodeGetRange(std::string_view key, uint64_t offset, uint64_t length) {
+  return EncodeCommand(
+      {"GETRANGE", key, std::to_string(offset), std::to_string(offset + length - 1)});
+}
+
+void ThrowIfError(const resp::Head& head) {
+  if (head.kind != Kind::kError) return;
+  const std::string_view text = head.text;
+  if (BeginsWithAny(text, {"LOADING ", "TRYAGAIN ", "BUSY ", "CLUSTERDOWN ", "MASTERDOWN ",
+                           "ERR max number of clients"})) {
+    throw TransientError(EREMOTEIO, FormatError(text));
+  }
+  if (BeginsWithAny(text, {"NOAUTH ", "WRONGPASS ", "NOPERM ", "DENIED "})) {
+    throw Error(EACCES, FormatError(text));
+  }
+  throw Error(text.starts_with("WRONGTYPE ") ? EINVAL : EREMOTEIO, FormatError(text));
+}
+
+uint64_t ParseLengthReply(const resp::Head& head) {
+  ThrowIfError(head);
+  if (head.kind != Kind::kNumber || head.number < 0) Fail(EPROTO, "unexpected reply to STRLEN");
+  return static_cast<uint64_t>(head.number);
+}
+
+uint64_t ParseRangeReply(const resp::Head& head, uint64_t most) {
+  ThrowIfError(head);
+  if (head.kind != Kind::kValue || static_cast<uint64_t>(head.number) > most) {
+    Fail(EPROTO, "unexpected reply to GETRANGE");
+  }
+  return static_cast<uint64_t>(head.number);
+}
+
+Connection::Connection(const Address& server, const Target& target,
+                       const TrustedCertificates& trust, Limits limits, const std::stop_token& stop)
     : curl_(trust, ""), limits_(limits), changed_(Clock::now()) {
   CURL* const handle = curl_.handle();
-  const std::string url = fmt::format("{}://{}/", target.is_tls ? "https" : "http", Shown(server));
-  const milliseconds patience =
+  const std::string url =
+      fmt::format("{}://{}/", target.is_tls ? "https" : "http", ToString(server));
+  const milliseconds timeout =
       std::max(milliseconds(1), std::min(limits.stall, Until(limits.deadline)));
   std::array<char, CURL_ERROR_SIZE> details = {};
   LibCurl().easy_setopt(handle, CURLOPT_ERRORBUFFER, details.data());
@@ -36,44 +89,16 @@ Connection::Connection(const Address& server, const Target& target, const http::
   LibCurl().easy_setopt(handle, CURLOPT_CONNECT_ONLY, 1L);
   LibCurl().easy_setopt(handle, CURLOPT_PROXY, "");
   LibCurl().easy_setopt(handle, CURLOPT_SSL_ENABLE_ALPN, 0L);
-  LibCurl().easy_setopt(handle, CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(patience.count()));
+  LibCurl().easy_setopt(handle, CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(timeout.count()));
   const std::stop_callback end(stop, [this] { ShutDown(); });
   const CURLcode code = LibCurl().easy_perform(handle);
   LibCurl().easy_setopt(handle, CURLOPT_ERRORBUFFER, nullptr);
-  if (code != CURLE_OK) FailToConnect(code, details.data());
+  if (code != CURLE_OK) ThrowCurlError(code, handle, details.data(), limits.stall);
   if (LibCurl().easy_getinfo(handle, CURLINFO_ACTIVESOCKET, &socket_) != CURLE_OK ||
       socket_ == CURL_SOCKET_BAD) {
-    Fail(ECONNRESET, "the server closes the connection");
+    Fail(ECONNRESET, "connection closed by the server");
   }
   LogIn(target);
-}
-
-void Connection::FailToConnect(CURLcode code, const char* details) const {
-  long system_error = 0;
-  LibCurl().easy_getinfo(curl_.handle(), CURLINFO_OS_ERRNO, &system_error);
-  const int error = static_cast<int>(system_error);
-  const std::string_view said = details[0] != '\0' ? details : LibCurl().easy_strerror(code);
-  switch (code) {
-    case CURLE_OUT_OF_MEMORY:
-      throw std::bad_alloc();
-    case CURLE_COULDNT_RESOLVE_HOST:
-      Fail(EHOSTUNREACH, "the name of the host cannot be found");
-    case CURLE_COULDNT_CONNECT:
-      if (error == ETIMEDOUT) Fail(ETIMEDOUT, "cannot connect: {}", ErrnoText(error));
-      Fail(ECONNREFUSED, "cannot connect: {}", error == 0 ? said : ErrnoText(error));
-    case CURLE_OPERATION_TIMEDOUT:
-      Fail(ETIMEDOUT, "the server does not let us connect in {:.3g} s",
-           std::chrono::duration<double>(limits_.stall).count());
-    case CURLE_SSL_CACERT_BADFILE:
-      Fail(EPROTO, "the file with certificates cannot be used: {}", said);
-    case CURLE_PEER_FAILED_VERIFICATION:
-      Fail(EPROTO, "the server's certificate is not to be trusted: {}", said);
-    case CURLE_SSL_CONNECT_ERROR:
-      if (error == ECONNRESET) Fail(ECONNRESET, "connection reset");
-      Fail(EPROTO, "there is no secure connection: {}", said);
-    default:
-      Fail(ECONNRESET, "{}", said);
-  }
 }
 
 void Connection::LogIn(const Target& target) {
@@ -91,16 +116,16 @@ void Connection::LogIn(const Target& target) {
   Send(commands);
   if (has_password) {
     const resp::Head head = ReadHead();
-    // A server that does not know the command repeats what follows it.
+    // A server that does not know AUTH repeats its arguments in the error.
     if (head.text.find(target.password) != std::string_view::npos) {
-      Fail(EACCES, "the server does not take the password");
+      Fail(EACCES, "authentication failed");
     }
     if (head.kind == resp::Head::Kind::kError && head.text.starts_with("ERR AUTH")) {
-      Fail(EACCES, "there is a password, but the server wants none of the default user");
+      Fail(EACCES, "authentication failed: the server requires no password for the default user");
     }
-    RequireNoError(head);
+    ThrowIfError(head);
   }
-  if (target.database != 0) RequireNoError(ReadHead());
+  if (target.database != 0) ThrowIfError(ReadHead());
 }
 
 void Connection::SetLimits(Limits limits) {
@@ -118,14 +143,14 @@ void Connection::Wait(short events) {
   const milliseconds stall = Until(changed_ + limits_.stall);
   const milliseconds left = Until(limits_.deadline);
   if (stall <= milliseconds(0)) {
-    Fail(ETIMEDOUT, "the server is silent for {:.3g} s",
+    Fail(ETIMEDOUT, "no data received for {:.3g} s",
          std::chrono::duration<double>(limits_.stall).count());
   }
-  if (left <= milliseconds(0)) Fail(ETIMEDOUT, "the server takes too long");
-  if (Cancellation::IsRequested()) Fail(ECANCELED, "the request was given up");
-  constexpr milliseconds kLook(200);
+  if (left <= milliseconds(0)) Fail(ETIMEDOUT, "request timed out");
+  if (Cancellation::IsRequested()) Fail(ECANCELED, "request cancelled");
+  constexpr milliseconds kPollInterval(200);
   pollfd waiting = {.fd = socket_, .events = events, .revents = 0};
-  ::poll(&waiting, 1, static_cast<int>(std::min({stall, left, kLook}).count()));
+  ::poll(&waiting, 1, static_cast<int>(std::min({stall, left, kPollInterval}).count()));
 }
 
 void Connection::Send(std::string_view commands) {
@@ -153,11 +178,11 @@ size_t Connection::Receive(std::span<std::byte> room) {
     } else if (code != CURLE_OK) {
       Fail(ECONNRESET, "connection reset");
     } else if (received == 0) {
-      Fail(ECONNRESET, "the server closes the connection");
+      Fail(ECONNRESET, "connection closed by the server");
     } else {
-      // Checked here, too: a server that never pauses is never waited for.
+      // Checked here, too: Wait is not called while data arrives without a pause.
       changed_ = Clock::now();
-      if (changed_ > limits_.deadline) Fail(ETIMEDOUT, "the server takes too long");
+      if (changed_ > limits_.deadline) Fail(ETIMEDOUT, "request timed out");
       return received;
     }
   }
@@ -174,7 +199,7 @@ void Connection::Fill() {
 }
 
 resp::Head Connection::ReadHead() {
-  static_assert(sizeof buffer_ > resp::kLongestLine, "else there may be no room for the next byte");
+  static_assert(sizeof buffer_ > resp::kLongestLine, "a whole line must fit");
   while (true) {
     const std::string_view unread(reinterpret_cast<const char*>(buffer_.data()) + begin_,
                                   end_ - begin_);
@@ -187,7 +212,7 @@ resp::Head Connection::ReadHead() {
 }
 
 size_t Connection::Read(std::span<std::byte> room) {
-  // Large values go where they belong at once; small ones come many at a time.
+  // Large values are received without a copy; small ones many at a time.
   if (begin_ == end_ && room.size() >= buffer_.size()) return Receive(room);
   if (begin_ == end_) Fill();
   const size_t count = std::min(room.size(), end_ - begin_);
@@ -200,7 +225,7 @@ void Connection::ReadEnd() {
   std::array<std::byte, resp::kEnd.size()> end = {};
   for (std::span<std::byte> room = end; !room.empty();) room = room.subspan(Read(room));
   if (!std::ranges::equal(end, std::as_bytes(std::span(resp::kEnd)))) {
-    Fail(EPROTO, "the server sends more bytes of a value than it has said");
+    Fail(EPROTO, "value longer than its announced length");
   }
 }
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view kNameOfHeader = "header";
 
-// What of an entry of the index tells where the tensor is.
+// The members of an entry of the index that locate the tensor.
 struct Entry {
   std::string_view name;
   uint64_t header_offset = 0;
@@ -43,7 +43,7 @@ std::vector<Entry> ReadIndex(std::span<const std::byte> header) {
   constexpr uint64_t kHasTags = 2;  // A feature flag.
   ByteReader reader("header", header);
   if (reader.TakeText(kMagic.size(), "magic") != kMagic) {
-    Fail(EBADMSG, "is not the beginning of a file of tensorizer");
+    Fail(EBADMSG, "not a tensorizer file: magic not found");
   }
   reader.Read<uint32_t>("data version");
   const bool has_tags = (reader.Read<uint64_t>("feature flags") & kHasTags) != 0;
@@ -60,7 +60,7 @@ std::vector<Entry> ReadIndex(std::span<const std::byte> header) {
   return entries;
 }
 
-// Adds a part, if it is not empty and lies where a file can have bytes.
+// Adds a part, unless it is empty or beyond the largest file size.
 void Add(uint64_t offset, uint64_t end, std::string_view name, std::vector<KeyTable::Part>& parts) {
   constexpr uint64_t kLargestFile = std::numeric_limits<int64_t>::max();
   if (end > offset && end <= kLargestFile)
@@ -82,7 +82,7 @@ KeyTable::KeyTable(std::string prefix, std::vector<std::byte> header)
   Add(0, header_.size(), kNameOfHeader, parts_);
   for (const Entry& entry : ReadIndex(header_)) {
     Add(entry.header_offset, entry.data_offset, entry.name, parts_);
-    // Wraps if there is no such end, and then there is no such part.
+    // The sum wraps if it is too large; Add then ignores the part.
     Add(entry.data_offset, entry.data_offset + entry.data_size, entry.name, parts_);
   }
   std::ranges::stable_sort(parts_, {}, &Part::offset);

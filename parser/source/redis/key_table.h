@@ -1,15 +1,15 @@
-// The keys that the bytes of a checkpoint are under.
+// The keys whose values contain a checkpoint.
 //
-// That is one key whose value is the file, or many, as TensorDeserializer.to_redis of tensorizer
-// stores a model:
+// One key whose value is the file, or many, as TensorDeserializer.to_redis of tensorizer stores a
+// model:
 //
 //   PREFIX:header:0                    the beginning of the file, with the index
 //   PREFIX:NAME:OFFSET OF ITS HEADER   the header of a tensor
-//   PREFIX:NAME:OFFSET OF ITS DATA     the data of a tensor; there and empty if it has none
+//   PREFIX:NAME:OFFSET OF ITS DATA     the data of a tensor; present, but empty, if it has none
 //
-// The offsets are those in the file, so that the values are the file, one after another, but for
-// the eight zero bytes at its end, which nobody needs. Which keys there are is in the index, and so
-// none has to be searched for. Names are as the index has them, and so may have any bytes.
+// The offsets are those in the file, so that the concatenated values are the file, except for the
+// eight zero bytes at its end, which are not needed. The index contains all keys, so no search is
+// necessary. Names are verbatim and may contain any bytes.
 
 #pragma once
 
@@ -23,12 +23,12 @@
 
 namespace ckptfs::redis {
 
-// The largest header that is read, in bytes: sixteen times what all releases of tensorizer write.
+// The largest header that is read, in bytes: sixteen times that of all releases of tensorizer.
 constexpr uint64_t kLargestHeader = uint64_t{4} << 20U;
 
 class KeyTable {
  public:
-  // The value of one key is part of the file.
+  // The part of the file in the value of one key.
   struct Part {
     uint64_t offset = 0;  // In the file.
     uint64_t length = 0;  // Bytes; at least one.
@@ -37,23 +37,22 @@ class KeyTable {
     uint64_t end() const { return offset + length; }
   };
 
-  // All of the file is under `key`.
+  // The whole file is the value of `key`.
   KeyTable(std::string key, uint64_t length);
 
-  // A model under `prefix`, the value of whose header is `header`. Throws Error if this is not what
-  // tensorizer writes; parts that would overlap others before them are left out.
+  // A model under `prefix` with the value `header` of its header key. Throws Error if that is
+  // malformed; leaves out parts that overlap previous ones.
   KeyTable(std::string prefix, std::vector<std::byte> header);
 
-  // In the order of the file, without overlaps.
+  // Sorted by offset, without overlaps.
   std::span<const Part> parts() const { return parts_; }
 
-  // Returns the index of the first part that ends behind `offset`; the number of parts if none
-  // does.
+  // Returns the index of the first part that ends after `offset`; the number of parts if none does.
   size_t Find(uint64_t offset) const;
 
   std::string KeyOf(const Part& part) const;
 
-  // The value of the header, if this is a model.
+  // The value of the header key; empty if this is not a model.
   std::span<const std::byte> header() const { return header_; }
 
  private:

@@ -1,35 +1,77 @@
 // The values under the keys of a table, as one object.
 //
-// Redis has no versions of values. What pins them is their length alone, which comes before the
-// bytes with every answer: a key that is gone, or whose value has another length, is lost from then
-// on, even if it comes back. A change to one of the same length goes unnoticed, and the user is
-// told so.
+// Redis has no versions of values. A value is pinned by its length, which every reply contains
+// before the bytes: a key that is gone, or whose value has another length, is lost from then on,
+// even if it comes back. A change of the same length is not detected, and a warning says so.
 
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <stop_token>
 #include <string>
 #include <vector>
 
+#include "parser/io/byte_source.h"
 #include "parser/io/remote_object.h"
 #include "parser/io/source_options.h"
+#include "parser/source/redis/cluster_client.h"
 #include "parser/source/redis/key_table.h"
-#include "parser/source/redis/servers.h"
-#include "parser/source/redis/transfer.h"
+#include "parser/source/retry_policy.h"
 
 namespace ckptfs::redis {
+
+// The error code of each part of a table that is lost; 0 while the part is available. A part that
+// is lost stays lost. Thread-safe.
+using Losses = std::vector<std::atomic<int>>;
+
+// Fetches bytes of values, in the order in which they are added.
+class ValueFetch final : public Pipeline {
+ public:
+  // All must outlive this.
+  ValueFetch(const KeyTable& table, Losses& losses, RetryPolicy& retry, Delivery& delivery)
+      : table_(table), losses_(losses), retry_(retry), delivery_(delivery) {}
+
+  // Adds `length` bytes from byte `offset` on of the value of part `part`.
+  void Add(size_t part, uint64_t offset, uint64_t length);
+
+  size_t size() const override { return pieces_.size(); }
+  Command At(size_t i) const override;
+  void OnReply(size_t i, size_t n, const resp::Head& head, Connection& connection) override;
+
+ private:
+  struct Piece {
+    size_t part = 0;
+    uint64_t offset = 0;  // In the value.
+    uint64_t length = 0;
+  };
+
+  // Returns the length in the reply to STRLEN, or marks the part as lost.
+  uint64_t ParseLengthOrLose(const resp::Head& head, const Piece& piece);
+
+  // Marks the part as lost and throws its Error.
+  [[noreturn]] void Lose(const Piece& piece, int code);
+
+  const KeyTable& table_;
+  Losses& losses_;
+  RetryPolicy& retry_;
+  Delivery& delivery_;
+  std::vector<Piece> pieces_;
+  uint64_t received_ = 0;
+};
 
 class Object final : public RemoteObject {
  public:
   // `table` has at least one part; `head` is the beginning of the first one.
-  Object(std::string name, std::unique_ptr<Servers> servers, KeyTable table,
+  Object(std::string name, std::unique_ptr<ClusterClient> client, KeyTable table,
          std::vector<std::byte> head, const SourceOptions& options);
 
-  // Looks for keys that are lost already, and tells the user. To be called before all else.
+  // Looks for keys that are lost already, and warns of them. Must be called before all other
+  // methods.
   void CheckLengths();
 
   std::string name() const override { return name_; }
@@ -38,7 +80,7 @@ class Object final : public RemoteObject {
   std::span<const std::byte> head() const override;
   void ForgetHead() const override { std::vector<std::byte>().swap(head_); }
 
-  // Brings all that is before the first part that is lost.
+  // Delivers the bytes before the first part that is lost, then throws.
   void Fetch(uint64_t offset, uint64_t length, Delivery& delivery,
              const std::stop_token& stop) const override;
 
@@ -53,8 +95,14 @@ class Object final : public RemoteObject {
   const KeyTable table_;
   mutable std::vector<std::byte> head_;
   mutable Losses losses_;  // One for each part.
-  const std::unique_ptr<Servers> servers_;
+  const std::unique_ptr<ClusterClient> client_;
   uint64_t size_;
 };
+
+// Makes a source of a model, by `cached` as in SourceOptions. The cache fetches larger ranges than
+// are read, so a lost part makes reads of its neighbours fail: these are then repeated part by
+// part, each as an object of its own.
+ByteSourcePtr MakeModelSource(std::shared_ptr<const Object> object,
+                              std::function<ByteSourcePtr(RemoteObjectPtr)> cached);
 
 }  // namespace ckptfs::redis

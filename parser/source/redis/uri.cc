@@ -4,28 +4,18 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstddef>
-#include <cstdlib>
 #include <optional>
-#include <system_error>
 
 #include "parser/base/encoding.h"
+#include "parser/base/environment.h"
 #include "parser/base/error.h"
+#include "parser/base/text.h"
 
 namespace ckptfs::redis {
 namespace {
 
-template <typename T>
-std::optional<T> ReadNumber(std::string_view text) {
-  T number = 0;
-  const char* end = text.data() + text.size();
-  const auto [stopped, error] = std::from_chars(text.data(), end, number);
-  if (error != std::errc() || stopped != end) return std::nullopt;
-  return number;
-}
-
-Address ReadAddress(std::string_view text) {
+Address ParseAddress(std::string_view text) {
   Address address;
   std::string_view port;
   if (text.starts_with('[')) {
@@ -37,18 +27,18 @@ Address ReadAddress(std::string_view text) {
     address.host = text.substr(0, colon);
     port = text.substr(colon);
   }
-  if (!IsHost(address.host)) Fail(EINVAL, "names no host");
+  if (!IsHost(address.host)) Fail(EINVAL, "missing host");
   if (!port.empty() && port != ":") {
-    const auto number = port[0] == ':' ? ReadNumber<uint16_t>(port.substr(1)) : std::nullopt;
-    // Not shown: it is part of a password that has a slash.
-    if (!number || *number == 0) Fail(EINVAL, "what follows the host is not a port");
+    const auto number = port[0] == ':' ? ParseNumber<uint16_t>(port.substr(1)) : std::nullopt;
+    // Not in the message: it may be part of a password that contains a slash.
+    if (!number || *number == 0) Fail(EINVAL, "invalid port");
     address.port = *number;
   }
   return address;
 }
 
-// "user:1234/5@host" may be a password with a slash, or a port and a key. No message may show the
-// former, so neither is assumed. `authority` is what comes before the slash.
+// "user:1234/5@host" may be a password with a slash, or a port and a key. No message may contain
+// the former, so neither is assumed. `authority` precedes the slash.
 void RequireNoSlashInPassword(std::string_view authority, std::string_view key) {
   if (authority.find_first_of("@[") == std::string_view::npos &&
       authority.find(':') != std::string_view::npos && key.find('@') != std::string_view::npos) {
@@ -64,20 +54,15 @@ uint64_t TakeDatabase(std::string_view& key) {
   constexpr std::string_view kDatabase = "?db=";
   const size_t start = key.rfind(kDatabase);
   if (start == std::string_view::npos) return 0;
-  const auto number = ReadNumber<uint64_t>(key.substr(start + kDatabase.size()));
-  if (!number) Fail(EINVAL, "what follows ?db= is not the number of a database");
+  const auto number = ParseNumber<uint64_t>(key.substr(start + kDatabase.size()));
+  if (!number) Fail(EINVAL, "invalid number of a database after ?db=");
   key = key.substr(0, start);
   return *number;
 }
 
-std::string FromEnvironment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
 }  // namespace
 
-std::string Shown(const Address& address) {
+std::string ToString(const Address& address) {
   const bool is_ipv6 = address.host.find(':') != std::string::npos;
   return fmt::format("{}{}{}:{}", is_ipv6 ? "[" : "", address.host, is_ipv6 ? "]" : "",
                      address.port);
@@ -93,10 +78,10 @@ bool IsHost(std::string_view host) {
 }
 
 std::string Target::name() const {
-  return fmt::format("{}://{}/{}", is_tls ? "rediss" : "redis", Shown(server), key);
+  return fmt::format("{}://{}/{}", is_tls ? "rediss" : "redis", ToString(server), key);
 }
 
-Target ReadUri(std::string_view uri) {
+Target ParseUri(std::string_view uri) {
   constexpr std::string_view kAfterScheme = "://";
   const size_t scheme_end = uri.find(kAfterScheme);
   std::string_view rest = uri.substr(scheme_end + kAfterScheme.size());
@@ -108,33 +93,33 @@ Target ReadUri(std::string_view uri) {
   if (const size_t at = authority.rfind('@'); at != std::string_view::npos) {
     const std::string_view login = authority.substr(0, at);
     const size_t colon = std::min(login.find(':'), login.size());
-    target.user = PercentDecoded(login.substr(0, colon));
-    target.password = PercentDecoded(login.substr(std::min(colon + 1, login.size())));
+    target.user = PercentDecode(login.substr(0, colon));
+    target.password = PercentDecode(login.substr(std::min(colon + 1, login.size())));
     authority.remove_prefix(at + 1);
   }
-  target.server = ReadAddress(authority);
+  target.server = ParseAddress(authority);
   RequireNoSlashInPassword(login_and_host, rest);
   rest.remove_prefix(std::min(rest.find_first_not_of('/'), rest.size()));
   target.database = TakeDatabase(rest);
   if (rest.find("?password=") != std::string_view::npos ||
       rest.find("&password=") != std::string_view::npos) {
-    Fail(EINVAL, "a password goes before the host, as in redis://:PASSWORD@host/key");
+    Fail(EINVAL, "unsupported place of the password (expected redis://:PASSWORD@host/key)");
   }
   target.key = rest;
   if (target.key.empty()) {
     Fail(EINVAL,
-         "names no key: what comes after the host is the key of a value, or the prefix "
-         "that tensorizer has stored a model under");
+         "missing key (expected the key of a value after the host, or the prefix of a model of "
+         "tensorizer)");
   }
   return target;
 }
 
 void FillFromEnvironment(Target& target) {
-  if (target.user.empty()) target.user = FromEnvironment("CKPTFS_REDIS_USER");
-  if (target.password.empty()) target.password = FromEnvironment("CKPTFS_REDIS_PASSWORD");
-  if (target.password.empty()) target.password = FromEnvironment("REDISCLI_AUTH");
+  if (target.user.empty()) target.user = GetEnvironment("CKPTFS_REDIS_USER");
+  if (target.password.empty()) target.password = GetEnvironment("CKPTFS_REDIS_PASSWORD");
+  if (target.password.empty()) target.password = GetEnvironment("REDISCLI_AUTH");
   if (target.password.empty() && !target.user.empty()) {
-    Fail(EACCES, "there is a user, but no password: set CKPTFS_REDIS_PASSWORD");
+    Fail(EACCES, "missing password of the user: set CKPTFS_REDIS_PASSWORD");
   }
 }
 

@@ -1,12 +1,12 @@
-// What a URI of Redis names.
+// URIs of Redis.
 //
 //   redis://[[user]:password@]host[:port]/KEY[?db=NUMBER]      rediss:// is the same over TLS
 //
-// KEY is taken as it is, to the end: nothing in it is decoded, as tensorizer does it, so that it
-// may have spaces, question marks and percent signs. Slashes before it do not count. User and
-// password are percent-encoded, as redis-cli takes them; better places for them are the environment
-// variables that FillFromEnvironment reads. Where KEY has an '@' and a port comes before it, there
-// has to be one before the host, too: redis://@host:6379/KEY.
+// KEY extends to the end and is not decoded, as in tensorizer: it may contain spaces, question
+// marks and percent signs. Slashes before it are ignored. User and password are percent-encoded, as
+// in redis-cli; better places for them are the environment variables of FillFromEnvironment. If KEY
+// contains an '@' and a port precedes it, an '@' must precede the host, too:
+// redis://@host:6379/KEY.
 
 #pragma once
 
@@ -29,29 +29,29 @@ struct Address {
   }
 };
 
-// "host:port", "[::1]:6379".
-std::string Shown(const Address& address);
+// Returns "host:port", "[::1]:6379".
+std::string ToString(const Address& address);
 
-// Whether `host` may be one: it goes into a URL.
+// Whether `host` consists of characters that are valid in a URL's host.
 bool IsHost(std::string_view host);
 
 struct Target {
   Address server;
   bool is_tls = false;
-  std::string user;      // Empty: the default one.
-  std::string password;  // Empty: there is none.
+  std::string user;      // Empty: the default user.
+  std::string password;  // Empty: no password.
   uint64_t database = 0;
   std::string key;
 
-  // As messages call it: without user and password.
+  // Returns the URI for messages: without user and password.
   std::string name() const;
 };
 
-// Throws Error(EINVAL), whose message has no secret.
-Target ReadUri(std::string_view uri);
+// Throws Error(EINVAL), whose message contains no secret.
+Target ParseUri(std::string_view uri);
 
-// Takes what the URI does not say from CKPTFS_REDIS_USER, and CKPTFS_REDIS_PASSWORD or
-// REDISCLI_AUTH.
+// Sets user and password, unless the URI has them, from CKPTFS_REDIS_USER, and
+// CKPTFS_REDIS_PASSWORD or REDISCLI_AUTH.
 void FillFromEnvironment(Target& target);
 
 }  // namespace ckptfs::redis

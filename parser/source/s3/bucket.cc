@@ -7,67 +7,74 @@
 #include <chrono>
 #include <cstdlib>
 #include <ctime>
-#include <optional>
+#include <string_view>
 #include <utility>
 
+#include "parser/base/encoding.h"
 #include "parser/base/error.h"
-#include "parser/io/folder.h"
-#include "parser/source/http/fields.h"
-#include "parser/source/s3/answer.h"
+#include "parser/source/http/headers.h"
+#include "parser/source/s3/location.h"
 #include "parser/source/s3/providers.h"
-#include "parser/source/s3/refusal.h"
-#include "parser/source/s3/uri.h"
+#include "parser/source/s3/response.h"
 
 namespace ckptfs::s3 {
 namespace {
 
-// AWS' oldest region knows all buckets, and other services mostly have no regions but by this name.
-constexpr std::string_view kUsualRegion = "us-east-1";
+// The oldest region of AWS redirects requests for all buckets; most other services accept this name
+// only.
+constexpr std::string_view kDefaultRegion = "us-east-1";
 
-// Whether two times, in seconds, are the same to AWS, which wants them within 15 minutes.
-bool IsAbout(int64_t a, int64_t b) {
-  constexpr int64_t kSame = 60;
-  return std::abs(a - b) < kSame;
+// Whether two times, in seconds, are close enough: AWS tolerates a difference of 15 minutes.
+bool AreClose(int64_t a, int64_t b) {
+  constexpr int64_t kTolerance = 60;
+  return std::abs(a - b) < kTolerance;
 }
 
-// Who signed a request, and where it counts. Empty if nobody did.
-struct Signer {
-  std::string_view access_key;
-  std::string_view region;
-};
-
-std::string_view HeaderOf(const http::Request& request, std::string_view name_and_colon) {
-  for (const std::string_view header : request.headers) {
-    if (header.starts_with(name_and_colon)) return header.substr(name_and_colon.size());
-  }
-  return {};
-}
-
-Signer SignerOf(const http::Request& request) {
-  constexpr std::string_view kBegin = "AWS4-HMAC-SHA256 Credential=";
-  std::string_view rest = HeaderOf(request, "Authorization: ");
-  if (!rest.starts_with(kBegin)) return {};
-  rest.remove_prefix(kBegin.size());
-  // "key/20130524/us-east-1/s3/aws4_request,..."; a key may have slashes, a region has none.
-  rest = rest.substr(0, rest.find("/s3/aws4_request"));
-  const size_t region = rest.rfind('/');
-  if (region == std::string_view::npos || region < 9) return {};
-  return {.access_key = rest.substr(0, region - 9), .region = rest.substr(region + 1)};
-}
-
-// When a request was signed; nothing if it was not. The header has "20130524T000000Z".
-std::optional<int64_t> TimeOf(const http::Request& request) {
-  const std::string_view basic = HeaderOf(request, "x-amz-date: ");
-  if (basic.size() != 16) return std::nullopt;
-  return ParseTime(fmt::format("{}-{}-{}:{}:{}", basic.substr(0, 4), basic.substr(4, 2),
-                               basic.substr(6, 5), basic.substr(11, 2), basic.substr(13)));
-}
-
-std::string CertificatesFor(const Config& config, const SourceOptions& options) {
+std::string FindCertificates(const Config& config, const SourceOptions& options) {
   if (!options.ca_file.empty()) return options.ca_file;
   const std::string bundle = config.Variable("AWS_CA_BUNDLE");
   return bundle.empty() ? std::string(config.Setting(config.profile(), "ca_bundle")) : bundle;
 }
+
+// Requests for one object. Pins its version, if the bucket keeps old ones.
+class ObjectAccess final : public http::Access {
+ public:
+  ObjectAccess(std::shared_ptr<Bucket> bucket, std::string key, std::string version)
+      : bucket_(std::move(bucket)), key_(std::move(key)), version_(std::move(version)) {}
+
+  http::PreparedRequest Prepare(const std::vector<std::string>& headers) override {
+    Query query;
+    {
+      const std::scoped_lock lock(mutex_);
+      if (!version_.empty()) query.emplace_back("versionId", version_);
+    }
+    return bucket_->Prepare(key_, query, headers);
+  }
+
+  bool Recover(const http::PreparedRequest& prepared, const http::Response& response) override {
+    return bucket_->Recover(prepared, response);
+  }
+
+  std::string Pin(const http::Response& response) override {
+    constexpr std::string_view kNoVersion = "null";  // In buckets without versions.
+    constexpr size_t kLongestVersion = 1024;
+    const std::string_view version = response.Find("x-amz-version-id");
+    const std::scoped_lock lock(mutex_);
+    if (version_.empty() && version != kNoVersion && version.size() <= kLongestVersion) {
+      version_ = version;
+    }
+    return version_;
+  }
+
+  void Succeeded() override { bucket_->Succeeded(); }
+
+ private:
+  const std::shared_ptr<Bucket> bucket_;
+  const std::string key_;
+
+  std::mutex mutex_;
+  std::string version_;  // Empty: the latest.
+};
 
 }  // namespace
 
@@ -80,115 +87,112 @@ Bucket::Bucket(std::string name, const Environment& environment, const SourceOpt
       environment_(environment),
       options_(options),
       client_(std::make_shared<http::Client>(http::Client::Options{
-          .ca_file = CertificatesFor(config, options), .user_agent = options.user_agent})),
-      keeper_([this] { return Find(); }, [] { return std::time(nullptr); }),
+          .ca_file = FindCertificates(config, options), .user_agent = options.user_agent})),
+      credentials_([this] { return Find(); }, [] { return std::time(nullptr); }),
       endpoint_(FindEndpoint(config)),
-      region_(config.region().empty() ? kUsualRegion : config.region()) {
-  if (!IsRegion(region_)) Fail(EINVAL, "{} cannot be the name of a region", Quoted(region_));
+      region_(config.region().empty() ? kDefaultRegion : config.region()) {
+  if (!IsRegion(region_)) Fail(EINVAL, "invalid region name {}", Quoted(region_));
   is_open_ = true;
 }
 
-// Files may have changed since they were read last: all of it begins anew. A mount that is in use
-// must not wait for long.
+// Reads all files again, which may have changed. During a mount, limits how long readers block.
 CredentialsPtr Bucket::Find() const {
-  const std::chrono::seconds patience(is_open_ ? 10 : 60);
+  const std::chrono::seconds longest(is_open_ ? 10 : 60);
   SourceOptions options = options_;
-  options.timeout = std::min(options.timeout, patience);
+  options.timeout = std::min(options.timeout, longest);
   const Config config(environment_, options);
   return FindCredentials({.config = config, .client = *client_, .options = options});
 }
 
-CredentialsPtr Bucket::Ours() { return options_.s3_anonymous ? nullptr : keeper_.Get(); }
+CredentialsPtr Bucket::GetCredentials() {
+  return options_.s3_anonymous ? nullptr : credentials_.Get();
+}
 
-// Keys that come with a server are for that one.
+// Credentials with an endpoint are sent to that one only.
 Endpoint Bucket::FindEndpoint(const Config& config) {
-  const CredentialsPtr credentials = Ours();
+  const CredentialsPtr credentials = GetCredentials();
   SourceOptions options = options_;
   if (options.s3_endpoint.empty() && credentials) options.s3_endpoint = credentials->endpoint;
-  return EndpointFor(config, options);
+  return ResolveEndpoint(config, options);
 }
 
-int64_t Bucket::Now() {
-  const std::scoped_lock lock(mutex_);
-  return std::time(nullptr) + clock_offset_;
-}
-
-http::Request Bucket::Prepare(std::string_view key, const Query& query,
-                              const std::vector<std::string>& headers) {
-  const CredentialsPtr credentials = Ours();
+http::PreparedRequest Bucket::Prepare(std::string_view key, const Query& query,
+                                      const std::vector<std::string>& headers) {
+  const CredentialsPtr credentials = GetCredentials();
+  http::PreparedRequest prepared;
   std::string region;
+  std::time_t now = std::time(nullptr);
   {
     const std::scoped_lock lock(mutex_);
+    prepared.generation = generation_;
     region = region_;
+    now += clock_offset_;
   }
-  const BucketAddress address = AddressOf(endpoint_, name_, region);
-  Unsigned get{.method = "GET",
-               .host = address.host,
-               .path = address.path + Encoded(key, false),
-               .query = CanonicalQuery(query),
-               .headers = {},
-               .body = ""};
+  const BucketAddress address = ResolveBucket(endpoint_, name_, region);
+  UnsignedRequest get{.method = "GET",
+                      .host = address.host,
+                      .path = address.path + PercentEncode(key, "/"),
+                      .query = CanonicalQuery(query),
+                      .headers = {},
+                      .body = ""};
   if (options_.s3_requester_pays) get.headers.emplace_back("x-amz-request-payer", "requester");
-  http::Request request;
+  http::Request& request = prepared.request;
   request.url =
       fmt::format("{}{}{}{}", address.origin, get.path, get.query.empty() ? "" : "?", get.query);
   if (credentials) {
-    request.headers = Sign(get, {.region = region, .service = "s3"}, *credentials, Now());
+    request.headers = Sign(get, {.region = region, .service = "s3"}, *credentials, now);
     request.has_secret = !credentials->session_token.empty();
+    prepared.access_key = credentials->access_key;
   }
   request.headers.insert(request.headers.end(), headers.begin(), headers.end());
-  return request;
+  return prepared;
 }
 
-bool Bucket::Recover(const http::Request& request, const http::Response& response) {
-  const Failure failure = FailureIn(response.body);
-  const std::string_view told = response.Find("x-amz-bucket-region");
-  const std::string_view access_key = SignerOf(request).access_key;
-  bool is_mended = false;
-  switch (RemedyFor(response, failure)) {
-    case Remedy::kRegion:
-      is_mended = FollowRegion(request, told.empty() ? failure.region : told);
+bool Bucket::Recover(const http::PreparedRequest& prepared, const http::Response& response) {
+  const ErrorResponse error = ParseErrorResponse(response.body);
+  const std::string_view region = response.Find("x-amz-bucket-region");
+  const bool is_signed = !prepared.access_key.empty();
+  bool may_succeed = false;
+  switch (RetryActionFor(response, error)) {
+    case RetryAction::kRegion:
+      may_succeed = FollowRegion(prepared.generation, region.empty() ? error.region : region);
       break;
-    case Remedy::kClock:
-      is_mended = CorrectClock(request, response);
+    case RetryAction::kClock:
+      may_succeed = is_signed && CorrectClock(prepared.generation, response);
       break;
-    case Remedy::kRenew:
-      is_mended = !access_key.empty() && keeper_.Renew(std::string(access_key));
+    case RetryAction::kRenew:
+      may_succeed = is_signed && credentials_.Renew(prepared.access_key);
       break;
-    case Remedy::kNone:
+    case RetryAction::kNone:
       break;
   }
-  if (is_mended) return true;
-  const CredentialsPtr credentials = access_key.empty() ? nullptr : Ours();
-  FailFor(response, failure, credentials ? credentials->origin : "");
+  if (may_succeed) return true;
+  const CredentialsPtr credentials = is_signed ? GetCredentials() : nullptr;
+  FailFor(response, error, credentials ? credentials->origin : "");
 }
 
-bool Bucket::IsForRegion(const http::Request& request) const {
-  const Signer signer = SignerOf(request);
-  if (!signer.access_key.empty()) return signer.region == region_;
-  return request.url.starts_with(AddressOf(endpoint_, name_, region_).origin + "/");
-}
-
-bool Bucket::FollowRegion(const http::Request& request, std::string_view wanted) {
+bool Bucket::FollowRegion(uint64_t generation, std::string_view region) {
   constexpr int kMostMoves = 4;
   const std::scoped_lock lock(mutex_);
-  if (!IsForRegion(request)) return true;  // Another thread has been told the same.
-  if (!IsRegion(wanted) || wanted == region_ || ++moves_ > kMostMoves) return false;
-  region_ = wanted;
+  if (generation != generation_) return true;  // Another thread has recovered.
+  if (!IsRegion(region) || region == region_ || ++moves_ > kMostMoves) return false;
+  region_ = region;
+  ++generation_;
   return true;
 }
 
-bool Bucket::CorrectClock(const http::Request& request, const http::Response& response) {
+bool Bucket::CorrectClock(uint64_t generation, const http::Response& response) {
   constexpr int kMostCorrections = 4;
-  const auto theirs = http::ParseDate(response.Find("date"));
-  const auto signed_at = TimeOf(request);
-  if (!theirs || !signed_at) return false;
+  const auto server_time = http::ParseDate(response.Find("date"));
+  if (!server_time) return false;
   const int64_t now = std::time(nullptr);
   const std::scoped_lock lock(mutex_);
-  // Another thread has been told the same.
-  if (!IsAbout(*signed_at, now + clock_offset_)) return true;
-  if (IsAbout(*signed_at, *theirs) || ++corrections_ > kMostCorrections) return false;
-  clock_offset_ = *theirs - now;
+  if (generation != generation_) return true;  // Another thread has recovered.
+  if (AreClose(now + clock_offset_, *server_time) || ++corrections_ > kMostCorrections) {
+    return false;
+  }
+  clock_offset_ = *server_time - now;
+  ++generation_;
   return true;
 }
 
@@ -198,6 +202,13 @@ void Bucket::Succeeded() {
   const std::scoped_lock lock(mutex_);
   moves_ = 0;
   corrections_ = 0;
+}
+
+RemoteObjectPtr OpenObject(const std::shared_ptr<Bucket>& bucket, const std::string& key,
+                           const std::string& version, std::string name) {
+  bucket->CountObject();
+  return http::OpenObject(std::move(name), bucket->shared_client(),
+                          std::make_shared<ObjectAccess>(bucket, key, version), bucket->options());
 }
 
 }  // namespace ckptfs::s3

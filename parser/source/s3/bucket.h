@@ -1,11 +1,10 @@
-// A bucket, as we ask for what is in it.
+// A bucket: requests for it, and how they recover from errors.
 //
-// What AWS' tools want told, AWS tells if it is asked wrongly: in which region a bucket is, what
-// time it is. So the first request may fail, and what its answer teaches holds for all that follow.
+// AWS returns the region of a bucket and its own time with errors. The first request may therefore
+// fail; all later ones use the region and the clock offset of its response.
 
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -14,47 +13,45 @@
 #include <vector>
 
 #include "parser/io/folder.h"
+#include "parser/io/remote_object.h"
 #include "parser/io/source_options.h"
-#include "parser/source/http/client.h"
+#include "parser/source/http/object.h"
 #include "parser/source/s3/config.h"
 #include "parser/source/s3/credentials.h"
-#include "parser/source/s3/endpoint.h"
-#include "parser/source/s3/keeper.h"
+#include "parser/source/s3/location.h"
 #include "parser/source/s3/sigv4.h"
 
 namespace ckptfs::s3 {
 
-// Thread-safe. All objects and folders of a mount share one.
+// All objects and folders of a mount share one. Thread-safe.
 class Bucket {
  public:
-  // Reads what the AWS tools read, and finds credentials, which may ask servers and run programs.
-  // Throws Error as Config, EndpointFor and FindCredentials do.
+  // Reads the files of the AWS tools and finds credentials, which may send requests and run
+  // programs. Throws Error as Config, ResolveEndpoint and FindCredentials do.
   Bucket(std::string name, const Environment& environment, const SourceOptions& options);
   Bucket(const Bucket&) = delete;
   Bucket& operator=(const Bucket&) = delete;
   ~Bucket() = default;
 
-  const std::string& name() const { return name_; }
   const SourceOptions& options() const { return options_; }
   http::Client& client() { return *client_; }
   std::shared_ptr<http::Client> shared_client() { return client_; }
 
-  // Returns a GET that is good now: signed, unless we are nobody. An empty `key` asks for the
-  // bucket itself. `headers`, "Name: value", go into the request unsigned. Throws Error as
-  // CredentialsKeeper::Get does.
-  http::Request Prepare(std::string_view key, const Query& query,
-                        const std::vector<std::string>& headers);
+  // Returns a GET for `key`, or for the bucket itself if it is empty. It is signed, unless there
+  // are no credentials. `headers`, "Name: value", are added unsigned. Throws Error as
+  // CredentialsCache::Get does.
+  http::PreparedRequest Prepare(std::string_view key, const Query& query,
+                                const std::vector<std::string>& headers);
 
-  // What `response` to `request` means, whose status is neither a success nor worth a try by
-  // itself. Returns true if the next request should fare better: the bucket is in another region,
-  // our clock was wrong, credentials were renewed. Says so only a few times in a row. Throws Error:
-  // ENOENT, EACCES, EREMOTEIO, and what renewing throws.
-  bool Recover(const http::Request& request, const http::Response& response);
+  // Handles an error response as http::Access::Recover does: uses another region, corrects the
+  // clock or renews the credentials. Throws Error: ENOENT, EACCES, EREMOTEIO, and those of the
+  // renewal.
+  bool Recover(const http::PreparedRequest& prepared, const http::Response& response);
 
   // Counts an object that is to be opened, as FileCount does.
   void CountObject();
 
-  // Says that a request has brought what it was for: what Recover is asked next begins a new row.
+  // Records that a request succeeded: resets the limits of Recover.
   void Succeeded();
 
  private:
@@ -62,32 +59,35 @@ class Bucket {
          const Config& config);
 
   CredentialsPtr Find() const;
-  CredentialsPtr Ours();  // Null: we are nobody.
+  CredentialsPtr GetCredentials();  // Null: requests are not signed.
   Endpoint FindEndpoint(const Config& config);
-  int64_t Now();  // As the server has it.
 
-  // What another try may mend; each returns whether it may. `wanted` is the region that the server
-  // tells.
-  bool FollowRegion(const http::Request& request, std::string_view wanted);
-  bool CorrectClock(const http::Request& request, const http::Response& response);
-  // Whether `request` was made for the region that counts now. Called under the mutex.
-  bool IsForRegion(const http::Request& request) const;
+  // Each returns whether the next request may succeed.
+  bool FollowRegion(uint64_t generation, std::string_view region);
+  bool CorrectClock(uint64_t generation, const http::Response& response);
 
   const std::string name_;
   const Environment environment_;
   const SourceOptions options_;
   const std::shared_ptr<http::Client> client_;
   bool is_open_ = false;  // The constructor has ended.
-  CredentialsKeeper keeper_;
+  CredentialsCache credentials_;
   const Endpoint endpoint_;
 
   FileCount files_;  // Objects that were opened, or tried to be.
 
   std::mutex mutex_;  // Guards all below.
   std::string region_;
-  int moves_ = 0;             // To other regions, in a row.
   int64_t clock_offset_ = 0;  // Seconds that the server's clock is ahead of ours.
+  uint64_t generation_ = 0;   // Number of changes of the two above.
+  int moves_ = 0;             // To other regions, in a row.
   int corrections_ = 0;       // Of the clock, in a row.
 };
+
+// Opens an object; `name` is for messages, and an empty `version` stands for the latest one. If the
+// bucket keeps old versions, all requests are for the version of the first response, which
+// therefore stays readable when there is a newer one. Throws Error as http::OpenObject does.
+RemoteObjectPtr OpenObject(const std::shared_ptr<Bucket>& bucket, const std::string& key,
+                           const std::string& version, std::string name);
 
 }  // namespace ckptfs::s3

@@ -3,20 +3,23 @@
 #include <fmt/format.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <optional>
 #include <utility>
 
+#include "parser/base/environment.h"
 #include "parser/base/error.h"
-#include "parser/source/s3/small_file.h"
+#include "parser/base/small_file.h"
+#include "parser/base/text.h"
 
 namespace ckptfs::s3 {
 namespace {
 
 constexpr std::string_view kDefault = "default";
 
+const ini::Section kNoSection;
+
 ini::Sections ReadSections(const std::string& path) {
-  const std::optional<std::string> text = ReadSmallFile(path);
+  const std::optional<std::string> text = ReadOptionalFile(path, "AWS configuration file");
   if (!text) return {};
   try {
     return ini::Read(*text);
@@ -26,12 +29,11 @@ ini::Sections ReadSections(const std::string& path) {
 }
 
 const ini::Section& SectionOf(const ini::Sections& sections, std::string_view name) {
-  static const ini::Section none;
   const auto found = sections.find(name);
-  return found == sections.end() ? none : found->second;
+  return found == sections.end() ? kNoSection : found->second;
 }
 
-// The file has the default profile as [default], and all others as [profile name].
+// Returns the section [kind name] or [kind "name"].
 const ini::Section& NamedSection(const ini::Sections& sections, std::string_view kind,
                                  std::string_view name) {
   const ini::Section& plain = SectionOf(sections, fmt::format("{} {}", kind, name));
@@ -47,24 +49,21 @@ std::string FirstOf(std::initializer_list<std::string> values) {
 
 }  // namespace
 
-std::string ProcessEnvironment(const std::string& name) {
-  const char* value = std::getenv(name.c_str());
-  return value == nullptr ? "" : value;
-}
+std::string ProcessEnvironment(const std::string& name) { return GetEnvironment(name.c_str()); }
 
 Config::Config(Environment environment, const SourceOptions& options)
     : environment_(std::move(environment)), is_explicit_(!options.s3_profile.empty()) {
-  const std::string asked =
+  const std::string requested =
       FirstOf({options.s3_profile, Variable("AWS_PROFILE"), Variable("AWS_DEFAULT_PROFILE")});
-  profile_ = asked.empty() ? kDefault : asked;
+  profile_ = requested.empty() ? kDefault : requested;
   credentials_file_ =
       FirstOf({InHome(Variable("AWS_SHARED_CREDENTIALS_FILE")), InHome("~/.aws/credentials")});
   config_file_ = FirstOf({InHome(Variable("AWS_CONFIG_FILE")), InHome("~/.aws/config")});
   credentials_ = ReadSections(credentials_file_);
   config_ = ReadSections(config_file_);
-  if (!asked.empty() && asked != kDefault && InCredentials(asked).empty() &&
-      InConfig(asked).empty()) {
-    Fail(EACCES, "there is no profile {} in {} or {}", Quoted(asked), config_file_,
+  if (!requested.empty() && requested != kDefault && InCredentials(requested).empty() &&
+      InConfig(requested).empty()) {
+    Fail(EACCES, "profile {} not found in {} or {}", Quoted(requested), config_file_,
          credentials_file_);
   }
   region_ = FirstOf({options.s3_region, Variable("AWS_REGION"), Variable("AWS_DEFAULT_REGION"),
@@ -95,12 +94,8 @@ std::string Config::S3Setting(std::string_view name) const {
 
 std::string Config::EndpointOf(std::string_view service) const {
   if (Variable("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS") == "true") return {};
-  std::string upper(service);
-  for (char& c : upper) {
-    if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
-  }
   std::string from_environment =
-      FirstOf({Variable("AWS_ENDPOINT_URL_" + upper), Variable("AWS_ENDPOINT_URL")});
+      FirstOf({Variable("AWS_ENDPOINT_URL_" + ToUpper(service)), Variable("AWS_ENDPOINT_URL")});
   if (!from_environment.empty()) return from_environment;
   const std::string_view services = Setting(profile_, "services");
   if (!services.empty()) {

@@ -1,7 +1,7 @@
-// What the environment and the files of the AWS tools say.
+// Settings of the AWS tools: the environment and their files.
 //
-// There are two files with sections for profiles: ~/.aws/credentials has [name], ~/.aws/config has
-// [profile name], for only one is for secrets. A profile may be in either or in both.
+// Two files contain sections for profiles: [name] in ~/.aws/credentials, which is for secrets, and
+// [profile name] in ~/.aws/config. A profile may be in either or in both.
 
 #pragma once
 
@@ -14,46 +14,46 @@
 
 namespace ckptfs::s3 {
 
-// Returns the value of an environment variable; empty if there is none.
+// Returns the value of an environment variable; empty if it is not set.
 using Environment = std::function<std::string(const std::string& name)>;
 
-// That of this process.
+// The environment of this process.
 std::string ProcessEnvironment(const std::string& name);
 
-// Immutable once it is made.
+// Immutable after construction.
 class Config {
  public:
-  // Reads the files. Throws Error: what reading says, with the name of the file, or EACCES if a
-  // profile that was asked for is in neither.
+  // Reads the files. Throws Error: the errno of reading, with the name of the file, or EACCES if
+  // neither contains the requested profile.
   Config(Environment environment, const SourceOptions& options);
 
   std::string Variable(const std::string& name) const { return environment_(name); }
 
-  // The profile that counts, "default" if none was asked for.
+  // The profile in use; "default" if none is requested.
   const std::string& profile() const { return profile_; }
 
-  // Whether the profile was asked for by an option: then it comes before the environment.
+  // Whether an option requests the profile: it then takes precedence over the environment.
   bool is_profile_explicit() const { return is_explicit_; }
 
-  // Sections of a profile in one of the files; empty if there is none.
+  // Return the section of a profile in one of the files; empty if it is missing.
   const ini::Section& InCredentials(std::string_view profile) const;
   const ini::Section& InConfig(std::string_view profile) const;
 
-  // A setting of a profile, from either file; that for secrets comes first.
+  // Returns a setting of a profile from either file; that for secrets takes precedence.
   std::string_view Setting(std::string_view profile, std::string_view name) const;
 
-  // A setting of the profile that is for S3 alone: that of "s3 =".
+  // Returns a setting of the profile below "s3 =".
   std::string S3Setting(std::string_view name) const;
 
-  // The endpoint that the environment or the profile has for a service, "s3" or "sts"; empty if
-  // there is none.
+  // Returns the endpoint of a service, "s3" or "sts", in the environment or the profile; empty if
+  // it is not set.
   std::string EndpointOf(std::string_view service) const;
 
-  // The file of s3cmd, as tensorizer reads it: its section "default". Empty if there is no such
-  // file, or it has not both keys.
+  // The section "default" of the file of s3cmd, which tensorizer reads. Empty if the file or one of
+  // the keys is missing.
   const ini::Section& s3cmd() const { return s3cmd_; }
 
-  // The region as it is known; empty if nothing tells it.
+  // Empty if it is not set.
   std::string region() const { return region_; }
 
   const std::string& credentials_file() const { return credentials_file_; }
@@ -68,7 +68,7 @@ class Config {
   std::string credentials_file_;
   std::string config_file_;
   ini::Sections credentials_;
-  ini::Sections config_;  // Names as they are written: "profile training".
+  ini::Sections config_;  // Names are verbatim: "profile training".
   ini::Section s3cmd_;
 };
 

@@ -1,42 +1,82 @@
-// Who we are to S3.
+// AWS credentials, and a cache that renews them.
 
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "parser/base/secret.h"
 
 namespace ckptfs::s3 {
 
-// What requests are signed with. Immutable once it is made.
+// Immutable after construction.
 struct Credentials {
-  std::string access_key;  // No secret, but it identifies the user.
+  std::string access_key;  // Not secret, but it identifies the user.
 
-  // "AWS4" and the secret key, which is how it is used.
+  // "AWS4" and the secret key, as the signature uses it.
   std::shared_ptr<const SecretBytes> signing_secret;
 
-  std::string session_token;  // Empty if they are not temporary. Travels in each request.
+  std::string session_token;  // Empty if they are not temporary. Sent in each request.
 
-  // When they end, in seconds since the epoch; nothing if that is not known, or never.
+  // When they expire, in seconds since the epoch; nothing if that is unknown, or never.
   std::optional<int64_t> expiry;
 
   std::string origin;    // For messages: "the environment".
-  std::string endpoint;  // The server that they are for, as a URL; empty if nothing tells it.
+  std::string endpoint;  // URL of the server that they are valid for; empty if it is unknown.
 };
 
 using CredentialsPtr = std::shared_ptr<const Credentials>;
 
-// Keeps the secret in memory that nobody else sees. Throws Error(EACCES) if there is a character in
-// them that cannot be in a header.
+// Stores the secret in locked memory. Throws Error(EACCES) if a value is empty or contains a
+// character that is invalid in a header.
 CredentialsPtr MakeCredentials(std::string access_key, std::string_view secret_key,
                                std::string session_token, std::string origin,
                                std::optional<int64_t> expiry = std::nullopt);
 
-// Whether they are the same to a server.
+// Whether a server cannot distinguish `a` and `b`.
 bool AreSame(const Credentials& a, const Credentials& b);
+
+// Renews temporary credentials, which expire after an hour or so, during a mount. One of the
+// threads that need them renews them five minutes before they expire. The other threads use the old
+// ones meanwhile, as do all threads after a failed renewal, until these expire. Thread-safe.
+class CredentialsCache {
+ public:
+  using Find = std::function<CredentialsPtr()>;
+  using Now = std::function<int64_t()>;  // Seconds since the epoch.
+
+  // `find` is called by one thread at a time.
+  CredentialsCache(Find find, Now now) : find_(std::move(find)), now_(std::move(now)) {}
+
+  // Returns valid credentials; null if `find` has never found any. Throws the errors of `find`, or
+  // Error(EACCES) if it finds none any more, unless the old ones are still valid.
+  CredentialsPtr Get();
+
+  // Handles the refusal of a request that was signed with `access_key`. Returns whether there are
+  // other credentials now; looks for them once in 30 s. Throws as Get does.
+  bool Renew(const std::string& access_key);
+
+ private:
+  bool IsValid(const Credentials& credentials) const;
+  bool IsDue(const Credentials& credentials) const;
+  void FindAgain(std::unique_lock<std::mutex>& lock);
+
+  const Find find_;
+  const Now now_;
+
+  std::mutex mutex_;  // Guards all below. Not held while `find_` runs.
+  std::condition_variable found_again_;
+  bool is_finding_ = false;
+  bool is_found_ = false;
+  CredentialsPtr current_;
+  int64_t found_at_ = 0;               // When `find_` returned or threw last.
+  std::optional<int64_t> renewed_at_;  // When Renew called it last.
+};
 
 }  // namespace ckptfs::s3

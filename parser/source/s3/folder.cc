@@ -2,37 +2,159 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <functional>
 #include <map>
 #include <mutex>
+#include <pugixml.hpp>
 #include <string_view>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
+#include "parser/base/budget.h"
+#include "parser/base/encoding.h"
 #include "parser/base/error.h"
+#include "parser/io/folder.h"
 #include "parser/source/http/object.h"
-#include "parser/source/s3/access.h"
-#include "parser/source/s3/listing.h"
+#include "parser/source/s3/bucket.h"
+#include "parser/source/s3/location.h"
 
 namespace ckptfs::s3 {
+namespace {
+
+// A key has up to 1024 bytes, three times that when it is encoded: a page stays below the 1 MiB
+// that a response may have.
+constexpr const char* kKeysPerPage = "250";
+
+constexpr uint64_t kMostMemory = uint64_t{32} << 20U;
+
+// Bytes. The token of some servers is the last key, encoded.
+constexpr size_t kLongestToken = 8192;
+
+// Servers may return fewer keys per page than requested, even none.
+constexpr size_t kMostPages = 4000;
+
+void Sort(std::vector<std::string>& names) {
+  std::ranges::sort(names);
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+}
+
+// Collects the pages of one listing.
+class Collector {
+ public:
+  explicit Collector(std::string_view prefix) : prefix_(prefix) {}
+
+  void Add(const Page& page) {
+    for (const std::string& key : page.keys) Add(key, listing_.files);
+    for (const std::string& found : page.prefixes) {
+      if (found.ends_with('/')) {
+        Add(std::string_view(found).substr(0, found.size() - 1), listing_.folders);
+      }
+    }
+  }
+
+  Listing Take() {
+    Sort(listing_.files);
+    Sort(listing_.folders);
+    return std::move(listing_);
+  }
+
+ private:
+  void Add(std::string_view key, std::vector<std::string>& names) {
+    if (!key.starts_with(prefix_)) {
+      Fail(EBADMSG, "unexpected key in a listing (found {}, expected prefix {})", Quoted(key),
+           Quoted(prefix_));
+    }
+    const std::string_view name = key.substr(prefix_.size());
+    if (!IsPlainName(name)) return;
+    if (listing_.files.size() + listing_.folders.size() == kMostFiles) {
+      Fail(EFBIG, "has more than {} files", kMostFiles);
+    }
+    budget_.Charge(sizeof(std::string) + name.size());
+    names.emplace_back(name);
+  }
+
+  const std::string_view prefix_;
+  Budget budget_{kMostMemory};
+  Listing listing_;
+};
+
+}  // namespace
+
+Page ParsePage(const std::string& xml) {
+  pugi::xml_document document;
+  const pugi::xml_parse_result result =
+      document.load_buffer(xml.data(), xml.size(), pugi::parse_default | pugi::parse_ws_pcdata);
+  const pugi::xml_node root = document.child("ListBucketResult");
+  if (!result || !root) Fail(EBADMSG, "malformed listing: not in XML");
+  const bool is_encoded = std::string_view(root.child_value("EncodingType")) == "url";
+  const auto text = [&](const pugi::xml_node& node, const char* name) {
+    std::string value = node.child_value(name);
+    if (!is_encoded) return value;
+    std::ranges::replace(value, '+', ' ');
+    return PercentDecode(value);
+  };
+  Page page;
+  for (const pugi::xml_node& object : root.children("Contents")) {
+    page.keys.push_back(text(object, "Key"));
+  }
+  for (const pugi::xml_node& common : root.children("CommonPrefixes")) {
+    page.prefixes.push_back(text(common, "Prefix"));
+  }
+  if (std::string_view(root.child_value("IsTruncated")) == "true") {
+    page.next = root.child_value("NextContinuationToken");
+    if (page.next.empty()) {
+      Fail(EBADMSG, "malformed listing: missing continuation token");
+    }
+  }
+  return page;
+}
+
+Listing List(std::string_view prefix, const std::function<std::string(const Query&)>& fetch) {
+  Collector collector(prefix);
+  std::unordered_set<size_t> seen;  // Hashes of the tokens of all pages so far.
+  std::string next;
+  for (size_t pages = 0; pages < kMostPages; ++pages) {
+    Query query = {{"list-type", "2"},
+                   {"delimiter", "/"},
+                   {"encoding-type", "url"},
+                   {"max-keys", kKeysPerPage},
+                   {"prefix", std::string(prefix)}};
+    if (!next.empty()) query.emplace_back("continuation-token", next);
+    Page page = ParsePage(fetch(query));
+    collector.Add(page);
+    if (page.next.empty()) return collector.Take();
+    if (page.next.size() > kLongestToken ||
+        !seen.insert(std::hash<std::string>()(page.next)).second) {
+      Fail(EBADMSG, "malformed listing: repeated continuation token");
+    }
+    next = std::move(page.next);
+  }
+  Fail(EFBIG, "listing too long: more than {} pages", kMostPages);
+}
+
 namespace {
 
 void RequirePlain(const std::string& name) {
   if (!IsPlainName(name)) Fail(EBADMSG, "is not the name of a file in the directory");
 }
 
-// The body of the answer to a request about the bucket itself.
-std::string Ask(Bucket& bucket, const Query& query) {
+// Returns the body of the response to a request for the bucket itself.
+std::string FetchListing(Bucket& bucket, const Query& query) {
   constexpr int kOk = 200;
   while (true) {
-    http::Request request;
-    const auto prepare = [&] { return request = bucket.Prepare("", query, {}); };
-    http::Response response = http::Call(bucket.client(), prepare, bucket.options());
+    http::PreparedRequest prepared;
+    const auto prepare = [&] {
+      prepared = bucket.Prepare("", query, {});
+      return prepared.request;
+    };
+    http::Response response = http::PerformWithRetries(bucket.client(), prepare, bucket.options());
     if (response.status == kOk) {
       bucket.Succeeded();
       return std::move(response.body);
     }
-    if (!bucket.Recover(request, response)) {
-      Fail(EREMOTEIO, "the server answers with status {}", response.status);
+    if (!bucket.Recover(prepared, response)) {
+      Fail(EREMOTEIO, "server returned status {}", response.status);
     }
   }
 }
@@ -45,10 +167,10 @@ class BucketFolder final : public Folder {
   std::string name() const override { return name_; }
   bool is_remote() const override { return true; }
 
-  std::vector<std::string> List() const override { return Contents()->files; }
-  std::vector<std::string> ListFolders() const override { return Contents()->folders; }
+  std::vector<std::string> List() const override { return GetListing()->files; }
+  std::vector<std::string> ListFolders() const override { return GetListing()->folders; }
 
-  // Does not look at the listing: who may read an object may not list it.
+  // Does not list the folder: permission to read an object does not include that.
   ByteSourcePtr Open(const std::string& name) const override {
     RequirePlain(name);
     return bucket_->options().cached(OpenObject(bucket_, prefix_ + name, "", name_ + name));
@@ -56,21 +178,21 @@ class BucketFolder final : public Folder {
 
   FolderPtr OpenFolder(const std::string& name) const override {
     RequirePlain(name);
-    if (!std::ranges::binary_search(Contents()->folders, name)) return nullptr;
+    if (!std::ranges::binary_search(GetListing()->folders, name)) return nullptr;
     const std::scoped_lock lock(mutex_);
     FolderPtr& folder = folders_[name];
-    if (!folder) folder = MakeFolder(bucket_, prefix_ + name + "/", name_ + name + "/");
+    if (!folder) folder = MakeBucketFolder(bucket_, prefix_ + name + "/", name_ + name + "/");
     return folder;
   }
 
  private:
-  std::shared_ptr<const Listing> Contents() const {
+  std::shared_ptr<const Listing> GetListing() const {
     {
       const std::scoped_lock lock(mutex_);
       if (listing_) return listing_;
     }
     auto listing = std::make_shared<const Listing>(
-        s3::List(prefix_, [&](const Query& query) { return Ask(*bucket_, query); }));
+        s3::List(prefix_, [&](const Query& query) { return FetchListing(*bucket_, query); }));
     const std::scoped_lock lock(mutex_);
     if (!listing_) listing_ = std::move(listing);
     return listing_;
@@ -80,14 +202,14 @@ class BucketFolder final : public Folder {
   const std::string prefix_;
   const std::string name_;
 
-  mutable std::mutex mutex_;  // Guards all below. Not held while the server is asked.
-  mutable std::shared_ptr<const Listing> listing_;  // Null: not asked for yet.
+  mutable std::mutex mutex_;                        // Guards all below. Not held during requests.
+  mutable std::shared_ptr<const Listing> listing_;  // Null: not fetched yet.
   mutable std::map<std::string, FolderPtr> folders_;
 };
 
 }  // namespace
 
-FolderPtr MakeFolder(std::shared_ptr<Bucket> bucket, std::string prefix, std::string name) {
+FolderPtr MakeBucketFolder(std::shared_ptr<Bucket> bucket, std::string prefix, std::string name) {
   return std::make_shared<BucketFolder>(std::move(bucket), std::move(prefix), std::move(name));
 }
 

@@ -1,17 +1,49 @@
-// A folder of a bucket: the objects whose keys begin alike, up to a '/'.
+// Folders of a bucket.
+//
+// S3 has no folders. A listing returns the keys with one prefix up to the next '/': keys without a
+// further '/', and the common prefixes of the others. It consists of pages of XML, as ListObjectsV2
+// defines it. Keys are percent-encoded there, since they may contain characters that XML cannot.
+//
+// https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListObjectsV2.html
 
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "parser/io/folder.h"
 #include "parser/source/s3/bucket.h"
+#include "parser/source/s3/sigv4.h"
 
 namespace ckptfs::s3 {
 
-// Returns what is below `prefix`, which is empty or ends with '/'. Asks for nothing until it is
-// used, and lists each folder once. `name` is what messages call it; it ends with '/'.
-FolderPtr MakeFolder(std::shared_ptr<Bucket> bucket, std::string prefix, std::string name);
+// Names of files and of folders without the prefix, sorted by their bytes, without duplicates.
+// Names that are invalid in a file system, and the folder itself, are left out.
+struct Listing {
+  std::vector<std::string> files;
+  std::vector<std::string> folders;
+};
+
+// One page of a listing: whole keys, decoded.
+struct Page {
+  std::vector<std::string> keys;
+  std::vector<std::string> prefixes;  // Each ends with '/'.
+  std::string next;                   // Token of the next page; empty for the last page.
+};
+
+// Throws Error(EBADMSG) if `xml` is not a listing.
+Page ParsePage(const std::string& xml);
+
+// Lists the folder `prefix`, which is empty or ends with '/'. `fetch` returns the XML of one page
+// for its query. Throws Error: those of `fetch`, EBADMSG if a page is malformed or of another
+// folder, EFBIG if there are more than kMostFiles names or they take more than 32 MiB.
+Listing List(std::string_view prefix, const std::function<std::string(const Query&)>& fetch);
+
+// Returns the folder of the keys with `prefix`, which is empty or ends with '/'. Sends no request
+// until it is used, and lists each folder once. `name` is for messages; it ends with '/'.
+FolderPtr MakeBucketFolder(std::shared_ptr<Bucket> bucket, std::string prefix, std::string name);
 
 }  // namespace ckptfs::s3

@@ -8,7 +8,6 @@
 #include <span>
 
 #include "parser/base/encoding.h"
-#include "parser/source/s3/uri.h"
 
 namespace ckptfs::s3 {
 namespace {
@@ -22,7 +21,7 @@ const unsigned char* Bytes(std::string_view text) {
 
 std::string HexOf(const Hash& hash) { return Hex(std::as_bytes(std::span(hash))); }
 
-std::string HexOfHash(std::string_view text) {
+std::string HexHash(std::string_view text) {
   Hash hash;
   ::crypto_hash_sha256(hash.data(), Bytes(text), text.size());
   return HexOf(hash);
@@ -38,8 +37,8 @@ Hash Hmac(std::span<const unsigned char> key, std::string_view text) {
   return hash;
 }
 
-// "20130524T000000Z".
-std::string BasicTime(std::time_t time) {
+// Returns "20130524T000000Z".
+std::string FormatBasicTime(std::time_t time) {
   std::tm utc = {};
   ::gmtime_r(&time, &utc);
   return fmt::format("{:04}{:02}{:02}T{:02}{:02}{:02}Z", utc.tm_year + 1900, utc.tm_mon + 1,
@@ -51,7 +50,7 @@ std::string BasicTime(std::time_t time) {
 std::string CanonicalQuery(const Query& query) {
   std::vector<std::pair<std::string, std::string>> encoded;
   for (const auto& [name, value] : query) {
-    encoded.emplace_back(Encoded(name, true), Encoded(value, true));
+    encoded.emplace_back(PercentEncode(name), PercentEncode(value));
   }
   std::ranges::sort(encoded);
   std::string canonical;
@@ -61,11 +60,11 @@ std::string CanonicalQuery(const Query& query) {
   return canonical;
 }
 
-std::vector<std::string> Sign(const Unsigned& request, const Scope& scope,
+std::vector<std::string> Sign(const UnsignedRequest& request, const Scope& scope,
                               const Credentials& credentials, std::time_t now) {
-  const std::string time = BasicTime(now);
+  const std::string time = FormatBasicTime(now);
   const std::string day = time.substr(0, 8);
-  const std::string body_hash = HexOfHash(request.body);
+  const std::string body_hash = HexHash(request.body);
 
   auto headers = request.headers;
   headers.emplace_back("x-amz-content-sha256", body_hash);
@@ -90,7 +89,7 @@ std::vector<std::string> Sign(const Unsigned& request, const Scope& scope,
 
   const std::string where = fmt::format("{}/{}/{}/aws4_request", day, scope.region, scope.service);
   const std::string to_sign =
-      fmt::format("AWS4-HMAC-SHA256\n{}\n{}\n{}", time, where, HexOfHash(canonical));
+      fmt::format("AWS4-HMAC-SHA256\n{}\n{}\n{}", time, where, HexHash(canonical));
 
   const std::span<const std::byte> secret = credentials.signing_secret->bytes();
   Hash key = Hmac({reinterpret_cast<const unsigned char*>(secret.data()), secret.size()}, day);

@@ -1,14 +1,14 @@
-// How a request proves who sends it: Signature Version 4 of AWS.
+// AWS Signature Version 4: proves the identity of the sender of a request.
 //
-// What is signed is a text that is made of the request: method, path, sorted query, some headers
-// and the hash of the body. The key for it is derived from the secret by the day, the region and
-// the service, so that what is seen of it is worth little. Server and client have to agree on each
-// byte of that text, so paths and queries are encoded here, and go over the wire as they are
-// signed. Headers Range and If-Match are left unsigned: proxies and caches may split and add them.
+// The signature covers method, path, sorted query, some headers and the hash of the body. Its key
+// is derived from the secret, the day, the region and the service, so that a leaked one is of
+// little use. Client and server must agree on each byte, so paths and queries are encoded here, and
+// sent as they are signed. Range and If-Match are not signed: proxies and caches may split and add
+// them.
 //
 // https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html
 //
-// libcurl could sign too, but what it makes of queries and paths differs from version to version.
+// libcurl can sign, too, but encodes queries and paths differently from version to version.
 
 #pragma once
 
@@ -22,30 +22,30 @@
 
 namespace ckptfs::s3 {
 
-// Names and values as they are, not encoded.
+// Names and values, not encoded.
 using Query = std::vector<std::pair<std::string, std::string>>;
 
-// Returns the query as it goes over the wire, sorted: "a=1&b=%20". Empty if there is none.
+// Returns the encoded query, sorted: "a=1&b=%20". Empty if there is none.
 std::string CanonicalQuery(const Query& query);
 
-struct Unsigned {
+struct UnsignedRequest {
   std::string method = "GET";
-  std::string host;   // With its port, if that is not the usual one.
-  std::string path;   // As it goes over the wire: "/a%20b".
+  std::string host;   // With its port, unless it is the default one.
+  std::string path;   // Encoded: "/a%20b".
   std::string query;  // From CanonicalQuery.
   std::vector<std::pair<std::string, std::string>> headers;  // Names in lower case.
   std::string body;
 };
 
-// Where signatures count.
+// Where a signature is valid.
 struct Scope {
   std::string region;
   std::string service = "s3";
 };
 
-// Returns headers for the request, "Name: value": those of `request` and the four that sign it, as
-// of the time `now`. Host goes without saying.
-std::vector<std::string> Sign(const Unsigned& request, const Scope& scope,
+// Returns the headers of the signed request, "Name: value": those of `request` and the four that
+// sign it at the time `now`. Host is implied.
+std::vector<std::string> Sign(const UnsignedRequest& request, const Scope& scope,
                               const Credentials& credentials, std::time_t now);
 
 }  // namespace ckptfs::s3

@@ -1,7 +1,7 @@
-// The walk is done here and not by openat2(2): the kernel knows neither the owners' rule nor the
-// exception for the cache of Hugging Face.
+// Paths are resolved here and not by openat2(2), which supports neither the rule about owners nor
+// the exception for the cache of Hugging Face.
 
-#include "parser/source/file/walk.h"
+#include "parser/source/file/path.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -16,7 +16,9 @@
 #include <utility>
 #include <vector>
 
+#include "parser/base/encoding.h"
 #include "parser/base/error.h"
+#include "parser/source/http/url.h"
 
 namespace ckptfs::file {
 namespace {
@@ -38,7 +40,7 @@ Fd OpenStep(const Fd& directory, const std::string& name, int flags = 0) {
   return Fd(::openat(directory.number(), name.c_str(), O_PATH | O_CLOEXEC | O_NOFOLLOW | flags));
 }
 
-std::string TextOf(const Fd& link) {
+std::string ReadLink(const Fd& link) {
   std::array<char, PATH_MAX> text = {};
   const ssize_t n = ::readlinkat(link.number(), "", text.data(), text.size());
   if (n < 0) FailErrno("cannot read the symbolic link");
@@ -58,10 +60,10 @@ std::string TakeComponent(std::string& path) {
   Fail(EACCES, "symbolic link not followed: it {}; to follow it, use -o follow_links", why);
 }
 
-// The blob that a link of the cache of Hugging Face leads to: "../../blobs/NAME" in a directory
-// that is "snapshots/REVISION", with one ".." more for each level below that. No descriptor if
-// `text` in `directory` is no such link.
-Fd BlobOf(const Fd& directory, std::string_view text) {
+// Opens the blob that a link in the cache of Hugging Face points to: "../../blobs/NAME" in a
+// directory "snapshots/REVISION", with one more ".." for each level below that. Returns no
+// descriptor if `text` in `directory` is not such a link.
+Fd OpenBlob(const Fd& directory, std::string_view text) {
   constexpr std::string_view kUp = "../";
   constexpr std::string_view kBlobs = "blobs/";
   size_t levels = 0;
@@ -103,10 +105,10 @@ class Walk {
       if (step.number() < 0) FailErrno("cannot open");
       const struct stat st = StatOf(step);
       if (S_ISLNK(st.st_mode)) {
-        std::string text = TextOf(step);
+        std::string text = ReadLink(step);
         AddLink(st.st_uid);
         if (policy_ == LinkPolicy::kInside && path.empty()) {
-          Fd blob = BlobOf(stack_.back(), text);
+          Fd blob = OpenBlob(stack_.back(), text);
           if (blob.number() >= 0) return Checked(std::move(blob), true);
         }
         if (text.starts_with('/')) Restart();
@@ -124,7 +126,7 @@ class Walk {
  private:
   struct Link {
     uid_t owner = 0;
-    bool is_inside = true;  // Below the root: anybody who writes there may have made it.
+    bool is_inside = true;  // Below the root, where others may have write permission.
   };
 
   void Push(Fd directory) {
@@ -136,8 +138,8 @@ class Walk {
     stack_.push_back(std::move(directory));
   }
 
-  // The directories below the root are left by the way on which they were entered, because one that
-  // is moved meanwhile has another ".." than before.
+  // Below the root, ".." is the directory that the last step started from: that of a directory that
+  // is moved meanwhile changes.
   void Pop() {
     if (is_inside_ && stack_.size() > 1) {
       stack_.pop_back();
@@ -157,7 +159,7 @@ class Walk {
     if (links_.size() > kMostLinks) Fail(ELOOP, "cannot open: {}", ErrnoText(ELOOP));
   }
 
-  // The links of the system, such as /var/run, are root's.
+  // Links of the system, such as /var/run, belong to root.
   Fd Checked(Fd target, bool is_inside) const {
     if (policy_ == LinkPolicy::kAll || links_.empty()) return target;
     const uid_t mounter = ::geteuid();
@@ -191,7 +193,7 @@ Fd OpenForReading(const Fd& path) {
   const struct stat st = StatOf(path);
   if (S_ISDIR(st.st_mode)) Fail(EISDIR, "is a directory");
   if (!S_ISREG(st.st_mode)) Fail(EINVAL, "not a regular file");
-  // O_NONBLOCK: a lease on the file must not make us wait.
+  // O_NONBLOCK: do not wait for a lease on the file.
   Fd file(::open(fmt::format("/proc/self/fd/{}", path.number()).c_str(),
                  O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (file.number() >= 0) return file;
@@ -200,6 +202,25 @@ Fd OpenForReading(const Fd& path) {
     Fail(ENOENT, "cannot open: /proc is not mounted");
   }
   Fail(error, "cannot open: {}", ErrnoText(error));
+}
+
+std::string ParseFileUri(const std::string& uri) {
+  constexpr std::string_view kScheme = "file://";
+  if (!uri.starts_with(kScheme)) return uri;
+  const std::string_view rest = std::string_view(uri).substr(kScheme.size());
+  const std::string_view host = rest.substr(0, rest.find('/'));
+  if (host == rest || host == "." || host == "..") {
+    Fail(EINVAL,
+         "relative path in a file URI (expected an absolute one, as in file:///dir/model.pth)");
+  }
+  if (!host.empty() && !http::IsLocalhost(host)) {
+    Fail(
+        EINVAL,
+        "unsupported host in a file URI (expected none or localhost, as in file:///dir/model.pth)");
+  }
+  std::string path = PercentDecode(rest.substr(host.size()));
+  if (path.find('\0') != std::string::npos) Fail(EINVAL, "the path contains a NUL");
+  return path;
 }
 
 }  // namespace ckptfs::file

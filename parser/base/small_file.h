@@ -1,0 +1,26 @@
+// Small files of the user: settings and tokens.
+
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace ckptfs {
+
+// Returns the content of a file. `kind` is for messages: "netrc file". Throws Error with the name
+// of the file: the errno of the system call, or EFBIG if it is larger than 1 MiB.
+std::string ReadSmallFile(const std::string& path, std::string_view kind);
+
+// As above, but returns nothing if the file does not exist.
+std::optional<std::string> ReadOptionalFile(const std::string& path, std::string_view kind);
+
+// Returns the token in `text` without the blanks around it. `name` is for messages: "the token in
+// HF_TOKEN". Throws Error(EINVAL) if it is empty, or not one word of printable ASCII characters,
+// which would not stay within its header.
+std::string ParseToken(std::string_view text, std::string_view name);
+
+// Returns the token in a file. Throws as the functions above.
+std::string ReadToken(const std::string& path);
+
+}  // namespace ckptfs

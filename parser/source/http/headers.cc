@@ -1,0 +1,165 @@
+#include "parser/source/http/headers.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <limits>
+
+#include "parser/base/error.h"
+#include "parser/base/text.h"
+#include "parser/source/curl.h"
+#include "parser/source/retry_policy.h"
+
+namespace ckptfs::http {
+namespace {
+
+bool Take(std::string_view& text, std::string_view expected) {
+  if (!text.starts_with(expected)) return false;
+  text.remove_prefix(expected.size());
+  return true;
+}
+
+// Takes the digits that `text` begins with.
+std::optional<uint64_t> TakeLength(std::string_view& text) {
+  const size_t size = std::min(text.find_first_not_of("0123456789"), text.size());
+  const auto number = ParseLength(text.substr(0, size));
+  text.remove_prefix(size);
+  return number;
+}
+
+// Returns the value of a validator. It is kept as long as the mount: one that is longer than any
+// real server's counts as missing.
+std::string_view FindValidator(const Response& response, std::string_view header) {
+  constexpr size_t kLongest = 1000;
+  const std::string_view value = response.Find(header);
+  return value.size() <= kLongest ? value : std::string_view();
+}
+
+// A response without a tag may be of any version.
+bool IsOf(const Version& version, const Response& response) {
+  if (FindValidator(response, "etag") != version.tag) return false;
+  return IsStrongTag(version.tag) ||
+         FindValidator(response, "last-modified") == version.last_modified;
+}
+
+}  // namespace
+
+std::optional<ContentRange> ParseContentRange(std::string_view text) {
+  if (!Take(text, "bytes ")) return std::nullopt;
+  if (Take(text, "*/")) {
+    const auto total = ParseLength(text);
+    if (!total) return std::nullopt;
+    return ContentRange{.offset = 0, .length = 0, .total = *total};
+  }
+  const auto first = TakeLength(text);
+  if (!first || !Take(text, "-")) return std::nullopt;
+  const auto last = TakeLength(text);
+  if (!last || !Take(text, "/")) return std::nullopt;
+  const auto total = ParseLength(text);
+  if (!total || *first > *last || *last >= *total) return std::nullopt;
+  return ContentRange{.offset = *first, .length = *last - *first + 1, .total = *total};
+}
+
+std::optional<uint64_t> ParseLength(std::string_view text) {
+  constexpr uint64_t kMost = std::numeric_limits<int64_t>::max();
+  const auto number = ParseNumber<uint64_t>(text);
+  return number && *number <= kMost ? number : std::nullopt;
+}
+
+std::optional<time_t> ParseDate(std::string_view text) {
+  constexpr size_t kLongest = 64;
+  if (text.size() > kLongest) return std::nullopt;
+  const time_t time = LibCurl().getdate(std::string(text).c_str(), nullptr);
+  if (time < 0) return std::nullopt;
+  return time;
+}
+
+std::optional<std::chrono::seconds> ParseRetryAfter(std::string_view text, time_t now) {
+  constexpr std::chrono::seconds kLongest = std::chrono::hours(24);
+  if (const auto seconds = ParseLength(text)) {
+    return std::chrono::seconds(std::min(*seconds, static_cast<uint64_t>(kLongest.count())));
+  }
+  const auto date = ParseDate(text);
+  if (!date) return std::nullopt;
+  return std::clamp(std::chrono::seconds(*date > now ? *date - now : 0), std::chrono::seconds(0),
+                    kLongest);
+}
+
+bool IsRedirect(int status) {
+  return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
+}
+
+void ThrowIfTransient(const Response& response) {
+  constexpr int kNotImplemented = 501;
+  constexpr int kHttpVersion = 505;
+  const int status = response.status;
+  const bool is_server_error = status >= 500 && status != kNotImplemented && status != kHttpVersion;
+  const bool is_too_early = status == 408 || status == 425 || status == 429;
+  if (!is_server_error && !is_too_early) return;
+  const time_t now = ParseDate(response.Find("date")).value_or(std::time(nullptr));
+  const auto wait = ParseRetryAfter(response.Find("retry-after"), now);
+  throw TransientError(EREMOTEIO, fmt::format("server returned status {}", status),
+                       wait.value_or(std::chrono::seconds(0)));
+}
+
+bool IsStrongTag(std::string_view text) {
+  constexpr size_t kLongest = 1000;
+  return text.size() >= 2 && text.size() <= kLongest && text.starts_with('"') &&
+         text.ends_with('"') && text.find('"', 1) == text.size() - 1;
+}
+
+std::string Version::Condition() const {
+  // If-Match never matches a weak tag: ValidatePart compares those.
+  if (IsStrongTag(tag)) return "If-Match: " + tag;
+  if (!last_modified.empty()) return "If-Unmodified-Since: " + last_modified;
+  return {};
+}
+
+Version ParseVersion(const Response& response, uint64_t size) {
+  return {.size = size,
+          .tag = std::string(FindValidator(response, "etag")),
+          .last_modified = std::string(FindValidator(response, "last-modified"))};
+}
+
+void ValidateEncoding(const Response& response) {
+  const std::string_view encoding = response.Find("content-encoding");
+  if (encoding.empty() || encoding == "identity") return;
+  throw TransientError(EREMOTEIO, fmt::format("unexpected content encoding {}", Quoted(encoding)));
+}
+
+void ValidatePart(const Response& response, ByteRange range, const Version& version) {
+  if (!IsOf(version, response)) FailChanged();
+  ValidateEncoding(response);
+  if (response.status == 200) {
+    throw TransientError(EREMOTEIO, "server returned the whole file instead of a range");
+  }
+
+  const std::string_view content_range = response.Find("content-range");
+  const auto part = ParseContentRange(content_range);
+  // Another length with the same strong tag is an error of the server, not another version.
+  const bool is_as_long = part && part->total == version.size;
+  if (part && !is_as_long && !IsStrongTag(version.tag)) FailChanged();
+  if (!is_as_long || part->offset != range.offset || part->length != range.length) {
+    throw TransientError(EREMOTEIO,
+                         fmt::format("unexpected content range (found {})",
+                                     content_range.empty() ? "none" : Quoted(content_range)));
+  }
+  const std::string_view length = response.Find("content-length");
+  if (!length.empty() && ParseLength(length) != range.length) {
+    throw TransientError(EREMOTEIO, fmt::format("unexpected content length (found {}, expected {})",
+                                                Quoted(length), range.length));
+  }
+}
+
+std::string FormatRange(ByteRange range) {
+  return fmt::format("bytes {} to {}", range.offset, range.offset + range.length - 1);
+}
+
+std::string RangeHeader(ByteRange range) {
+  return fmt::format("Range: bytes={}-{}", range.offset, range.offset + range.length - 1);
+}
+
+void FailChanged() { Fail(ESTALE, "object changed since it was opened"); }
+
+}  // namespace ckptfs::http

@@ -1,0 +1,27 @@
+// Credentials that programs and metadata services of this machine provide.
+
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "parser/source/s3/providers.h"
+
+namespace ckptfs::s3 {
+
+// Each function returns null if there are no credentials, and throws as those of providers.h.
+
+// Runs `credential_process` of a profile and parses its output.
+//
+// The program is as trusted as a command that the user types, but it may hang, or print without an
+// end. It is run without a shell.
+CredentialsPtr FromProcess(const std::string& command_line, std::chrono::seconds timeout);
+
+// Requests credentials from the server that a container orchestrator runs.
+CredentialsPtr FromContainer(const CredentialContext& context);
+
+// Requests credentials from the metadata service of an AWS virtual machine. Takes a second where
+// there is none.
+CredentialsPtr FromInstance(const CredentialContext& context);
+
+}  // namespace ckptfs::s3
