@@ -72,7 +72,7 @@ const Format* FormatIn(const Folder& folder, const std::string& name,
   return nullptr;
 }
 
-// Takes those away that have the tensors of another one: see format/torch/sidecar.h. `names` are
+// Takes those away that have the tensors of another one: see format/torch/storage.h. `names` are
 // sorted.
 void LeaveOutSidecars(std::vector<std::string>& names) {
   constexpr std::string_view kEnding = ".tensors";

@@ -83,7 +83,7 @@ enum class KnownCallable : uint8_t {
   kRebuildJagged,
   kRebuildWrapper,
   kUninitialized,
-  // Storages that are files: parser/format/torch/nested.h
+  // Storages that are files: parser/format/torch/storage.h
   kLoadFromBytes,
 };
 

@@ -51,7 +51,7 @@ struct Parts {
   const Value* shape = nullptr;  // A tuple.
   const Value* type = nullptr;
   bool is_fortran = false;
-  const Value* data = nullptr;          // Null if it lies outside of the pickle: joblib.h.
+  const Value* data = nullptr;          // Null if it lies outside of the pickle: see ReadJoblib.
   const Value* python_class = nullptr;  // Null of what is a numpy.ndarray.
   Values more;                          // Behind the data: what a class of its own adds.
 };

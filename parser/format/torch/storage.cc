@@ -195,7 +195,7 @@ bool IsOfTensorizer(const Value& id) {
   return IsText(writer) && writer.text() == "TensorizerPickler";
 }
 
-// ('TensorizerPickler', 0, 'storage', index, dtype or None): see sidecar.h.
+// ('TensorizerPickler', 0, 'storage', index, dtype or None): see Sidecar.
 StorageId ParseTensorizerId(std::span<const Value> parts) {
   if (parts.size() < 3 || parts[1].kind != Kind::kInt || parts[1].integer != 0) {
     Fail(EBADMSG, "its storage has a persistent id of tensorizer that is not of version 0");
