@@ -212,8 +212,10 @@ void SlowReads::LookAtWaiting(const std::stop_token& stop) {
     return true;
   };
   std::unique_lock lock(mutex_);
-  while (!stopped_.wait_for(lock, stop, kLookAtWaiting, [] { return false; }) &&
-         !stop.stop_requested()) {
+  // An idle mount must not wake up: there is nothing to poll until a read waits.
+  while (has_waiting_.wait(lock, stop, [&] { return !waiting_.empty(); })) {
+    has_waiting_.wait_for(lock, stop, kLookAtWaiting, [] { return false; });
+    if (stop.stop_requested()) return;
     for (unsigned level = 0; level <= kMostLevel; ++level) {
       auto found = waiting_.extract(level);
       if (found.empty()) continue;
@@ -237,6 +239,7 @@ void SlowReads::LookAtWaiting(const std::stop_token& stop) {
 }
 
 void SlowReads::Push(Job job) {
+  if (waiting_.empty()) has_waiting_.notify_one();
   job.number = ++pushes_;
   waiting_[job.level].push_back(std::move(job));
   RecordLevel();

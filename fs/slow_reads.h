@@ -113,7 +113,7 @@ class SlowReads {
   bool is_looking_ = false;  // Some of those that wait are taken out, and will be put back.
   uint64_t pushes_ = 0;
   uint64_t pops_ = 0;
-  std::condition_variable_any stopped_;  // The last thread.
+  std::condition_variable_any has_waiting_;  // For the last thread.
 
   // The last members: they use the others.
   std::vector<std::jthread> threads_;  // That read; only grows.

@@ -2,6 +2,7 @@
 
 import os
 import pwd
+import re
 import shutil
 import signal
 import subprocess
@@ -61,6 +62,19 @@ class Program(ckptfs.Case):
         self.assertNotEqual(os.getsid(mount.daemon), os.getsid(0))
         for descriptor in 0, 1, 2:
             self.assertEqual(os.readlink(f"/proc/{mount.daemon}/fd/{descriptor}"), "/dev/null")
+
+    def test_an_idle_mount_does_not_wake_up(self):
+        mount = self.mount(SAMPLE)
+        ckptfs.read(mount / TENSOR)
+
+        def wakeups():
+            return sum(int(re.search(r"^voluntary_ctxt_switches:\t(\d+)", status.read_text(), re.M)[1])
+                       for status in Path(f"/proc/{mount.daemon}/task").glob("*/status"))
+
+        time.sleep(0.3)
+        before = wakeups()
+        time.sleep(1.5)
+        self.assertLessEqual(wakeups() - before, 2)
 
     def test_a_caller_that_waits_for_the_end_of_output_is_not_kept_waiting(self):
         # run() reads to the end of the pipes: a daemon that holds them would run into the timeout.
