@@ -17,9 +17,9 @@
 #include "fs/tensordict_index.h"
 #include "fs/tensordict_meta.h"
 #include "fs/tensordict_names.h"
-#include "parser/annotations.h"
 #include "parser/base/json.h"
 #include "parser/base/overloaded.h"
+#include "parser/checkpoint.h"
 #include "parser/io/simple_sources.h"
 
 namespace ckptfs {

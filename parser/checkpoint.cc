@@ -4,10 +4,15 @@
 #include <fmt/ranges.h>
 
 #include <cerrno>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
 
 #include "parser/base/error.h"
+#include "parser/base/json.h"
 #include "parser/base/overloaded.h"
 
 namespace ckptfs {
@@ -43,7 +48,7 @@ void ValidateTable(const Table& table) {
   if (table.error.empty()) ValidateExtent(table.data);
 }
 
-// `validate` throws Error, to which this adds who it is about.
+// Calls `validate` and adds the name of the member to its Error.
 template <typename T>
 void ValidateMember(std::string_view what, const Key& key, const T& content,
                     void (*validate)(const T&)) {
@@ -81,6 +86,31 @@ std::string Collection::Json() const {
   std::string json = fmt::format("\"shape\":[{}],", fmt::join(batch->size, ","));
   if (!batch->names.empty()) json.append("\"_names\":").append(batch->names) += ',';
   return json += text;
+}
+
+std::vector<Annotation>& AnnotationsOf(Content& content) {
+  return std::visit(
+      Overloaded{[](std::unique_ptr<Group>& group) -> std::vector<Annotation>& {
+                   return group->annotations;
+                 },
+                 [](Tensor& tensor) -> std::vector<Annotation>& { return tensor.annotations; },
+                 [](Value& value) -> std::vector<Annotation>& { return value.annotations; },
+                 [](Table& table) -> std::vector<Annotation>& { return table.annotations; }},
+      content);
+}
+
+void SetGlobals(std::vector<Global> globals, Checkpoint& checkpoint) {
+  if (globals.empty()) return;
+  std::string all;
+  std::string refused;
+  for (const Global& global : globals) {
+    const std::string text = json::String(global.name);
+    all += fmt::format("{}{}", all.empty() ? "" : ",", text);
+    if (global.is_refused) refused += fmt::format("{}{}", refused.empty() ? "" : ",", text);
+  }
+  checkpoint.annotations.emplace_back(kGlobalsAnnotation, fmt::format("[{}]", all));
+  checkpoint.annotations.emplace_back(kRefusedGlobalsAnnotation, fmt::format("[{}]", refused));
+  checkpoint.globals = std::move(globals);
 }
 
 void Validate(const Checkpoint& checkpoint) { ValidateGroup(checkpoint.root); }

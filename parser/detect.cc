@@ -1,6 +1,6 @@
-// A file is tried with each format of files, a folder with each format of folders. A folder of none
-// of these may still have one file that is a checkpoint beside a README and a tokenizer; where it
-// has several, the user has to say which.
+// A file is matched against each file format, a folder against each folder format. A folder that
+// matches none may contain one checkpoint beside a README and a tokenizer; if it contains several,
+// the user has to name one.
 
 #include "parser/detect.h"
 
@@ -18,7 +18,7 @@
 #include "parser/base/error.h"
 #include "parser/base/metering.h"
 #include "parser/format.h"
-#include "parser/format/common/recognize.h"
+#include "parser/format/common/diagnose.h"
 #include "parser/io/byte_source.h"
 #include "parser/io/prefetch.h"
 #include "parser/io/tracked_folder.h"
@@ -26,7 +26,7 @@
 namespace ckptfs {
 namespace {
 
-// What detection looks at. Holds the bytes that its probe points to.
+// Owns the bytes that a probe points to.
 class Sample {
  public:
   explicit Sample(const ByteSource& source)
@@ -56,12 +56,12 @@ Checkpoint Finished(Checkpoint checkpoint, std::string_view format) {
 Checkpoint ReadFile(const Source& source, const Probe& probe, const ReadOptions& options) {
   const Format* format = FormatOf(probe);
   if (format != nullptr) return Finished(format->parse(source, options), format->name);
-  const std::string_view what = Recognize(probe);
-  Fail(ENOTSUP, "not a checkpoint in a format we know{}{}", what.empty() ? "" : ": ", what);
+  const std::string_view what = DiagnoseUnknownFile(probe);
+  Fail(ENOTSUP, "not a checkpoint in a supported format{}{}", what.empty() ? "" : ": ", what);
 }
 
-// The format that the file `name` begins and ends as. One that cannot be read has none, unless the
-// error is transient; why the first one was refused that may not be read goes to `refusal`.
+// Detects the format of the file `name`; returns null if there is none or the file cannot be read.
+// Stores the first "permission denied" in `refusal`. Throws transient errors.
 const Format* FormatIn(const Folder& folder, const std::string& name,
                        std::optional<Error>& refusal) try {
   const ByteSourcePtr file = folder.Open(name);
@@ -72,9 +72,9 @@ const Format* FormatIn(const Folder& folder, const std::string& name,
   return nullptr;
 }
 
-// Takes those away that have the tensors of another one: see format/torch/storage.h. `names` are
-// sorted.
-void LeaveOutSidecars(std::vector<std::string>& names) {
+// Removes the sidecars, which have the tensors of another file: see format/torch/storage.h. `names`
+// are sorted.
+void RemoveSidecars(std::vector<std::string>& names) {
   constexpr std::string_view kEnding = ".tensors";
   const std::vector<std::string> all = names;
   std::erase_if(names, [&](const std::string& name) {
@@ -83,8 +83,7 @@ void LeaveOutSidecars(std::vector<std::string>& names) {
   });
 }
 
-// The files of a checkpoint are called "model-00002-of-00003.safetensors". Returns whether `name`
-// is that of one of several.
+// Returns whether `name` is that of one of several files: "model-00002-of-00003.safetensors".
 bool IsOneOfSeveral(std::string_view name) {
   constexpr std::string_view kDigits = "0123456789";
   constexpr std::string_view kOf = "-of-";
@@ -97,22 +96,22 @@ bool IsOneOfSeveral(std::string_view name) {
   return !count.empty() && count != "1";
 }
 
-// The only checkpoint in a folder.
+// Reads the only checkpoint in a folder.
 Checkpoint ReadOnly(const FolderPtr& folder, const std::string& name,
                     const ReadOptions& options) try {
   const Source source{.file = folder->Open(name), .folder = folder, .file_name = name};
   Checkpoint checkpoint = ReadFile(source, Sample(*source.file).probe(), options);
   if (IsOneOfSeveral(name)) {
-    checkpoint.warnings.push_back(fmt::format(
-        "has {} alone, which is one of several files of a checkpoint, and no index of them",
-        Quoted(name)));
+    checkpoint.warnings.push_back(
+        fmt::format("contains only {}, one of several files of a checkpoint, and no index of them",
+                    Quoted(name)));
   }
   return checkpoint;
 } catch (const Error& e) {
   throw WithContext(name, e);
 }
 
-// Reads the checkpoint that `index` tells about.
+// Reads the checkpoint with the index file `index`.
 Checkpoint ReadAll(const FolderFormat& format, const Folder& folder, const std::string& index,
                    const ReadOptions& options) try {
   return ReadCheckpoint(format, folder, index, options);
@@ -120,9 +119,9 @@ Checkpoint ReadAll(const FolderFormat& format, const Folder& folder, const std::
   throw WithContext(index, e);
 }
 
-// Adds a warning that names what of `folder` looks like a checkpoint and is none of this one.
-void TellLeftOut(const WatchedFolder& folder, std::span<const std::string> files,
-                 Checkpoint& checkpoint) {
+// Adds a warning about files of `folder` that look like parts of another checkpoint.
+void WarnOfLeftOut(const WatchedFolder& folder, std::span<const std::string> files,
+                   Checkpoint& checkpoint) {
   const std::vector<std::string> left_out = folder.LeftOut(files);
   if (left_out.empty()) return;
   checkpoint.warnings.push_back(
@@ -137,7 +136,7 @@ Checkpoint ReadFolder(const FolderPtr& all, const ReadOptions& options) {
     const std::string index = format->find(*folder, files);
     if (index.empty()) continue;
     Checkpoint checkpoint = ReadAll(*format, *folder, index, options);
-    TellLeftOut(*folder, files, checkpoint);
+    WarnOfLeftOut(*folder, files, checkpoint);
     return checkpoint;
   }
   constexpr size_t kMostLookedAt = 1000;
@@ -148,7 +147,7 @@ Checkpoint ReadFolder(const FolderPtr& all, const ReadOptions& options) {
          files.size());
   }
   std::vector<std::string> checkpoints;
-  std::vector<std::string> archives;  // Which may hold some, or anything else.
+  std::vector<std::string> archives;  // These may contain checkpoints, or other files.
   std::optional<Error> refusal;
   for (const std::string& name : files) {
     if (name.starts_with('.')) continue;
@@ -156,22 +155,22 @@ Checkpoint ReadFolder(const FolderPtr& all, const ReadOptions& options) {
     if (format != nullptr) (format->is_archive ? archives : checkpoints).push_back(name);
   }
   if (checkpoints.empty()) checkpoints.swap(archives);
-  LeaveOutSidecars(checkpoints);
+  RemoveSidecars(checkpoints);
   if (checkpoints.size() == 1) {
     Checkpoint checkpoint = ReadOnly(folder, checkpoints.front(), options);
-    TellLeftOut(*folder, {}, checkpoint);
+    WarnOfLeftOut(*folder, {}, checkpoint);
     return checkpoint;
   }
   if (checkpoints.empty() && refusal) throw Error(*refusal);
   if (checkpoints.empty()) {
-    Fail(ENOTSUP, "is a directory without a checkpoint in a format we know{}{}",
+    Fail(ENOTSUP, "is a directory without a checkpoint in a supported format{}{}",
          files.empty() ? "" : ", but with ", Listed(files));
   }
   Fail(ENOTSUP, "is a directory with {} checkpoints, {}: name the one to mount", checkpoints.size(),
        Listed(checkpoints));
 }
 
-// Calls `read` with `options` that have a budget, metered by it.
+// Calls `read`, metered, with `options` that have a budget.
 template <typename Read>
 Checkpoint WithBudget(const ReadOptions& options, const Read& read) {
   Budget own;
@@ -184,7 +183,7 @@ Checkpoint WithBudget(const ReadOptions& options, const Read& read) {
       return checkpoint;
     });
   } catch (const Error& e) {
-    if (e.code() == EINTR) budgeted.budget->CheckTime();  // Why nobody waits any more.
+    if (e.code() == EINTR) budgeted.budget->CheckTime();  // The cause of the cancellation.
     throw;
   }
 }

@@ -1,4 +1,4 @@
-// From bytes, or from files that lie side by side, to a checkpoint: which format it is.
+// Detects the format of a file or folder and reads the checkpoint.
 
 #pragma once
 
@@ -17,18 +17,18 @@ namespace ckptfs {
 // Throws Error; the message starts with the name of the file.
 Checkpoint ReadCheckpoint(const ByteSourcePtr& file, const ReadOptions& options = {});
 
-// The same; in messages the file is called `name`.
+// The same, with `name` as the name of the file in messages.
 Checkpoint ReadCheckpoint(const ByteSourcePtr& file, std::string_view name,
                           const ReadOptions& options = {});
 
-// The same of a file or a folder. A folder is a checkpoint in several files, or has one file that
-// is a checkpoint; a file may be the index of a checkpoint in several.
+// The same for a file or a folder. A folder is a checkpoint in several files, or contains one file
+// that is a checkpoint; a file may be the index of a checkpoint in several files.
 Checkpoint ReadCheckpoint(const Source& source, const ReadOptions& options = {});
 
-// Returns the format that a file looks like; null if there is none. Does no I/O.
+// Returns the format of a file; null if none matches. Does no I/O.
 const Format* FormatOf(const Probe& probe);
 
-// Reads a file or a folder whose format is known. Messages need not name it.
+// Read a file or a folder whose format is known. Messages need not name it.
 Checkpoint ReadCheckpoint(const Format& format, const ByteSourcePtr& file,
                           const ReadOptions& options);
 Checkpoint ReadCheckpoint(const FolderFormat& format, const Folder& folder,

@@ -1,4 +1,4 @@
-// How formats plug in.
+// The interface of formats.
 
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace ckptfs {
 
-// What detection may look at, fetched once per mount.
+// The bytes that detection may use, fetched once per mount.
 struct Probe {
   uint64_t size;                    // Of the whole file, in bytes.
   std::span<const std::byte> head;  // Its first bytes, kProbeHead at most.
@@ -23,23 +23,21 @@ struct Probe {
 };
 
 constexpr size_t kProbeHead = 4096;
-constexpr size_t kProbeTail = 66'000;  // The end record of a zip lies in there, if there is one.
+constexpr size_t kProbeTail = 66'000;  // Contains the end record of a zip archive.
 
-// The format of a checkpoint in one file. Each file in parser/format/ that meson.build lists so
-// defines one.
+// The format of a checkpoint in one file; see parser/format/meson.build.
 struct Format {
   std::string_view name;
 
-  // Whether this looks like the format. Does no I/O and does not throw.
+  // Returns whether a file looks like this format. Does no I/O and does not throw.
   bool (*matches)(const Probe& probe);
 
-  // Reads the headers of `source`, which is a file; never reads tensor data, except to find out
-  // whether a key is the right one. The caller validates the result, and sets its format to `name`
-  // if it has none. Throws Error.
+  // Reads the headers of `source`, which is a file; never reads tensor data, except to test a key.
+  // The caller validates the result, and sets its format to `name` unless it is set. Throws Error.
   Checkpoint (*parse)(const Source& source, const ReadOptions& options);
 
-  // Whether files of this format hold anything, and checkpoints perhaps. In a directory with a
-  // checkpoint they are not meant.
+  // Files of this format may contain any files. They are ignored in a directory that has a
+  // checkpoint.
   bool is_archive = false;
 };
 
@@ -47,19 +45,20 @@ struct Format {
 struct FolderFormat {
   std::string_view name;
 
-  // Returns the file that tells about the others, which makes a folder one of this format; an empty
-  // text if there is none. `files` is the listing of `folder`. Throws Error if it cannot be told.
+  // Returns the index file, whose presence identifies this format; empty if there is none. `files`
+  // is the listing of `folder`. Throws Error.
   std::string (*find)(const Folder& folder, std::span<const std::string> files);
 
-  // Whether a file that the user has named is such a file. Does no I/O and does not throw.
+  // Returns whether a file that the user has named is an index file. Does no I/O and does not
+  // throw.
   bool (*is_index)(std::string_view file, const Probe& probe);
 
-  // Reads the headers of all files that `index`, which is such a file, tells about. Damage of one
-  // file is the error of its tensors. As for Format::parse; messages need not name the index.
+  // Reads the headers of all files that the index file `index` names. Tensors of a corrupt file
+  // have an error. Otherwise like Format::parse; messages need not name the index.
   Checkpoint (*parse)(const Folder& folder, const std::string& index, const ReadOptions& options);
 };
 
-// All formats, in the order in which they are tried. See parser/meson.build.
+// Returns all formats, in the order of detection. See parser/meson.build.
 std::span<const Format* const> Formats();
 std::span<const FolderFormat* const> FolderFormats();
 

@@ -38,8 +38,8 @@ const Scheme& SchemeOf(std::string_view uri) {
       known += fmt::format("{}{}", known.empty() ? "" : ", ", other);
     }
   }
-  Fail(ENOTSUP, "we do not know the scheme {}, but {} (a file of that name is ./{})", Quoted(name),
-       known, Redacted(uri));
+  Fail(ENOTSUP, "unsupported URI scheme {} (supported: {}; a file of that name is ./{})",
+       Quoted(name), known, Redacted(uri));
 }
 
 bool IsPort(std::string_view text) {
@@ -48,10 +48,10 @@ bool IsPort(std::string_view text) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
-// Returns the length of "user:password@" at the beginning of what follows "scheme://". A password
-// should have no '/', '?' or '#' in it, but where one has, it must not be shown all the same. The
-// '@' may be percent-encoded, by somebody who has encoded too much. Only paths of web servers may
-// have one behind a port: a bucket has no port, and redis/uri.h refuses it.
+// Returns the length of "user:password@" after "scheme://". A password should not contain '/', '?'
+// or '#', but if it does, it must be redacted, too. The '@' may be percent-encoded by mistake. Only
+// paths of web servers may contain '@' after a port: a bucket has no port, and redis/uri.h rejects
+// it.
 size_t UserLength(std::string_view scheme, std::string_view rest) {
   const std::string_view authority = rest.substr(0, rest.find_first_of("/?#"));
   const size_t colon = authority.find(':');
@@ -80,7 +80,7 @@ std::string Redacted(std::string_view uri) {
   const std::string_view scheme = SchemeNameOf(uri);
   if (scheme.empty()) return std::string(uri);
   std::string_view rest = uri.substr(scheme.size() + kAfterScheme.size());
-  // A path has no query, and what comes before it should be empty.
+  // A file URI has no query, and its authority should be empty.
   if (scheme == "file" && UserLength(scheme, rest.substr(0, rest.find('/'))) == 0)
     return std::string(uri);
   rest.remove_prefix(UserLength(scheme, rest));
@@ -90,9 +90,9 @@ std::string Redacted(std::string_view uri) {
 
 namespace {
 
-// Opening may take many requests: for redirects, credentials, pages of a listing. Each has
-// options.timeout, and all of them together twice that; a download has more, as it goes on.
-Source OpenInTime(const std::string& uri, SourceOptions options) {
+// Opening may take many requests: redirects, credentials, pages of a listing. Each may take
+// options.timeout, all of them together twice that; a download extends the limit by its progress.
+Source OpenWithDeadline(const std::string& uri, SourceOptions options) {
   using Clock = std::chrono::steady_clock;
   constexpr uint64_t kSlowestDownload = 16 << 10;  // Bytes per second.
   const auto allowed = 2 * options.timeout;
@@ -111,14 +111,14 @@ Source OpenInTime(const std::string& uri, SourceOptions options) {
     return SchemeOf(uri).open(uri, options);
   } catch (const Error& e) {
     if ((e.code() != ECANCELED && e.code() != EINTR) || !is_late()) throw;
-    Fail(ETIMEDOUT, "opening takes more than {} s, which is twice the timeout", allowed.count());
+    Fail(ETIMEDOUT, "opening timed out after {} s, twice the timeout", allowed.count());
   }
 }
 
 }  // namespace
 
 Source OpenSource(const std::string& uri, const SourceOptions& options) try {
-  return OpenInTime(uri, options);
+  return OpenWithDeadline(uri, options);
 } catch (const Error& e) {
   throw WithContext(Redacted(uri), e);
 }

@@ -1,4 +1,4 @@
-// From a URI to a checkpoint: start here.
+// Opens the file or folder that a URI names: start here.
 
 #pragma once
 
@@ -11,15 +11,15 @@
 
 namespace ckptfs {
 
-// Opens what `uri` names; without a scheme and "://" at its beginning it is a local path.
+// Opens the file or folder `uri`; without a scheme and "://" it is a local path.
 // Throws Error; the message starts with the URI, redacted.
 Source OpenSource(const std::string& uri, const SourceOptions& options = {});
 
-// Returns the scheme of `uri`, or nothing if it is a path.
+// Returns the scheme of `uri`; empty for a path.
 std::string_view SchemeNameOf(std::string_view uri);
 
-// Returns `uri` without what may be secret: user, password, query and fragment. A path is returned
-// as it is.
+// Returns `uri` without parts that may be secret: user, password, query and fragment. A path is
+// returned unchanged.
 std::string Redacted(std::string_view uri);
 
 }  // namespace ckptfs

@@ -1,4 +1,4 @@
-// What a user may want of the reading of a checkpoint.
+// Options for reading a checkpoint.
 
 #pragma once
 
@@ -10,24 +10,24 @@
 
 namespace ckptfs {
 
-class ArchiveAllowance;  // format/archive/allowance.h
+class ArchiveAllowance;  // format/archive/files.h
 class Budget;
 
 struct ReadOptions {
-  AskSecret ask_secret;  // May be empty: there is no secret.
+  AskSecret ask_secret;  // May be empty: then there is no secret.
 
-  // Null: bytes are not checked against hashes. What is read keeps it.
+  // Null: bytes are not checked against hashes. Sources keep a reference.
   std::shared_ptr<const Verification> verification;
 
-  // For what is decoded; null: there is none.
+  // For decoded data; may be null.
   std::shared_ptr<ScratchSpace> scratch;
 
-  // The file with the tensors of a checkpoint whose own file has none; null: it lies beside it.
+  // The sidecar with the tensors of the checkpoint; null: it is searched beside the file.
   ByteSourcePtr sidecar;
 
-  // What archives in archives may cost; null: the file lies in no archive.
+  // The decoding limit of nested archives; null if the file is not in an archive.
   ArchiveAllowance* archives = nullptr;
-  // What reading may cost. ReadCheckpoint gives one to the formats if this is null.
+  // The budget for reading. If it is null, ReadCheckpoint creates one for the formats.
   Budget* budget = nullptr;
 };
 

@@ -1,8 +1,8 @@
-// A text in JSON as a tree that can be looked at again and again.
+// JSON documents in memory.
 //
-// A tree of usual nodes takes many times the memory of its text. This one is a string of bytes much
-// like the text, in which each value tells what it is and each list and object where it ends, so
-// that one can step over it: a number takes nine bytes, a text its own length.
+// A tree of nodes would take many times the memory of the text. A document is a byte string similar
+// to the text, in which each value begins with its kind, and lists and objects contain their end,
+// so that they can be skipped: a number takes nine bytes, a text its own length.
 
 #pragma once
 
@@ -29,7 +29,7 @@ class Node {
     kTrue,
     kWhole,     // 0 to 2^64 - 1.
     kNegative,  // Down to -2^63.
-    kBig,       // An integer beyond these; `text` is how it is written.
+    kBig,       // An integer beyond these; `text` has its digits.
     kDouble,    // Also NaN and infinities.
     kText,
     kList,
@@ -44,19 +44,18 @@ class Node {
   bool is_list() const { return kind() == Kind::kList; }
   bool is_text() const { return kind() == Kind::kText; }
 
-  // What kinds have that are named so. Precondition: it is one.
+  // The value of a node of the kind with that name. Precondition: it is of that kind.
   uint64_t whole() const;
   int64_t negative() const;
   double number() const;
   std::string_view text() const;  // Of kText and kBig. UTF-8, but for lone surrogates.
   size_t count() const;           // Items of a list or members of an object.
 
-  // The last member with that key, as Python has it; nothing if there is none or if this is no
-  // object.
+  // Returns the last member with that key, as in Python; nothing if there is none or if this is not
+  // an object.
   std::optional<Node> Find(std::string_view key) const;
 
-  // Where the value is in the document, from `begin` to before `end`: what is inside of it is in
-  // between.
+  // The range of the value in the document; `end` is exclusive.
   size_t begin() const { return begin_; }
   size_t end() const;
 
@@ -68,7 +67,7 @@ class Node {
   size_t begin_;
 };
 
-// The items of a list, one after another.
+// Iterates over the items of a list.
 class Items {
  public:
   explicit Items(Node list);
@@ -81,7 +80,7 @@ class Items {
   size_t end_;
 };
 
-// The members of an object, one after another. A key may come twice.
+// Iterates over the members of an object. Keys may be repeated.
 class Members {
  public:
   struct Member {
@@ -99,27 +98,26 @@ class Members {
   size_t end_;
 };
 
-// The members of `object` as Python's dict has them, each key once: in the place of the first one,
-// with the value of the last one. Throws Error(EFBIG).
+// Returns the members of `object` with unique keys, as in Python's dict: a repeated key is at its
+// first position, with its last value. Throws Error(EFBIG).
 std::pmr::vector<Members::Member> UniqueMembers(Node object, Budget& budget);
 
-// Appends a value that has no others in it as strict JSON: NaN, infinities and integers beyond 64
-// bits as texts. Returns the type in Python of what is a text for that reason, "int" or "float";
-// else nothing.
+// Appends a scalar as strict JSON: NaN, infinities and integers beyond 64 bits become strings.
+// Returns the type in Python of such a string, "int" or "float"; else an empty text.
 std::string_view AppendLeaf(std::string& out, Node leaf);
 
-// Keeps what it is told of. Its memory is the budget's.
+// A visitor that builds a document. Its memory is charged to the budget.
 class Document final : public Visitor {
  public:
   explicit Document(Budget& budget) : bytes_(&budget), open_(&budget) {}
 
-  // Reads the value that `extent` is, in Python's dialect. Throws Error as json::Read does.
+  // Parses `extent` as one value in Python's dialect. Throws Error as json::Read does.
   static Document Of(const Extent& extent, Budget& budget);
 
-  // Reads the values that `extent` is one after another, as one list.
+  // Parses JSON lines as one list.
   static Document OfLines(const Extent& extent, Budget& budget);
 
-  // The value. Is good until the document is told more.
+  // The value. Invalidated when the visitor receives more.
   Node root() const { return {bytes_.data(), 0}; }
 
   void Begin(bool is_object) override;
@@ -136,7 +134,27 @@ class Document final : public Visitor {
   void AddBits(uint64_t bits);
 
   std::pmr::string bytes_;
-  std::pmr::vector<size_t> open_;  // Where lists and objects begin that are not at their end.
+  std::pmr::vector<size_t> open_;  // The begins of open lists and objects.
+};
+
+// A visitor that writes strict JSON in ASCII, without white space.
+class Copy final : public Visitor {
+ public:
+  void Begin(bool is_object) override;
+  void End(bool is_object) override;
+  void Key(std::string& key) override;
+  void Text(std::string& text) override;
+  void Whole(uint64_t number) override;
+  void Other(std::string_view json) override;
+
+  // The JSON received so far.
+  const std::string& json() const { return json_; }
+
+ private:
+  // Appends a comma unless this is the first value.
+  void Separate();
+
+  std::string json_;
 };
 
 }  // namespace ckptfs::json

@@ -5,73 +5,20 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdlib>
-#include <memory>
 #include <memory_resource>
 #include <span>
 #include <vector>
 
 #include "parser/base/error.h"
 #include "parser/base/secret_hash.h"
+#include "parser/base/text.h"
 #include "parser/base/utf8.h"
+#include "parser/codec/json_input.h"
 
 namespace ckptfs::json {
 namespace {
 
-// The characters of a text, fetched a block at a time.
-class Characters {
- public:
-  static constexpr uint64_t kMostOfBlock = 65536;  // Bytes.
-
-  Characters(const ByteSource& source, uint64_t offset, uint64_t length, Budget& budget)
-      : source_(source),
-        budget_(budget),
-        offset_(offset),
-        length_(length),
-        capacity_(static_cast<size_t>(std::min(length, kMostOfBlock))),
-        buffer_(std::make_unique_for_overwrite<char[]>(capacity_)) {
-    constexpr uint64_t kMostAtOnce = uint64_t{16} << 20U;  // Bytes.
-    const ByteRange ahead{.offset = offset, .length = std::min(length, kMostAtOnce)};
-    if (length > 0) source.Prefetch({&ahead, 1});
-    Fetch();
-  }
-
-  bool is_at_end() const { return block_.empty(); }
-  char current() const { return block_.front(); }
-  uint64_t position() const { return fetched_ - block_.size(); }
-
-  // What is there without fetching more.
-  std::string_view block() const { return block_; }
-
-  void Advance(size_t count = 1) {
-    block_.remove_prefix(count);
-    if (block_.empty()) Fetch();
-  }
-
- private:
-  void Fetch() {
-    const auto length = std::min<uint64_t>(capacity_, length_ - fetched_);
-    if (length == 0) return;
-    budget_.Work(length / 4);
-    const std::span block(buffer_.get(), static_cast<size_t>(length));
-    source_.ReadAt(offset_ + fetched_, std::as_writable_bytes(block));
-    fetched_ += length;
-    block_ = {block.data(), block.size()};
-  }
-
-  const ByteSource& source_;
-  Budget& budget_;
-  uint64_t offset_;
-  uint64_t length_;
-  uint64_t fetched_ = 0;
-  std::string_view block_;  // What is left of it.
-
-  // Most documents are small, and there may be very many of them: nothing larger is allocated, and
-  // nothing is zeroed.
-  size_t capacity_;
-  std::unique_ptr<char[]> buffer_;
-};
-
-// The keys of all objects that are not at their end yet.
+// The keys of all open objects.
 class Keys {
  public:
   explicit Keys(Budget& budget) : text_(&budget), keys_(&budget), begins_(&budget) {}
@@ -116,43 +63,11 @@ class Keys {
   std::pmr::vector<size_t> begins_;  // Of each open object, in keys_.
 };
 
-// The token at hand: a text that is decoded, or a number or word as it is written. Its memory is
-// charged as long as this lives.
-class Token {
- public:
-  explicit Token(Budget& budget) : budget_(budget) {}
-  Token(const Token&) = delete;
-  Token& operator=(const Token&) = delete;
-  ~Token() { budget_.Refund(charged_); }
-
-  std::string& text() { return text_; }
-  void Clear() { text_.clear(); }
-
-  void Append(std::string_view more) {
-    constexpr size_t kFree = 4096;
-    if (const size_t want = text_.size() + more.size(); want > charged_ + kFree) {
-      const size_t least = std::max(want, 2 * charged_);
-      budget_.Charge(least);
-      text_.reserve(least);  // The old memory is there as long as the new one is filled.
-      budget_.Refund(charged_);
-      charged_ = least;
-    }
-    text_ += more;
-  }
-
- private:
-  Budget& budget_;
-  std::string text_;
-  size_t charged_ = 0;
-};
-
-bool IsBlank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
-bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 bool IsPlain(char c) { return c >= 0x20 && c < 0x7f && c != '"' && c != '\\'; }
 bool IsHighSurrogate(char32_t unit) { return unit >= 0xD800 && unit < 0xDC00; }
 bool IsLowSurrogate(char32_t unit) { return unit >= 0xDC00 && unit < 0xE000; }
 
-// Whether `bytes` are what UTF-8 would give a surrogate. Python decodes JSON from bytes so.
+// Returns whether `bytes` are the encoding of a surrogate, which Python accepts in JSON.
 bool IsSurrogate(std::string_view bytes) {
   return bytes.size() == 3 && bytes[0] == '\xED' &&
          (static_cast<unsigned char>(bytes[1]) & 0xE0U) == 0xA0 &&
@@ -171,7 +86,7 @@ class Reader {
         keys_(budget),
         visitor_(visitor) {
     const bool has_mark = !characters_.is_at_end() && characters_.current() == '\xEF';
-    if (has_mark) Fail(EBADMSG, "no JSON at byte 0: there is a byte order mark");
+    if (has_mark) Fail(EBADMSG, "invalid JSON at byte 0: there is a byte order mark");
   }
 
   bool SkipBlanks() {
@@ -179,7 +94,7 @@ class Reader {
     return !characters_.is_at_end();
   }
 
-  // A value with all that is in it. What is nested takes no stack.
+  // Parses a value without recursion.
   void ReadValue() {
     ReadBeginning();
     while (!is_object_.empty()) {
@@ -200,11 +115,11 @@ class Reader {
 
   [[noreturn]] void FailHere() {
     if (characters_.is_at_end()) {
-      Fail(EBADMSG, "the JSON is not complete at byte {}, its end", length_);
+      Fail(EBADMSG, "invalid JSON at byte {}: unexpected end of text", length_);
     }
     const char c = characters_.current();
-    if (c == '\0') Fail(EBADMSG, "no JSON at byte {}: there is a NUL", characters_.position());
-    Fail(EBADMSG, "no JSON at byte {}, near {}", characters_.position(),
+    if (c == '\0') Fail(EBADMSG, "invalid JSON at byte {}: there is a NUL", characters_.position());
+    Fail(EBADMSG, "invalid JSON at byte {}, near {}", characters_.position(),
          Quoted(is_in_text_ ? '"' + token_.text() + c : token_.text() + c));
   }
 
@@ -216,20 +131,20 @@ class Reader {
     return characters_.current();
   }
 
-  // Whether the next character is `c`, which is then passed.
+  // Skips the next character if it is `c`; returns whether it was.
   bool Skip(char c) {
     if (characters_.is_at_end() || characters_.current() != c) return false;
     characters_.Advance();
     return true;
   }
 
-  // Passes the next character, which becomes part of the token.
+  // Appends the next character to the token.
   void Keep() {
     token_.Append({characters_.block().data(), 1});
     characters_.Advance();
   }
 
-  // A value up to the first one in it that has no other in itself.
+  // Parses the begin of a value up to its first scalar or its end.
   void ReadBeginning() {
     for (;;) {
       SkipBlanks();
@@ -346,20 +261,13 @@ class Reader {
       if (Current() == '+' || Current() == '-') Keep();
       ReadDigits();
     }
-    TellNumber(is_whole && !is_negative);
+    ReportNumber(is_whole && !is_negative);
   }
 
-  void TellNumber(bool is_natural) {
+  void ReportNumber(bool is_natural) {
     const std::string& text = token_.text();
-    constexpr size_t kMostDigits = 20;
-    if (is_natural && text.size() <= kMostDigits) {
-      uint64_t number = 0;
-      bool is_too_large = false;
-      for (const char c : text) {
-        is_too_large |= __builtin_mul_overflow(number, uint64_t{10}, &number);
-        is_too_large |= __builtin_add_overflow(number, static_cast<uint64_t>(c - '0'), &number);
-      }
-      if (!is_too_large) return visitor_.Whole(number);
+    if (is_natural) {
+      if (const auto number = ParseNumber<uint64_t>(text)) return visitor_.Whole(*number);
     }
     if (!is_python_ && std::isinf(std::strtod(text.c_str(), nullptr))) {
       Fail(EBADMSG, "the number {} before byte {} is too large", Quoted(text),
@@ -388,7 +296,7 @@ class Reader {
     is_in_text_ = false;
   }
 
-  // A character that is not plain ASCII; a block may end in it.
+  // Parses a character outside plain ASCII, which may cross the end of a block.
   void ReadCharacter() {
     const uint64_t begin = characters_.position();
     const auto lead = static_cast<unsigned char>(Current());
@@ -400,7 +308,7 @@ class Reader {
       characters_.Advance();
     }
     if (!utf8::IsValid(bytes) && !(is_python_ && IsSurrogate(bytes))) {
-      Fail(EBADMSG, "no JSON at byte {}: the text is no UTF-8", begin);
+      Fail(EBADMSG, "invalid JSON at byte {}: invalid UTF-8", begin);
     }
     token_.Append(bytes);
   }
@@ -419,8 +327,7 @@ class Reader {
     token_.Append(kMeanings.substr(index, 1));
   }
 
-  // What follows "\u": the four digits of a unit, and where that is the first half of a pair, the
-  // second half, which is an escape, too.
+  // Parses the four digits after "\u", and the second escape of a surrogate pair.
   void ReadUnits() {
     char32_t unit = ReadUnit();
     while (IsHighSurrogate(unit)) {
@@ -446,7 +353,7 @@ class Reader {
 
   void TakeLone(char32_t surrogate) {
     if (!is_python_) {
-      Fail(EBADMSG, "no JSON before byte {}: \\u{:04x} is half of a surrogate pair",
+      Fail(EBADMSG, "invalid JSON before byte {}: \\u{:04x} is half of a surrogate pair",
            characters_.position(), static_cast<unsigned>(surrogate));
     }
     token_.Append(utf8::Encode(surrogate));
@@ -468,9 +375,9 @@ class Reader {
   uint64_t length_;
   bool is_python_;
   bool has_unique_keys_;
-  bool is_in_text_ = false;  // The token is one.
+  bool is_in_text_ = false;  // The token is a text.
   Token token_;
-  std::vector<bool> is_object_;  // Of what is open; else it is a list.
+  std::vector<bool> is_object_;  // For each open object or list.
   Keys keys_;
   Visitor& visitor_;
 };

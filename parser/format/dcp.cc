@@ -1,35 +1,41 @@
 // Distributed checkpoints of PyTorch (torch.distributed.checkpoint), written by many processes at
 // once: a directory with
 //
-//   __RANK_N.distcp    items, one after another. An item is a file of torch.save by itself, of a
-//                      part of a tensor or of a value.
-//   .metadata          which tensors and values there are, and where their parts lie; or, of
-//   __RANK.metadata    processes that did not talk to each other, one for each
+//   __RANK_N.distcp    items, one after another. An item is a complete file of torch.save, with a
+//                      chunk of a tensor or with a value.
+//   .metadata          the tensors and values, and the locations of their chunks; or
+//   __RANK.metadata    one of these for each process, if they did not communicate
 //
-// The dicts and lists of the program were flattened before; .metadata mostly tells how.
+// The dicts and lists of the program were flattened; .metadata usually has the original paths.
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <cstdint>
 #include <cstring>
 #include <deque>
+#include <map>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "parser/base/budget.h"
 #include "parser/base/error.h"
 #include "parser/base/json.h"
+#include "parser/checkpoint.h"
+#include "parser/codec/pickle.h"
 #include "parser/format.h"
 #include "parser/format/common/open_files.h"
 #include "parser/format/dcp/assembly.h"
 #include "parser/format/dcp/files.h"
-#include "parser/format/dcp/losses.h"
 #include "parser/format/dcp/metadata.h"
-#include "parser/format/dcp/tree.h"
 #include "parser/format/torch/value.h"
 #include "parser/io/folder.h"
 
@@ -37,9 +43,90 @@ namespace ckptfs {
 namespace dcp {
 namespace {
 
+// Rebuilds the original dicts and lists from flat names. Belongs to one thread.
+class TreeBuilder {
+ public:
+  // All must outlive this. The tree is charged to `budget`.
+  TreeBuilder(Group& root, StringTable& names, Budget& budget)
+      : root_(root), names_(names), budget_(budget), groups_(&budget) {}
+
+  // Adds `content` at `path`, whose texts are keys of dicts and whose numbers are indexes of lists.
+  // If the path is empty or has other keys, adds it to the root as `name`. Throws Error(EFBIG).
+  void Add(std::span<const pickle::Value> path, std::string_view name, Content content);
+
+  // Marks lists. Call once, after all items have been added.
+  void Finish();
+
+ private:
+  // The key of a group: its parent, whether the key is a number, and the number (of the text).
+  using Place = std::tuple<const Group*, bool, uint64_t>;
+
+  Group& GroupIn(Group& parent, const pickle::Value& key);
+
+  Group& root_;
+  StringTable& names_;
+  Budget& budget_;
+  std::pmr::map<Place, Group*> groups_;  // All but the root.
+};
+
+using pickle::Kind;
+
+bool IsPath(std::span<const pickle::Value> path) {
+  return !path.empty() && path.size() <= torch::kMaxDepth &&
+         std::ranges::all_of(path, [](const pickle::Value& key) {
+           return key.kind == Kind::kText || (key.kind == Kind::kInt && key.integer >= 0);
+         });
+}
+
+bool IsNumber(const Member& member) { return member.key.kind == Key::Kind::kNumber; }
+
+// Compares keys as numbers, which have no leading zeros.
+bool IsBefore(const Member& a, const Member& b) {
+  const std::string& x = a.key.text;
+  const std::string& y = b.key.text;
+  return x.size() != y.size() ? x.size() < y.size() : x < y;
+}
+
+Group& TreeBuilder::GroupIn(Group& parent, const pickle::Value& key) {
+  const bool is_number = key.kind == Kind::kInt;
+  const uint64_t what =
+      is_number ? static_cast<uint64_t>(key.integer) : names_.NumberOf(key.text());
+  const auto [found, is_new] = groups_.try_emplace({&parent, is_number, what});
+  if (is_new) {
+    auto group = std::make_unique<Group>();
+    found->second = group.get();
+    Key name = torch::KeyOf(key);
+    budget_.Charge(2 * sizeof(Member) + sizeof(Group) + name.text.size());
+    parent.members.push_back({std::move(name), std::move(group)});
+  }
+  return *found->second;
+}
+
+void TreeBuilder::Add(std::span<const pickle::Value> path, std::string_view name, Content content) {
+  Group* group = &root_;
+  Key key{.text = std::string(name)};
+  if (IsPath(path)) {
+    for (const pickle::Value& step : path.first(path.size() - 1)) {
+      budget_.Charge(sizeof(step));  // Many may share a long path.
+      group = &GroupIn(*group, step);
+    }
+    key = torch::KeyOf(path.back());
+  }
+  budget_.Charge(2 * sizeof(Member) + key.text.size());  // Once more for its files in the tree.
+  group->members.push_back({std::move(key), std::move(content)});
+}
+
+void TreeBuilder::Finish() {
+  for (const auto& [place, group] : groups_) {
+    if (!std::ranges::all_of(group->members, IsNumber)) continue;
+    group->python_type = "list";
+    std::ranges::stable_sort(group->members, IsBefore);
+  }
+}
+
 constexpr std::string_view kIndex = ".metadata";
 
-// The rank in "__RANK.metadata"; nothing if that is not the name.
+// Returns the rank in "__RANK.metadata"; nothing for any other name.
 std::optional<uint32_t> RankOf(std::string_view name) {
   constexpr std::string_view kPrefix = "__";
   if (!name.starts_with(kPrefix) || !name.ends_with(kIndex)) return {};
@@ -51,7 +138,7 @@ std::optional<uint32_t> RankOf(std::string_view name) {
   return rank;
 }
 
-// Whether a file begins like a pickle of such metadata: with the class that it is an object of.
+// Returns whether a file begins like a pickle of the metadata, which names its class.
 bool HasMetadata(std::span<const std::byte> head) {
   const std::string_view text(reinterpret_cast<const char*>(head.data()), head.size());
   return text.starts_with('\x80') && text.find("torch.distributed.") != std::string_view::npos &&
@@ -79,7 +166,7 @@ bool IsIndex(std::string_view file, const Probe& probe) {
   return (file == kIndex || RankOf(file)) && HasMetadata(probe.head);
 }
 
-// The files that metadata is in: `index`, or those of all ranks.
+// Returns the metadata files: `index`, or those of all ranks.
 std::vector<std::string> IndexesOf(const Folder& folder, const std::string& index) {
   if (index == kIndex) return {index};
   std::vector<std::string> indexes = folder.List();
@@ -88,10 +175,10 @@ std::vector<std::string> IndexesOf(const Folder& folder, const std::string& inde
   return indexes;
 }
 
-// The metadata of a checkpoint with the pickles that it points into.
-class Metadatas {
+// The metadata of a checkpoint, with the pickles that it points into.
+class MetadataFiles {
  public:
-  Metadatas(const Folder& folder, const std::vector<std::string>& indexes, Budget& budget)
+  MetadataFiles(const Folder& folder, const std::vector<std::string>& indexes, Budget& budget)
       : budget_(budget), metadata_(budget) {
     const std::vector<ByteSourcePtr> sources = OpenAllFiles(folder, indexes);
     for (const ByteSourcePtr& source : sources) size_ += source->size();
@@ -109,8 +196,8 @@ class Metadatas {
     }
   }
 
-  const Metadata& metadata() const { return metadata_; }
-  Names& names() { return metadata_.names; }
+  const DcpMetadata& metadata() const { return metadata_; }
+  StringTable& names() { return metadata_.names; }
 
   void AddGlobals(torch::Globals& globals) const {
     for (const pickle::Graph& graph : graphs_) globals.Add(graph);
@@ -130,10 +217,10 @@ class Metadatas {
   Budget& budget_;
   std::deque<std::vector<std::byte>> bytes_;
   std::deque<pickle::Graph> graphs_;
-  Metadata metadata_;
+  DcpMetadata metadata_;
 };
 
-// Adds what is damaged within an item to the warnings.
+// Adds the warnings about corrupt parts of an item.
 void AddWarnings(std::string_view item, std::vector<std::string>& warnings, Budget& budget,
                  Checkpoint& checkpoint) {
   for (const std::string& warning : warnings) {
@@ -143,13 +230,13 @@ void AddWarnings(std::string_view item, std::vector<std::string>& warnings, Budg
   warnings.clear();
 }
 
-// The first copy that can be read of a value.
-Content ReadValue(const Item& item, std::string_view index, const Names& files,
-                  const ReadChunk& read, Losses& losses) {
+// Returns the first copy of a value that can be read.
+Content ReadValue(const Item& item, std::string_view index, const StringTable& files,
+                  const ReadChunk& read, LossReport& losses) {
   std::string why;
   for (size_t i = 0; i < item.places.size(); ++i) {
     try {
-      if (!item.places[i]) throw Error(EBADMSG, "it is not told where it is");
+      if (!item.places[i]) throw Error(EBADMSG, "its location is missing");
       return read(i);
     } catch (const Error& e) {
       if (e.code() == EFBIG || IsTransient(e.code())) throw;
@@ -161,7 +248,7 @@ Content ReadValue(const Item& item, std::string_view index, const Names& files,
   return LostValue(why);
 }
 
-void AddAnnotations(const Metadata& metadata, Budget& budget, Checkpoint& checkpoint) {
+void AddAnnotations(const DcpMetadata& metadata, Budget& budget, Checkpoint& checkpoint) {
   if (!metadata.version.empty()) {
     checkpoint.annotations.emplace_back("dcp_version", json::String(metadata.version));
   }
@@ -173,17 +260,17 @@ void AddAnnotations(const Metadata& metadata, Budget& budget, Checkpoint& checkp
 
 Checkpoint Parse(const Folder& folder, const std::string& index, const ReadOptions& options) {
   Budget& budget = *options.budget;
-  Metadatas metadatas(folder, IndexesOf(folder, index), budget);
-  const Metadata& metadata = metadatas.metadata();
+  MetadataFiles metadatas(folder, IndexesOf(folder, index), budget);
+  const DcpMetadata& metadata = metadatas.metadata();
   const Files files(folder, metadata.files);
   torch::Reading reading(budget, {}, options);
   metadatas.AddGlobals(reading.globals);
 
   Checkpoint checkpoint;
   AddAnnotations(metadata, budget, checkpoint);
-  Items items(files, reading);
+  ItemReader items(files, reading);
   std::vector<std::string> warnings;
-  Losses losses(budget);
+  LossReport losses(budget);
   TreeBuilder tree(checkpoint.root, metadatas.names(), budget);
   size_t left = 0;
   constexpr size_t kAtOnce = 128;
@@ -203,7 +290,7 @@ Checkpoint Parse(const Folder& folder, const std::string& index, const ReadOptio
   }
   if (left == 0 && !losses.empty()) throw Error(EBADMSG, losses.First());
   tree.Finish();
-  losses.Tell(checkpoint);
+  losses.AddTo(checkpoint);
   reading.Report(checkpoint);
   return checkpoint;
 }

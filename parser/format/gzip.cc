@@ -1,8 +1,8 @@
-// Files that gzip has compressed: whatever is in them, tar archives (.nemo, .tar.gz) above all.
-// They are decoded as they are read, and read anywhere by access points (layer/decompressed.h).
+// Files compressed by gzip, usually tar archives (.nemo, .tar.gz). They are decoded on demand, with
+// access points for random access (layer/decompressed.h).
 //
-// A file does not tell what it decodes to: the size at its end is modulo 2^32, and files may follow
-// one another. So it is decoded once to be measured, and once more to be read.
+// The decoded size is not known in advance: the size at the end of the file is modulo 2^32, and
+// several gzip streams may be concatenated. The file is therefore decoded once to find its size.
 
 #include <algorithm>
 #include <array>
@@ -20,9 +20,8 @@
 #include "parser/codec/deflate.h"
 #include "parser/detect.h"
 #include "parser/format.h"
-#include "parser/format/archive/allowance.h"
+#include "parser/format/archive/files.h"
 #include "parser/format/archive/record.h"
-#include "parser/format/archive/relocate.h"
 #include "parser/layer/decompressed.h"
 
 namespace ckptfs {
@@ -112,7 +111,7 @@ Checkpoint Parse(const Source& source, const ReadOptions& options) {
   ArchiveAllowance own(file->size());
   ArchiveAllowance& allowance = options.archives != nullptr ? *options.archives : own;
   if (allowance.depth == ArchiveAllowance::kMostDepth) {
-    Fail(ENOTSUP, "archives lie in one another more than {} deep", ArchiveAllowance::kMostDepth);
+    Fail(ENOTSUP, "archives are nested more than {} deep", ArchiveAllowance::kMostDepth);
   }
   const uint64_t size = Measure(stream, allowance.left() / 2);
   allowance.Spend(2 * size);

@@ -1,28 +1,236 @@
-// The sharded checkpoints of Hugging Face: files of any format, each of which has some of the
-// tensors, and an index in JSON that tells which; see huggingface/index.h.
+// Sharded checkpoints of Hugging Face: files of any format with some of the tensors each, and a
+// JSON index that maps tensors to files; see huggingface/index.h.
 //
-// The files are called model-00001-of-00003.safetensors or pytorch_model-00001-of-00003.bin as a
-// rule, but only the index counts. A file that is missing or damaged costs its tensors and no
-// others.
+// The usual names are model-00001-of-00003.safetensors or pytorch_model-00001-of-00003.bin, but
+// only the index counts. A missing or corrupt file does not affect the tensors of other files.
+
+#include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <iterator>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "parser/base/budget.h"
 #include "parser/base/error.h"
+#include "parser/base/json.h"
+#include "parser/base/overloaded.h"
+#include "parser/checkpoint.h"
 #include "parser/detect.h"
 #include "parser/format.h"
+#include "parser/format/common/annotations.h"
 #include "parser/format/common/open_files.h"
 #include "parser/format/huggingface/index.h"
-#include "parser/format/huggingface/merge.h"
+#include "parser/io/byte_source.h"
 #include "parser/io/prefetch.h"
 
 namespace ckptfs {
 namespace huggingface {
 namespace {
+
+// Merges the files of an index into one checkpoint. The index determines the tensors and the file
+// of each. Tensors that are not in the index are shown, too, with an annotation; missing ones are
+// shown as tensors that cannot be read. Belongs to one thread.
+class Merger {
+ public:
+  // Everything is charged to `budget`; it and `index` must outlive this.
+  Merger(const Index& index, Budget& budget);
+
+  // Adds the checkpoint in the file number `shard` of the index.
+  void Add(size_t shard, Checkpoint checkpoint);
+
+  // Records that the file number `shard` cannot be read. The message of `error` names the file.
+  void AddBroken(size_t shard, const Error& error);
+
+  // Call once, after all files have been added. Throws the first error if no file could be read.
+  Checkpoint Finish();
+
+ private:
+  struct Shard {
+    std::string error;        // Why it cannot be read; empty if it can.
+    size_t lost = 0;          // Tensors that should be in it.
+    size_t superseded = 0;    // Members that the index has in other files.
+    std::string annotations;  // Members of a JSON object.
+  };
+
+  void AddMember(size_t shard, Member member);
+  void AddLost();
+  void TellLost();
+
+  const Index& index_;
+  Budget& budget_;
+  MergedAnnotations notes_;
+  std::vector<Shard> shards_;
+  std::vector<bool> is_found_;  // For each tensor of the index.
+  std::vector<Error> errors_;   // The first one, if there is any.
+  size_t readable_ = 0;         // Files that could be read.
+  Checkpoint merged_;
+};
+
+uint64_t CostOf(const std::vector<Annotation>& annotations) {
+  uint64_t cost = annotations.size() * sizeof(Annotation);
+  for (const Annotation& note : annotations) cost += note.second.size();
+  return cost;
+}
+
+// Returns the memory of a group and its members, including their files on the mount. The recursion
+// is bounded by the depth of the tree, which the format limits.
+uint64_t CostOf(const Group& group);
+
+uint64_t CostOf(const Table& table) {
+  return CostOf(table.annotations) + table.error.size() + table.member.size();
+}
+
+uint64_t CostOf(const Member& member) {
+  return 2 * sizeof member + member.key.text.size() +
+         std::visit(Overloaded{[](const std::unique_ptr<Group>& group) { return CostOf(*group); },
+                               [](const Tensor& tensor) {
+                                 return CostOf(tensor.annotations) +
+                                        tensor.shape.size() * sizeof(uint64_t) +
+                                        tensor.error.size() + tensor.member.size();
+                               },
+                               [](const Value& value) {
+                                 return CostOf(value.annotations) + value.json.size();
+                               },
+                               [](const Table& table) { return CostOf(table); }},
+                    member.content);
+}
+
+uint64_t CostOf(const Group& group) {
+  uint64_t cost = sizeof group + CostOf(group.annotations);
+  if (group.table != nullptr) cost += sizeof *group.table + CostOf(*group.table);
+  for (const Member& member : group.members) cost += CostOf(member);
+  return cost;
+}
+
+std::string ListOf(const std::vector<std::string_view>& texts) {
+  std::string list = "[";
+  for (const std::string_view text : texts) {
+    json::AppendString(list, text);
+    list += ',';
+  }
+  if (list.size() == 1) return "[]";
+  list.back() = ']';
+  return list;
+}
+
+std::string Tensors(size_t count) {
+  return count == 1 ? "1 tensor is" : fmt::format("{} tensors are", count);
+}
+
+Merger::Merger(const Index& index, Budget& budget)
+    : index_(index),
+      budget_(budget),
+      notes_(budget),
+      shards_(index.shards.size()),
+      is_found_(index.weights.size()) {}
+
+void Merger::Add(size_t shard, Checkpoint checkpoint) {
+  Shard& added = shards_.at(shard);
+  added.annotations = notes_.Add(checkpoint);
+  for (const std::string& warning : checkpoint.warnings) {
+    budget_.Charge(sizeof(std::string) + index_.shards[shard].size() + warning.size());
+    merged_.warnings.push_back(fmt::format("{}: {}", index_.shards[shard], warning));
+  }
+  if (readable_ == 0) merged_.root.python_type = checkpoint.root.python_type;
+  if (merged_.root.python_type != checkpoint.root.python_type) merged_.root.python_type.clear();
+  for (Member& member : checkpoint.root.members) AddMember(shard, std::move(member));
+  ++readable_;
+}
+
+void Merger::AddMember(size_t shard, Member member) {
+  const bool is_text = member.key.kind == Key::Kind::kText;
+  const size_t weight = is_text ? index_.Find(member.key.text) : Index::kNone;
+  if (weight != Index::kNone) {
+    if (index_.weights[weight].shard != shard) {
+      ++shards_[shard].superseded;
+      return;
+    }
+    is_found_[weight] = true;
+  }
+  std::vector<Annotation>& annotations = AnnotationsOf(member.content);
+  annotations.emplace_back("file", json::String(index_.shards[shard]));
+  if (weight == Index::kNone) annotations.emplace_back("not_in_index", "true");
+  budget_.Charge(CostOf(member));
+  merged_.root.members.push_back(std::move(member));
+}
+
+void Merger::AddBroken(size_t shard, const Error& error) {
+  shards_.at(shard).error = error.what();
+  if (errors_.empty()) errors_.push_back(error);
+}
+
+// Adds members for tensors of the index that no file contains.
+void Merger::AddLost() {
+  for (size_t i = 0; i < is_found_.size(); ++i) {
+    if (is_found_[i]) continue;
+    const Weight& weight = index_.weights[i];
+    Shard& shard = shards_[weight.shard];
+    ++shard.lost;
+    Tensor tensor{.dtype = Dtype::kOpaque, .foreign_dtype = "unknown", .shape = {1}, .data = {}};
+    tensor.data.length = 1;
+    tensor.error = !shard.error.empty()
+                       ? shard.error
+                       : fmt::format("{} does not have it", index_.shards[weight.shard]);
+    tensor.annotations.emplace_back("file", json::String(index_.shards[weight.shard]));
+    Member member{{weight.name}, std::move(tensor)};
+    budget_.Charge(CostOf(member));
+    merged_.root.members.push_back(std::move(member));
+  }
+}
+
+// Warnings about lost files come first, because the terminal shows only the first ones.
+void Merger::TellLost() {
+  std::vector<std::string> told;
+  for (size_t i = 0; i < shards_.size(); ++i) {
+    const Shard& shard = shards_[i];
+    if (!shard.error.empty()) {
+      told.push_back(fmt::format("{}: {} lost", shard.error, Tensors(shard.lost)));
+    } else if (shard.lost > 0) {
+      told.push_back(fmt::format("{}: does not have all that the index says: {} lost",
+                                 index_.shards[i], Tensors(shard.lost)));
+    }
+    if (shard.superseded > 0) {
+      told.push_back(fmt::format("{}: {} left out, because the index has them in other files",
+                                 index_.shards[i], Tensors(shard.superseded)));
+    }
+  }
+  merged_.warnings.insert(merged_.warnings.begin(), std::make_move_iterator(told.begin()),
+                          std::make_move_iterator(told.end()));
+  std::vector<std::string_view> names;
+  for (size_t i = 0; i < is_found_.size(); ++i) {
+    if (!is_found_[i]) names.push_back(index_.weights[i].name);
+  }
+  if (names.empty()) return;
+  merged_.annotations.emplace_back("lost", ListOf(names));
+  budget_.Charge(merged_.annotations.back().second.size());
+}
+
+Checkpoint Merger::Finish() {
+  if (readable_ == 0) {
+    throw WithContext(fmt::format("none of its {} files can be read", shards_.size()),
+                      errors_.front());
+  }
+  AddLost();
+  if (!index_.metadata.empty()) merged_.annotations.emplace_back("index_metadata", index_.metadata);
+  TellLost();
+  notes_.Finish(merged_);
+  std::string annotations = "{";
+  for (size_t i = 0; i < shards_.size(); ++i) {
+    json::AppendString(annotations, index_.shards[i]);
+    annotations += fmt::format(":{{{}}},", shards_[i].annotations);
+  }
+  annotations.back() = '}';
+  merged_.annotations.emplace_back("shards", std::move(annotations));
+  return std::move(merged_);
+}
 
 // "model.safetensors.index.json", and "model.safetensors.index.fp16.json" for a variant.
 bool IsIndexName(std::string_view name) {
@@ -34,13 +242,13 @@ bool IsOfSafetensors(std::string_view name) {
   return name.find(".safetensors.index.") != std::string_view::npos;
 }
 
-// Of other frameworks, whose weights may lie in the same directory.
+// Indexes of other frameworks, whose weights may lie in the same directory.
 bool IsForeign(std::string_view name) {
   return name.find(".h5.index.") != std::string_view::npos ||
          name.find(".msgpack.index.") != std::string_view::npos;
 }
 
-// Where there are two, for safetensors and for pickles, both tell about the same tensors.
+// If there are two indexes, for safetensors and for pickles, both list the same tensors.
 std::string Find(const Folder& /*folder*/, std::span<const std::string> files) {
   std::vector<std::string> indexes;
   for (const std::string& name : files) {
@@ -70,15 +278,14 @@ void Read(size_t number, const std::string& name, const OpenedFile& shard,
   try {
     checkpoint = ReadCheckpoint(shard.file, name, options);
   } catch (const Error& e) {
-    // What is spent is so for all other files, too.
+    // An exhausted budget affects all other files, too.
     if (IsTransient(e.code()) || options.budget->is_spent()) throw;
     return merger.AddBroken(number, e);
   }
   merger.Add(number, std::move(checkpoint));
 }
 
-// Has the files that follow number `i` fetched what will be looked at, before they are read one by
-// one.
+// Prefetches the headers of the files after number `i`, which are read one by one.
 void TellNext(std::span<const OpenedFile> shards, size_t i) {
   constexpr size_t kAtOnce = 16;
   if (i % kAtOnce != 0) return;

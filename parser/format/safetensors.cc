@@ -1,13 +1,13 @@
-// The safetensors format of Hugging Face (https://github.com/huggingface/safetensors): a header in
-// JSON and the bytes of the tensors behind it; see safetensors/header.h.
+// The safetensors format of Hugging Face (https://github.com/huggingface/safetensors): a JSON
+// header, followed by the data of the tensors; see safetensors/header.h.
 //
-// We are as strict as the reference, and stricter where it breaks the specification: no tensor may
-// occur twice. Of metadata with one key the last counts. We are more lenient in one thing: a dtype
-// that is newer than this program is shown as bytes, where the reference refuses the whole file.
+// ckptfs is as strict as the reference, and stricter where that deviates from the specification:
+// duplicate tensors are rejected. It is more lenient in one respect: a dtype that is newer than
+// this program is shown as bytes, where the reference rejects the whole file.
 //
-// As tensors tile the file, tied ones cannot share their bytes. What safetensors.torch.save_model
-// does is to leave out all but one of them, and to put {"dropped name": "kept name"} among the
-// metadata. We offer the dropped names again.
+// Tensors tile the file, so tied tensors cannot share bytes. safetensors.torch.save_model writes
+// only one of them and adds {"dropped name": "kept name"} to the metadata. ckptfs shows the dropped
+// names, too.
 
 #include <algorithm>
 #include <memory_resource>
@@ -25,8 +25,8 @@ namespace ckptfs {
 namespace safetensors {
 namespace {
 
-// The object must begin in the first bytes, or else these must be blank: some programs pad there.
-// Lengths far beyond the limit belong to other files, in which the first 8 bytes are text.
+// The object must begin in the first bytes unless these are blank: some programs pad there. A
+// length far beyond the limit means that the first 8 bytes are text of another format.
 bool Matches(const Probe& probe) {
   constexpr uint64_t kMostLength = uint64_t{1} << 40U;
   ByteReader reader("prefix", probe.head);
@@ -37,7 +37,7 @@ bool Matches(const Probe& probe) {
   return first == std::string_view::npos ? probe.size > probe.head.size() : text[first] == '{';
 }
 
-void AddMetadata(const Header& header, Budget& budget, Checkpoint& checkpoint) {
+void AddMetadata(const SafetensorsHeader& header, Budget& budget, Checkpoint& checkpoint) {
   if (header.metadata.empty()) return;
   std::string json = "{";
   for (const auto& [key, text] : header.metadata) {
@@ -51,20 +51,20 @@ void AddMetadata(const Header& header, Budget& budget, Checkpoint& checkpoint) {
   checkpoint.annotations.emplace_back("metadata", std::move(json));
 }
 
-// Adds the names that save_model has dropped.
-void AddTied(const Header& header, const ByteSourcePtr& file, Budget& budget,
+// Adds the names dropped by save_model.
+void AddTied(const SafetensorsHeader& header, const ByteSourcePtr& file, Budget& budget,
              Checkpoint& checkpoint) {
   if (header.metadata.empty()) return;
-  std::pmr::vector<const Entry*> by_name(header.entries.size(), &budget);
-  std::ranges::transform(header.entries, by_name.begin(), [](const Entry& e) { return &e; });
-  std::ranges::sort(by_name, {}, &Entry::name);
+  std::pmr::vector<const TensorEntry*> by_name(header.entries.size(), &budget);
+  std::ranges::transform(header.entries, by_name.begin(), [](const TensorEntry& e) { return &e; });
+  std::ranges::sort(by_name, {}, &TensorEntry::name);
   const auto find = [&](std::string_view name) {
     const auto found = std::ranges::lower_bound(
-        by_name, name, {}, [](const Entry* e) { return std::string_view(e->name); });
+        by_name, name, {}, [](const TensorEntry* e) { return std::string_view(e->name); });
     return found == by_name.end() || (*found)->name != name ? nullptr : *found;
   };
   for (const auto& [dropped, kept] : header.metadata) {
-    const Entry* entry = find(kept);
+    const TensorEntry* entry = find(kept);
     if (entry == nullptr || find(dropped) != nullptr) continue;
     budget.Charge(2 * sizeof(Member) + dropped.size() + kept.size());
     Tensor tensor = TensorOf(*entry, header, file);
@@ -76,10 +76,10 @@ void AddTied(const Header& header, const ByteSourcePtr& file, Budget& budget,
 Checkpoint Parse(const Source& source, const ReadOptions& options) {
   const ByteSourcePtr& file = source.file;
   Budget& budget = *options.budget;
-  const Header header = ReadHeader(*file, budget);
+  const SafetensorsHeader header = ReadHeader(*file, budget);
   Checkpoint checkpoint;
   checkpoint.root.members.reserve(header.entries.size());
-  for (const Entry& entry : header.entries) {
+  for (const TensorEntry& entry : header.entries) {
     checkpoint.root.members.push_back({{entry.name}, TensorOf(entry, header, file)});
   }
   AddTied(header, file, budget, checkpoint);

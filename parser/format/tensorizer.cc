@@ -1,11 +1,11 @@
-// The format of tensorizer (https://github.com/coreweave/tensorizer): an index, and behind it the
-// tensors, each with a header of its own; see tensorizer/file_header.h.
+// The format of tensorizer (https://github.com/coreweave/tensorizer): an index, followed by the
+// tensors, each with a header of its own; see tensorizer/index.h.
 //
-// Nothing of a file is authenticated but encrypted data, and most is said twice, in the index and
-// in the header of a tensor. tensorizer believes the one or the other; here, both must agree, and
-// where they do not, that tensor cannot be read. What the index alone says, names and how many
-// there are, costs the file if it cannot be. We read what tensorizer cannot: tensors without
-// elements or data of the types that NumPy does not have.
+// Only encrypted data are authenticated. Most fields are stored twice, in the index and in the
+// header of the tensor; tensorizer uses one of them. Here both must agree, or that tensor cannot be
+// read. An invalid index (names, number of tensors) makes the whole file unreadable. ckptfs also
+// reads tensors without elements or data of types that NumPy does not have, which tensorizer cannot
+// read.
 
 #include <fmt/format.h>
 
@@ -24,11 +24,8 @@
 #include "parser/base/error.h"
 #include "parser/format.h"
 #include "parser/format/common/damaged.h"
-#include "parser/format/tensorizer/development.h"
-#include "parser/format/tensorizer/file_header.h"
+#include "parser/format/tensorizer/encryption.h"
 #include "parser/format/tensorizer/index.h"
-#include "parser/format/tensorizer/keys.h"
-#include "parser/format/tensorizer/name.h"
 #include "parser/format/tensorizer/tensor.h"
 #include "parser/format/tensorizer/tree.h"
 #include "parser/io/prefetch.h"
@@ -37,17 +34,17 @@ namespace ckptfs {
 namespace tensorizer {
 namespace {
 
-std::string Subject(const Entry& entry) { return "tensor " + Quoted(ShownName(entry.name)); }
+std::string Subject(const IndexEntry& entry) { return "tensor " + Quoted(ShownName(entry.name)); }
 
 bool Matches(const Probe& probe) {
   return probe.head.size() >= kMagic.size() &&
          std::ranges::equal(probe.head.first(kMagic.size()), std::as_bytes(std::span(kMagic)));
 }
 
-// Adds the places of all headers to `soon`, as far as they lie in the file and behind one another.
+// Adds all headers that lie in the file, one after another, to `prefetcher`.
 void PrefetchHeaders(const ByteSource& file, const Index& index, Prefetcher& prefetcher) {
   uint64_t end = 0;
-  for (const Entry& entry : index.entries) {
+  for (const IndexEntry& entry : index.entries) {
     const bool is_sound = entry.header_offset >= end && entry.data_offset > entry.header_offset &&
                           entry.data_offset <= file.size();
     if (!is_sound) continue;
@@ -56,7 +53,7 @@ void PrefetchHeaders(const ByteSource& file, const Index& index, Prefetcher& pre
   }
 }
 
-// Bytes for chunks that are open, if all are of a usual size; else there is room for two.
+// Bytes for decrypted chunks; larger if two chunks need more.
 constexpr uint64_t kMemoryForChunks = uint64_t{16} << 20U;
 
 // Reads one file.
@@ -70,7 +67,8 @@ class Reader {
     index_ = std::make_shared<const Index>(ReadIndex(*file_, header_, budget_));
     if (header_.is_unreleased()) RefuseDevelopmentLayout(*file_, *index_);
     TreeBuilder tree(checkpoint_.root, budget_);
-    for (const Entry& entry : index_->entries) places_.push_back(tree.Add(ReadName(entry.name)));
+    for (const IndexEntry& entry : index_->entries)
+      places_.push_back(tree.Add(ReadName(entry.name)));
     DescribeAll();
     CheckRanges();
     OpenAll();
@@ -80,28 +78,28 @@ class Reader {
   }
 
  private:
-  // A tensor whose header is right.
+  // A tensor with a valid header.
   struct Good {
-    const Entry* entry;
-    Place place;
-    Described described;
+    const IndexEntry* entry;
+    TreePosition place;
+    TensorDescription described;
   };
 
-  // Whether headers can be left until the data behind them are read. Keys and hashes are there.
-  bool DoesIndexDo() const {
+  // Returns whether headers may be deferred until the data are read. They contain keys and hashes.
+  bool CanDeferHeaders() const {
     return file_->is_remote() && !header_.is_encrypted && options_.verification == nullptr;
   }
 
   void DescribeAll() {
-    const bool does_index_do = DoesIndexDo();
+    const bool is_deferred = CanDeferHeaders();
     Prefetcher headers(*file_);
-    if (!does_index_do) PrefetchHeaders(*file_, *index_, headers);
+    if (!is_deferred) PrefetchHeaders(*file_, *index_, headers);
     for (size_t i = 0; i < index_->entries.size(); ++i) {
-      const Entry& entry = index_->entries[i];
+      const IndexEntry& entry = index_->entries[i];
       budget_.Charge(2 * sizeof(Good));
-      Described described;
+      TensorDescription described;
       try {
-        if (does_index_do) {
+        if (is_deferred) {
           DescribeByIndex(entry, index_, header_, file_, budget_, described);
         } else {
           headers.Reach(entry.header_offset);
@@ -120,13 +118,13 @@ class Reader {
     if (first_damage_ && !has_bytes_) throw Error(*first_damage_);
   }
 
-  // No two tensors have bytes in common.
+  // Throws Error if two tensors overlap.
   void CheckRanges() {
-    std::pmr::vector<const Entry*> sorted(&budget_);
+    std::pmr::vector<const IndexEntry*> sorted(&budget_);
     for (const Good& good : good_) sorted.push_back(good.entry);
-    std::ranges::sort(sorted, {}, &Entry::header_offset);
+    std::ranges::sort(sorted, {}, &IndexEntry::header_offset);
     for (size_t i = 1; i < sorted.size(); ++i) {
-      const Entry& before = *sorted[i - 1];
+      const IndexEntry& before = *sorted[i - 1];
       if (const uint64_t end = before.data_offset + before.data_size;
           sorted[i]->header_offset < end) {
         Fail(EBADMSG, "{}: from byte {} on it overlaps {}, which ends at byte {}",
@@ -136,21 +134,21 @@ class Reader {
   }
 
   void OpenAll() {
-    Keys keys(options_.ask_secret, budget_);
+    KeyRing keys(options_.ask_secret, budget_);
     std::vector<EncryptedTensor> encrypted;
     uint64_t largest = 0;  // Chunk, in bytes.
     for (const Good& good : good_) {
       if (!good.described.encryption) continue;
       budget_.Charge(2 * sizeof(EncryptedTensor));
       encrypted.push_back({good.described.tensor.data, *good.described.encryption});
-      largest = std::max(largest, good.described.encryption->chunk_size);
+      largest = std::max(largest, good.described.encryption->chunks.chunk_size);
     }
     keys.Open(encrypted);
-    const Opening opening{
+    const ReadContext opening{
         .keys = keys,
         .opened = std::make_shared<BlockCache>(std::max(kMemoryForChunks, 2 * largest)),
         .verification = options_.verification};
-    std::map<std::string, std::vector<const Entry*>> without_key;  // By the reason.
+    std::map<std::string, std::vector<const IndexEntry*>> without_key;  // By the reason.
     for (Good& good : good_) {
       Tensor tensor = Open(std::move(good.described), Subject(*good.entry), opening);
       if (!tensor.error.empty()) {
@@ -159,11 +157,11 @@ class Reader {
       }
       good.place.member().content = std::move(tensor);
     }
-    for (const auto& [reason, entries] : without_key) WarnOfLackOfKey(reason, entries);
+    for (const auto& [reason, entries] : without_key) WarnOfMissingKey(reason, entries);
   }
 
-  // One sentence, however many there are: usually they are all tensors of the file.
-  void WarnOfLackOfKey(const std::string& reason, const std::vector<const Entry*>& entries) {
+  // One warning for all tensors: usually none of the file has a key.
+  void WarnOfMissingKey(const std::string& reason, const std::vector<const IndexEntry*>& entries) {
     const bool is_one = entries.size() == 1;
     checkpoint_.warnings.push_back(
         fmt::format("{}{}: {}: reading {} will fail", Subject(*entries[0]),
@@ -186,7 +184,7 @@ class Reader {
   Budget& budget_;
   FileHeader header_;
   std::shared_ptr<const Index> index_;
-  std::vector<Place> places_;  // Of the entries of the index.
+  std::vector<TreePosition> places_;  // Of the entries of the index.
   std::vector<Good> good_;
   bool has_bytes_ = false;  // One of these.
   std::optional<Error> first_damage_;

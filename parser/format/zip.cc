@@ -1,6 +1,6 @@
-// Zip archives. Several formats are one; which of them an archive has shows in the names of its
-// members, so its directory is read first, and then given to the format that knows it. Where none
-// does, the members may be checkpoints themselves (archive/files.h).
+// Zip archives. Several formats are zip archives; the names of the members identify the format, so the
+// directory is read first and passed to the matching format. If none matches, the members may be
+// checkpoints themselves (archive/files.h).
 
 #include <algorithm>
 #include <cstdint>
@@ -16,9 +16,8 @@
 #include "parser/format.h"
 #include "parser/format/archive/files.h"
 #include "parser/format/archive/members.h"
-#include "parser/format/archive/zip.h"
 #include "parser/format/numpy/npz.h"
-#include "parser/format/tensordict/zip.h"
+#include "parser/format/tensordict/tree.h"
 #include "parser/format/torch/archive.h"
 #include "parser/format/zanj/zip.h"
 
@@ -67,11 +66,10 @@ Checkpoint ReadFiles(const Members& members, uint64_t size, const ReadOptions& o
                      .record = members.Open(member, member.name),
                      .cost = CostOf(member)});
   }
-  return ReadArchivedFiles(std::move(files), "zip", size, members.budget(), options);
+  return ReadArchivedFiles(files, "zip", size, members.budget(), options);
 }
 
-}  // namespace
-
+// Reads the zip archive that `source` is, or ends with. As Format::parse.
 Checkpoint ReadZipArchive(const Source& source, const ReadOptions& options) {
   const uint64_t size = source.file->size();
   Budget& budget = *options.budget;
@@ -83,6 +81,17 @@ Checkpoint ReadZipArchive(const Source& source, const ReadOptions& options) {
   return checkpoint;
 }
 
+// Zip archives after other data, as unzip and torch's own reader find them: by their end. A
+// file that begins as another format is that one, for torch.load and numpy.load decide so: a tar
+// archive, or a pickle, whose last file is a zip archive ends as one, too. So this format is the
+// last one.
+bool EndsAsZip(const Probe& probe) { return zip::HasEndRecord(probe.tail); }
+
+}  // namespace
+
 extern const Format zip_format{.name = "zip", .matches = Matches, .parse = ReadZipArchive};
+
+extern const Format prefixed_zip_format{
+    .name = "zip", .matches = EndsAsZip, .parse = ReadZipArchive};
 
 }  // namespace ckptfs

@@ -21,7 +21,6 @@
 
 #include "parser/base/budget.h"
 #include "parser/base/error.h"
-#include "parser/format/tensorizer/file_header.h"
 #include "parser/format/tensorizer/index.h"
 #include "parser/format/tensorizer/tensor.h"
 #include "parser/open.h"
@@ -37,10 +36,10 @@ unsigned char* Raw(std::span<std::byte> bytes) {
 }
 
 // Returns how long the chunks of a tensor took.
-Clock::duration Open(const tensorizer::Described& tensor, const Key& key) {
+Clock::duration Open(const tensorizer::TensorDescription& tensor, const Key& key) {
   constexpr size_t kTag = crypto_secretbox_MACBYTES;
   const Extent& data = tensor.tensor.data;
-  const tensorizer::TensorEncryption& encryption = *tensor.encryption;
+  const Encryption& encryption = tensor.encryption->chunks;
   std::vector<std::byte> tags(encryption.macs.length);
   encryption.macs.source->ReadAt(encryption.macs.offset, tags);
   std::vector<std::byte> chunk(encryption.chunk_size);
@@ -75,8 +74,8 @@ void Run(const std::string& path, const std::string& digits) {
   const auto header = tensorizer::ReadFileHeader(*file);
   const auto index = tensorizer::ReadIndex(*file, header, budget);
   Clock::duration spent{};
-  for (const tensorizer::Entry& entry : index.entries) {
-    tensorizer::Described tensor;
+  for (const tensorizer::IndexEntry& entry : index.entries) {
+    tensorizer::TensorDescription tensor;
     tensorizer::Describe(entry, header, file, budget, tensor);
     if (tensor.encryption) spent += Open(tensor, key);
   }

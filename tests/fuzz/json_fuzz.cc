@@ -6,7 +6,7 @@
 
 #include "parser/base/budget.h"
 #include "parser/base/error.h"
-#include "parser/codec/json_copy.h"
+#include "parser/codec/json_document.h"
 #include "parser/codec/json_reader.h"
 #include "parser/io/simple_sources.h"
 

@@ -43,7 +43,7 @@ class NoCheckpoint(Refusal):
 
     def test_a_directory(self):
         self.file.mkdir()
-        self.refuse(FORMAT, "is a directory without a checkpoint in a format we know")
+        self.refuse(FORMAT, "is a directory without a checkpoint in a supported format")
 
     def test_a_pipe_does_not_hang(self):
         os.mkfifo(self.file)
@@ -76,7 +76,7 @@ class NoCheckpoint(Refusal):
     def test_a_zip_of_something_else(self):
         with zipfile.ZipFile(self.file, "w") as archive:
             archive.writestr("letter.txt", "dear")
-        self.refuse(FORMAT, "is a zip archive without a checkpoint in a format we know")
+        self.refuse(FORMAT, "is a zip archive without a checkpoint in a supported format")
 
     def test_a_save_that_failed(self):
         self.file.write_bytes((ckptfs.SAMPLES / "torch-2.13/failed_save.pth").read_bytes())

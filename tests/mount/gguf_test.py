@@ -156,7 +156,7 @@ class Samples(ckptfs.Case):
             mount = self.mount(source, quiet=False)
             self.assertEqual(mount.messages,
                              f"ckptfs: warning: {source}: {names[1]}: cannot open: No such file or "
-                             "directory: what it has is lost (2 of 5 tensors)\n")
+                             "directory: its tensors are lost (2 of 5 tensors)\n")
             self.assertHolds(mount, [t for name in (names[0], names[2])
                                      for t in EXPECTED[name]["tensors"]])
             told = summary(mount)

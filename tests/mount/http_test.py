@@ -125,7 +125,7 @@ class Reading(Http):
         (self.root / "empty").touch()
         url = self.server.url("/empty")
         self.assertRefused(self.refused(url), FORMAT,
-                           f"{url}: not a checkpoint in a format we know: it is empty")
+                           f"{url}: not a checkpoint in a supported format: it is empty")
 
     def test_a_coding_is_refused(self):
         url = self.server.url("/coded/m.safetensors")

@@ -385,5 +385,5 @@ class Tar(Torch):
     def test_of_something_else(self):
         self.write({"model.pth": A})
         self.assertRefused(self.ckptfs(self.file, self.mountpoint()), FORMAT,
-                           f"{self.file}: is a tar archive without a checkpoint in a format we know, "
+                           f"{self.file}: is a tar archive without a checkpoint in a supported format, "
                            "but with 'model.pth'")

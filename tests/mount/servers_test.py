@@ -235,7 +235,7 @@ class S3(Case):
         server = self.start(WebLiar(lambda request: self.listing(request, 0.02)))
         code, said = self.refused("s3://b/d/", "-o", f"no_sign,timeout=1,endpoint={server.url('')}")
         self.assertEqual((code, said), (
-            SOURCE, "ckptfs: s3://b/d/: opening takes more than 2 s, which is twice the timeout\n"))
+            SOURCE, "ckptfs: s3://b/d/: opening timed out after 2 s, twice the timeout\n"))
 
     def test_a_listing_without_end_is_refused(self):
         server = self.start(WebLiar(self.listing))

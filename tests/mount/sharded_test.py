@@ -271,11 +271,11 @@ class Directory(Case):
 
     def test_without_a_checkpoint_says_what_it_has(self):
         (self.folder / "README.md").write_text("# A model\n")
-        self.refuse(FORMAT, "is a directory without a checkpoint in a format we know, but with "
+        self.refuse(FORMAT, "is a directory without a checkpoint in a supported format, but with "
                             "'README.md'")
 
     def test_without_anything(self):
-        self.refuse(FORMAT, "is a directory without a checkpoint in a format we know")
+        self.refuse(FORMAT, "is a directory without a checkpoint in a supported format")
 
     def test_with_two_indexes_asks_which(self):
         self.write_three()
@@ -314,12 +314,12 @@ class Directory(Case):
     def test_an_index_that_names_itself(self):
         self.write({}, {"weight_map": {"a": INDEX}})
         self.refuse(FORMAT, f"{INDEX}: none of its 1 files can be read: {INDEX}: not a checkpoint "
-                            "in a format we know: it is text that looks like JSON")
+                            "in a supported format: it is text that looks like JSON")
 
     def test_an_index_that_is_broken(self):
         self.write_three()
         (self.folder / INDEX).write_text('{"weight_map": {"a": ')
-        self.refuse(DAMAGED, f"{INDEX}: the JSON is not complete at byte 21, its end")
+        self.refuse(DAMAGED, f"{INDEX}: invalid JSON at byte 21: unexpected end of text")
 
     def test_an_index_with_one_file_in_it_a_hundred_thousand_times(self):
         self.write({"1": {f"layer.{i}": b"x" for i in range(100_000)}})

@@ -61,7 +61,7 @@ class Hostile(ckptfs.Case):
     def test_a_reference_without_a_member_costs_that_array(self):
         file = self.file({"lost": array("lost.npy"), "there": array("there.npy")},
                          {"there.npy": npy()})
-        mount = self.look(file, "tensor 'lost': there is no member 'lost.npy': reading it will fail")
+        mount = self.look(file, "tensor 'lost': no such member: 'lost.npy': reading it will fail")
         self.assertErrno(errno.EIO, ckptfs.read, mount / "lost.memmap")
         self.assertEqual(os.stat(mount / "lost.memmap").st_size, 1200)
         self.assertEqual(ckptfs.read(mount / "there.memmap"), npy()[128:])
@@ -101,13 +101,13 @@ class Hostile(ckptfs.Case):
 
     def test_a_table_that_is_not_there(self):
         mount = self.look(self.file({"t": outside("t.jsonl", "list"), "n": 1}),
-                          "table 't': there is no member 't.jsonl': reading it will fail")
+                          "table 't': no such member: 't.jsonl': reading it will fail")
         self.assertEqual(ckptfs.meta(mount / "t")["data"],
-                         {"class": "list", "error": "there is no member 't.jsonl'"})
+                         {"class": "list", "error": "no such member: 't.jsonl'"})
 
     def test_rows_that_are_no_json_stay_lines(self):
         file = self.file({"t": outside("t.jsonl", "list"), "n": 1}, {"t.jsonl": '{"a": 1\n'})
-        mount = self.look(file, "table 't': t.jsonl: the JSON is not complete at byte 8, its end: "
+        mount = self.look(file, "table 't': t.jsonl: invalid JSON at byte 8: unexpected end of text: "
                                 "arrays in its rows are left out")
         self.assertEqual(ckptfs.read(mount / "t.jsonl"), b'{"a": 1\n')
 
@@ -133,7 +133,7 @@ class Hostile(ckptfs.Case):
 
     def test_references_that_leave_the_archive_find_nothing(self):
         file = self.file({"x": array("../../../../etc/passwd")})
-        self.look(file, "tensor 'x': there is no member '../../../../etc/passwd': "
+        self.look(file, "tensor 'x': no such member: '../../../../etc/passwd': "
                         "reading it will fail")
 
     def test_json_that_deflates_to_nothing(self):
@@ -161,11 +161,11 @@ class Hostile(ckptfs.Case):
         self.look(self.file(text + "}" * 990))
 
     def test_text_that_is_no_json(self):
-        self.refuse(DAMAGED, "__zanj__.json: no JSON at byte 0, near 'P'", self.file("Python"))
+        self.refuse(DAMAGED, "__zanj__.json: invalid JSON at byte 0, near 'P'", self.file("Python"))
 
     def test_damaged_metadata_cost_themselves_alone(self):
         mount = self.look(self.file({"n": 1}, meta=b"{"),
-                          "__zanj_meta__.json: the JSON is not complete at byte 1, its end: "
+                          "__zanj_meta__.json: invalid JSON at byte 1: unexpected end of text: "
                           "the metadata are left out")
         self.assertEqual(ckptfs.meta(mount / "n")["data"], 1)
 

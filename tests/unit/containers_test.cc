@@ -111,8 +111,10 @@ TEST(ZipOfCheckpoints, HasTheArraysOfAnArchiveInIt) {
 TEST(ZipOfCheckpoints, ReportsTheSkippedMembers) {
   const Checkpoint checkpoint = Open(
       ZipWriter().Add("m.safetensors", Model()).Add("image", std::string("\x89PNG\0", 5)).Finish());
-  EXPECT_THAT(checkpoint.warnings,
-              ElementsAre("1 of its files are no checkpoints that we read, and left out: 'image'"));
+  EXPECT_THAT(
+      checkpoint.warnings,
+      ElementsAre(
+          "1 of its files are not checkpoints in a supported format and are ignored: 'image'"));
 }
 
 TEST(ZipOfCheckpoints, SkipsACorruptMember) {

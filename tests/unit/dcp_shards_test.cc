@@ -101,7 +101,7 @@ TEST(DcpShards, RefusesAFileThatTellsOfNotAllItsTensors) {
   files[std::string(kSecond)] = Shard("w", "2,1", "cf", "{'b':{'saved_offsets':[0,2]}}");
   EXPECT_THAT(Read(files).warnings,
               Contains("'shard-00002-model-00001-of-00001.safetensors': DCP_SHARDING_INFO does not "
-                       "tell where 'w' belongs: what it has is lost"));
+                       "tell where 'w' belongs: its tensors are lost"));
 }
 
 TEST(DcpShards, LosesATensorThatTwoWholeFilesHave) {
@@ -144,8 +144,9 @@ std::string DamageOf(const std::string& sharding) {
 }
 
 TEST(DcpShards, RefusesShardingThatIsNoJson) {
-  EXPECT_THAT(DamageOf("{'w'"),
-              testing::HasSubstr("DCP_SHARDING_INFO: the JSON is not complete at byte 4, its end"));
+  EXPECT_THAT(
+      DamageOf("{'w'"),
+      testing::HasSubstr("DCP_SHARDING_INFO: invalid JSON at byte 4: unexpected end of text"));
 }
 
 TEST(DcpShards, RefusesShardingWithoutObjects) {
@@ -167,7 +168,7 @@ TEST(DcpShards, RefusesFilesOfWhichNoneCanBeUsed) {
   EXPECT_EQ(ErrorOf({{std::string(kFirst), Shard("w", "1", "a", "[]")}}),
             "folder: shard-00001-model-00001-of-00001.safetensors: "
             "'shard-00001-model-00001-of-00001.safetensors': DCP_SHARDING_INFO: is no object with "
-            "an object for each tensor: what it has is lost");
+            "an object for each tensor: its tensors are lost");
 }
 
 }  // namespace

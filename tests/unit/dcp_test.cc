@@ -328,10 +328,9 @@ TEST(Dcp, LosesAChunkThatNobodyTellsThePlaceOf) {
   columns.chunks[1].is_stored = false;
   const Checkpoint checkpoint = Read(DcpWriter().Add("columns", columns).Files());
   EXPECT_EQ(ReadString(*TensorAt(checkpoint, "columns").data.source, 0, 2), "ab");
-  EXPECT_THAT(
-      checkpoint.warnings,
-      ElementsAre("'.metadata': 'columns' in it is lost: it is not told where its chunk at [0,2] "
-                  "is"));
+  EXPECT_THAT(checkpoint.warnings,
+              ElementsAre("'.metadata': 'columns' in it is lost: the location of its chunk at"
+                          " [0,2] is missing"));
 }
 
 TEST(Dcp, TellsThatChunksLeaveAHole) {
@@ -378,7 +377,7 @@ TEST(Dcp, LosesAnItemThatWentThroughATransform) {
   DcpWriter::Tensor tensor = Whole("f", {1}, "a");
   tensor.chunks[0].transform = "stream.zstd/1";
   EXPECT_EQ(TensorAt(Read(Good().Add("x", tensor).Files()), "x").error,
-            "went through 'stream.zstd/1' when it was written, which we do not undo");
+            "has the unsupported transform 'stream.zstd/1'");
 }
 
 TEST(Dcp, LosesAnItemThatIsNoFileOfTorch) {
@@ -458,7 +457,7 @@ TEST(Dcp, RefusesANegativeSize) {
 
 TEST(Dcp, IsNotTakenForAFolderWithSomeOtherMetadata) {
   EXPECT_EQ(ErrorOf({{".metadata", "name: something"}, {"README", "read me"}}),
-            "folder: is a directory without a checkpoint in a format we know, but with "
+            "folder: is a directory without a checkpoint in a supported format, but with "
             "'.metadata', 'README'");
 }
 

@@ -33,18 +33,18 @@ std::string Model() {
 TEST(Detect, SaysThatAFileIsNoCheckpoint) {
   EXPECT_THAT([] { ReadCheckpoint(std::make_shared<MemorySource>("hello")); },
               Throws<Error>(AllOf(
-                  Property(&Error::what, StrEq("memory: not a checkpoint in a format we know")),
+                  Property(&Error::what, StrEq("memory: not a checkpoint in a supported format")),
                   Property(&Error::code, ENOTSUP))));
 }
 
 TEST(Detect, SaysWhatAFileIsInstead) {
   EXPECT_THAT([] { ReadCheckpoint(std::make_shared<MemorySource>("")); },
-              ThrowsMessage<Error>("memory: not a checkpoint in a format we know: it is empty"));
+              ThrowsMessage<Error>("memory: not a checkpoint in a supported format: it is empty"));
 }
 
 TEST(Detect, CallsAFileAsItIsTold) {
   EXPECT_THAT([] { ReadCheckpoint(std::make_shared<MemorySource>("hello"), "shard"); },
-              ThrowsMessage<Error>("shard: not a checkpoint in a format we know"));
+              ThrowsMessage<Error>("shard: not a checkpoint in a supported format"));
 }
 
 TEST(Detect, ReadsTheOnlyCheckpointOfAFolder) {
@@ -76,14 +76,14 @@ TEST(Detect, SaysThatAFolderHasNoCheckpointAndWhatItHas) {
       [] {
         ReadCheckpoint(FolderOf({{"README.md", "# Model"}, {"notes", "hello"}}));
       },
-      ThrowsMessage<Error>("folder: is a directory without a checkpoint in a format we "
-                           "know, but with 'README.md', 'notes'"));
+      ThrowsMessage<Error>("folder: is a directory without a checkpoint "
+                           "in a supported format, but with 'README.md', 'notes'"));
 }
 
 TEST(Detect, SaysThatAFolderHasNothing) {
   EXPECT_THAT([] { ReadCheckpoint(FolderOf({})); },
-              ThrowsMessage<Error>("folder: is a directory without a checkpoint in a format we "
-                                   "know"));
+              ThrowsMessage<Error>("folder: is a directory without a checkpoint "
+                                   "in a supported format"));
 }
 
 TEST(Detect, LooksForNoCheckpointInAThousandFiles) {
@@ -114,8 +114,8 @@ TEST(Detect, HintsAtTheFilesThatAFolderDoesNotHave) {
   EXPECT_THAT(
       ReadCheckpoint(FolderOf({{"model-00001-of-00002.safetensors", Model()}})).warnings,
       ElementsAre(
-          "has 'model-00001-of-00002.safetensors' alone, which is one of several files of a "
-          "checkpoint, and no index of them"));
+          "contains only 'model-00001-of-00002.safetensors', one of several files of a checkpoint, "
+          "and no index of them"));
 }
 
 TEST(Detect, HintsAtNothingIfThereIsOneFileOfOne) {

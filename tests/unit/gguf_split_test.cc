@@ -11,7 +11,7 @@
 #include "parser/base/error.h"
 #include "parser/checkpoint.h"
 #include "parser/detect.h"
-#include "parser/format/gguf/parts.h"
+#include "parser/format/gguf/split.h"
 #include "tests/support/gguf_writer.h"
 #include "tests/support/memory_folder.h"
 #include "tests/support/reading.h"
@@ -103,9 +103,10 @@ TEST(GgufSplit, TellsWhichFileATensorIsIn) {
 
 TEST(GgufSplit, TellsWhatAMissingPartHasCost) {
   const Checkpoint checkpoint = Read(ModelWithout(2));
-  EXPECT_THAT(checkpoint.warnings,
-              ElementsAre("m-00002-of-00003.gguf: there is no such file: what it has is lost (1 of "
-                          "3 tensors)"));
+  EXPECT_THAT(
+      checkpoint.warnings,
+      ElementsAre("m-00002-of-00003.gguf: there is no such file: its tensors are lost (1 of "
+                  "3 tensors)"));
   EXPECT_THAT(Keys(checkpoint), ElementsAre("x", "m-00002-of-00003.gguf", "z"));
   EXPECT_EQ(
       std::get<Value>(checkpoint.root.members.at(1).content).annotations,
@@ -117,10 +118,11 @@ TEST(GgufSplit, TellsWhatAMissingPartHasCost) {
 TEST(GgufSplit, TellsOfSeveralMissingPartsWhatTheyHaveCostTogether) {
   Files files = ModelWithout(1);
   files.erase(Name(3));
-  EXPECT_THAT(Read(files).warnings,
-              ElementsAre("m-00001-of-00003.gguf: there is no such file: what it has is lost (2 of "
-                          "3 tensors with all that is lost)",
-                          "m-00003-of-00003.gguf: there is no such file: what it has is lost"));
+  EXPECT_THAT(
+      Read(files).warnings,
+      ElementsAre("m-00001-of-00003.gguf: there is no such file: its tensors are lost (2 of "
+                  "3 tensors with all that is lost)",
+                  "m-00003-of-00003.gguf: there is no such file: its tensors are lost"));
 }
 
 TEST(GgufSplit, LosesADamagedPartAndNoOther) {
@@ -130,15 +132,15 @@ TEST(GgufSplit, LosesADamagedPartAndNoOther) {
   EXPECT_THAT(Keys(checkpoint), ElementsAre("x", "m-00002-of-00003.gguf", "z"));
   EXPECT_THAT(checkpoint.warnings,
               ElementsAre("m-00002-of-00003.gguf: metadata 'split.tensors.count': header at byte "
-                          "98: type of a value needs 4 bytes, but only 2 are left: what it has is "
-                          "lost (1 of 3 tensors)"));
+                          "98: type of a value needs 4 bytes, but only 2 are left: "
+                          "its tensors are lost (1 of 3 tensors)"));
 }
 
 TEST(GgufSplit, LosesAPartThatIsNoGgufFile) {
   Files files = Model();
   files[Name(3)] = "version https://git-lfs.github.com/spec/v1\n";
   EXPECT_THAT(Read(files).warnings,
-              ElementsAre("m-00003-of-00003.gguf: is no gguf file: what it has is lost (1 of 3 "
+              ElementsAre("m-00003-of-00003.gguf: is not a GGUF file: its tensors are lost (1 of 3 "
                           "tensors)"));
 }
 
@@ -147,7 +149,7 @@ TEST(GgufSplit, LosesAPartThatSaysThatItIsAnother) {
   files[Name(2)] = files[Name(3)];
   EXPECT_THAT(Read(files).warnings,
               ElementsAre("m-00002-of-00003.gguf: says split.no 2 of 3, but its name needs 1 of 3: "
-                          "what it has is lost (1 of 3 tensors)"));
+                          "its tensors are lost (1 of 3 tensors)"));
 }
 
 TEST(GgufSplit, LosesAPartOfAModelOfMoreParts) {
@@ -155,15 +157,15 @@ TEST(GgufSplit, LosesAPartOfAModelOfMoreParts) {
   files[Name(2)] = Part(1, "y", 4);
   EXPECT_THAT(Read(files).warnings,
               ElementsAre("m-00002-of-00003.gguf: says split.no 1 of 4, but its name needs 1 of 3: "
-                          "what it has is lost (1 of 3 tensors)"));
+                          "its tensors are lost (1 of 3 tensors)"));
 }
 
 TEST(GgufSplit, LosesAPartThatIsAModelOfItsOwn) {
   Files files = Model();
   files[Name(2)] = GgufWriter().Tensor("y", {4}, kI8, 0).File("abcd");
   EXPECT_THAT(ReadCheckpoint(FileOf(files, Name(1))).warnings,
-              ElementsAre("m-00002-of-00003.gguf: does not say that it is a part of a model: what "
-                          "it has is lost (1 of 3 tensors)"));
+              ElementsAre("m-00002-of-00003.gguf: does not say that it is a part of a model: "
+                          "its tensors are lost (1 of 3 tensors)"));
 }
 
 TEST(GgufSplit, ReadsAModelThatIsOnlyCalledAPart) {
@@ -284,8 +286,8 @@ TEST(GgufSplit, LosesAPartWhoseAlignmentNobodyTells) {
   EXPECT_EQ(ErrorOf(Files{{Name(2, 2), Aligned(1, 64, false)}}),
             "folder: m-00002-of-00002.gguf: none of its 2 files can be read: "
             "m-00002-of-00002.gguf: its tensors end at byte 256 if they are aligned to 32 bytes, "
-            "but the file has 320: another alignment may be told in the first part of the model, "
-            "which cannot be read");
+            "but the file has 320: the first part of the model, which cannot be read, may specify "
+            "another alignment");
 }
 
 }  // namespace

@@ -13,8 +13,8 @@
 #include "parser/base/error.h"
 #include "parser/checkpoint.h"
 #include "parser/detect.h"
+#include "parser/format/gguf/file.h"
 #include "parser/format/gguf/header.h"
-#include "parser/format/gguf/types.h"
 #include "parser/io/simple_sources.h"
 #include "tests/support/gguf_writer.h"
 #include "tests/support/reading.h"
@@ -123,18 +123,18 @@ TEST(Gguf, ReadsVersion2) {
 }
 
 TEST(Gguf, RefusesVersion0) {
-  EXPECT_EQ(Refusal(GgufWriter(0).File("")), "has version 0, but 1 to 3 are known");
+  EXPECT_EQ(Refusal(GgufWriter(0).File("")), "unsupported version 0 (supported: 1 to 3)");
 }
 
 TEST(Gguf, RefusesAFutureVersion) {
-  EXPECT_EQ(Refusal(GgufWriter(4).File("")), "has version 4, but 1 to 3 are known");
+  EXPECT_EQ(Refusal(GgufWriter(4).File("")), "unsupported version 4 (supported: 1 to 3)");
   EXPECT_EQ(CodeOf(GgufWriter(4).File("")), ENOTSUP);
 }
 
 TEST(Gguf, RefusesAnotherMagic) {
   std::string file = GgufWriter(3, true).File("");
   file.replace(0, 4, "FUGG");
-  EXPECT_EQ(Refusal(file), "not a checkpoint in a format we know");
+  EXPECT_EQ(Refusal(file), "not a checkpoint in a supported format");
 }
 
 TEST(Gguf, RefusesAFileThatEndsInItsCounts) {

@@ -275,9 +275,10 @@ TEST(HuggingFace, FailsIfNoShardCanBeRead) {
 TEST(HuggingFace, TakesNoIndexForAShard) {
   Files files = TwoShards();
   files[std::string(kIndex)] = IndexOf(R"("a":"1","b":"model.safetensors.index.json")");
-  EXPECT_THAT(ReadCheckpoint(FolderOf(files)).warnings,
-              ElementsAre("model.safetensors.index.json: not a checkpoint in a format we know: it "
-                          "is text that looks like JSON: 1 tensor is lost"));
+  EXPECT_THAT(
+      ReadCheckpoint(FolderOf(files)).warnings,
+      ElementsAre("model.safetensors.index.json: not a checkpoint in a supported format: it "
+                  "is text that looks like JSON: 1 tensor is lost"));
 }
 
 TEST(HuggingFace, NamesTheIndexOnceInAMessage) {
@@ -345,12 +346,12 @@ TEST(HuggingFace, RefusesAMapThatIsNoObject) {
 }
 
 TEST(HuggingFace, RefusesAnIndexThatIsNoObject) {
-  EXPECT_EQ(ErrorOfIndex(R"(["a"])"), "folder: model.safetensors.index.json: is no JSON object");
+  EXPECT_EQ(ErrorOfIndex(R"(["a"])"), "folder: model.safetensors.index.json: is not a JSON object");
 }
 
 TEST(HuggingFace, RefusesAnIndexThatIsNoJson) {
   EXPECT_EQ(ErrorOfIndex("version https://git-lfs"),
-            "folder: model.safetensors.index.json: no JSON at byte 0, near 'v'");
+            "folder: model.safetensors.index.json: invalid JSON at byte 0, near 'v'");
 }
 
 TEST(HuggingFace, RefusesATensorThatIsInTheMapTwice) {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "parser/base/error.h"
-#include "parser/codec/json_copy.h"
+#include "parser/codec/json_document.h"
 #include "parser/io/simple_sources.h"
 
 namespace ckptfs::json {
@@ -56,36 +56,36 @@ TEST(JsonReader, ReadsTextsThatAreLongerThanItsBuffer) {
 }
 
 TEST(JsonReader, TellsWhereATextStopsBeingJson) {
-  EXPECT_EQ(Rewritten(R"({"a":1,})"), "no JSON at byte 7, near '}'");
+  EXPECT_EQ(Rewritten(R"({"a":1,})"), "invalid JSON at byte 7, near '}'");
 }
 
 TEST(JsonReader, TellsThatATextIsNotComplete) {
-  EXPECT_EQ(Rewritten(R"({"a":[1)"), "the JSON is not complete at byte 7, its end");
+  EXPECT_EQ(Rewritten(R"({"a":[1)"), "invalid JSON at byte 7: unexpected end of text");
 }
 
 TEST(JsonReader, RefusesNoTextAtAll) {
-  EXPECT_EQ(Rewritten(""), "the JSON is not complete at byte 0, its end");
+  EXPECT_EQ(Rewritten(""), "invalid JSON at byte 0: unexpected end of text");
 }
 
 TEST(JsonReader, RefusesASecondValue) {
-  EXPECT_EQ(Rewritten("{} {}"), "no JSON at byte 3, near '{'");
+  EXPECT_EQ(Rewritten("{} {}"), "invalid JSON at byte 3, near '{'");
 }
 
 TEST(JsonReader, RefusesAByteOrderMark) {
-  EXPECT_EQ(Rewritten("\xEF\xBB\xBF{}"), "no JSON at byte 0: there is a byte order mark");
+  EXPECT_EQ(Rewritten("\xEF\xBB\xBF{}"), "invalid JSON at byte 0: there is a byte order mark");
 }
 
 TEST(JsonReader, RefusesANulBehindTheValue) {
-  EXPECT_EQ(Rewritten("{}\0"s), "no JSON at byte 2: there is a NUL");
+  EXPECT_EQ(Rewritten("{}\0"s), "invalid JSON at byte 2: there is a NUL");
 }
 
 TEST(JsonReader, RefusesBytesThatAreNoUtf8) {
-  EXPECT_EQ(Rewritten("[\"\xC0\xAF\"]"), "no JSON at byte 2: the text is no UTF-8");
+  EXPECT_EQ(Rewritten("[\"\xC0\xAF\"]"), "invalid JSON at byte 2: invalid UTF-8");
 }
 
 TEST(JsonReader, RefusesHalfOfASurrogatePair) {
   EXPECT_EQ(Rewritten(R"(["\ud800"])"),
-            R"(no JSON before byte 8: \ud800 is half of a surrogate pair)");
+            R"(invalid JSON before byte 8: \ud800 is half of a surrogate pair)");
 }
 
 TEST(JsonReader, RefusesANumberThatNoDoubleHolds) {
@@ -130,19 +130,19 @@ TEST(JsonReader, FindsEachByteOfACharacterThatABlockEndsIn) {
 }
 
 TEST(JsonReader, RefusesControlCharactersInATextAsPythonDoes) {
-  EXPECT_EQ(Rewritten("[\"a\tb\"]", Dialect::kPython), "no JSON at byte 3, near '\"a?'");
+  EXPECT_EQ(Rewritten("[\"a\tb\"]", Dialect::kPython), "invalid JSON at byte 3, near '\"a?'");
 }
 
 TEST(JsonReader, RefusesAnEscapeThatThereIsNot) {
-  EXPECT_EQ(Rewritten(R"(["\x"])"), R"(no JSON at byte 3, near '"x')");
+  EXPECT_EQ(Rewritten(R"(["\x"])"), R"(invalid JSON at byte 3, near '"x')");
 }
 
 TEST(JsonReader, RefusesANumberThatBeginsWithZeros) {
-  EXPECT_EQ(Rewritten("[01]"), "no JSON at byte 2, near '1'");
+  EXPECT_EQ(Rewritten("[01]"), "invalid JSON at byte 2, near '1'");
 }
 
 TEST(JsonReader, RefusesAWordThatIsNone) {
-  EXPECT_EQ(Rewritten("[trux]"), "no JSON at byte 4, near 'trux'");
+  EXPECT_EQ(Rewritten("[trux]"), "invalid JSON at byte 4, near 'trux'");
 }
 
 TEST(JsonReader, ChargesALongTextToTheBudget) {
@@ -153,8 +153,8 @@ TEST(JsonReader, ChargesALongTextToTheBudget) {
 }
 
 TEST(JsonReader, KnowsNoNanUnlessPythonWroteIt) {
-  EXPECT_EQ(Rewritten("[NaN]"), "no JSON at byte 1, near 'N'");
-  EXPECT_EQ(Rewritten("[-Infinity]"), "no JSON at byte 2, near '-I'");
+  EXPECT_EQ(Rewritten("[NaN]"), "invalid JSON at byte 1, near 'N'");
+  EXPECT_EQ(Rewritten("[-Infinity]"), "invalid JSON at byte 2, near '-I'");
 }
 
 TEST(JsonReader, ReadsTheNumbersOfPython) {
@@ -163,7 +163,7 @@ TEST(JsonReader, ReadsTheNumbersOfPython) {
 }
 
 TEST(JsonReader, RefusesWhatOnlyBeginsAsANumberOfPython) {
-  EXPECT_EQ(Rewritten("[Infinite]", Dialect::kPython), "no JSON at byte 8, near 'Infinite'");
+  EXPECT_EQ(Rewritten("[Infinite]", Dialect::kPython), "invalid JSON at byte 8, near 'Infinite'");
 }
 
 TEST(JsonReader, ReadsTheLoneSurrogatesOfPython) {
@@ -194,7 +194,7 @@ TEST(JsonReader, TellsWhichLineIsNotComplete) {
   Budget budget = Budget::ForFile(0);
   Copy copy;
   EXPECT_THAT([&] { ReadLines(MemorySource("1\n[2"), 0, 4, budget, copy); },
-              testing::ThrowsMessage<Error>("the JSON is not complete at byte 4, its end"));
+              testing::ThrowsMessage<Error>("invalid JSON at byte 4: unexpected end of text"));
 }
 
 }  // namespace

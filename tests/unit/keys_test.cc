@@ -1,4 +1,4 @@
-#include "parser/format/tensorizer/keys.h"
+#include "parser/format/tensorizer/encryption.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -40,10 +40,7 @@ const std::string kDerived =
 
 EncryptedTensor TensorOf(const Encrypted& encrypted, std::optional<KeyDerivation> derivation) {
   return {.data = encrypted.extent(),
-          .encryption = {.derivation = derivation,
-                         .chunk_size = encrypted.chunk_size,
-                         .nonce = encrypted.nonce,
-                         .macs = encrypted.encryption().macs}};
+          .encryption = {.derivation = derivation, .chunks = encrypted.encryption()}};
 }
 
 class KeysTest : public testing::Test {
@@ -77,11 +74,11 @@ class KeysTest : public testing::Test {
   std::shared_ptr<const Secret> secret_;
   std::vector<bool> asked_;  // What was said about passphrases.
   Budget budget_;
-  Keys keys_{[this](bool takes_passphrase) {
-               asked_.push_back(takes_passphrase);
-               return secret_;
-             },
-             budget_};
+  KeyRing keys_{[this](bool takes_passphrase) {
+                  asked_.push_back(takes_passphrase);
+                  return secret_;
+                },
+                budget_};
 };
 
 TEST_F(KeysTest, AreTheUsersOwn) {
@@ -112,7 +109,7 @@ TEST_F(KeysTest, OutliveTheirFinder) {
   std::shared_ptr<const SecretBytes> key;
   {
     const auto tensor = Tensor(100, kKey);
-    Keys keys([&](bool) { return std::exchange(secret_, nullptr); }, budget_);
+    KeyRing keys([&](bool) { return std::exchange(secret_, nullptr); }, budget_);
     keys.Open(std::vector{tensor});
     key = keys.KeyFor(tensor.encryption);
   }
@@ -130,7 +127,7 @@ TEST_F(KeysTest, OpenWhatOtherSoftwareHasEncryptedWithAPassphrase) {
   const auto tensor = TensorOf(encrypted, kCheap);
   Open({tensor});
   const auto source =
-      MakeDecrypted(tensor.data, EncryptionOf(tensor.encryption), keys_.KeyFor(tensor.encryption),
+      MakeDecrypted(tensor.data, tensor.encryption.chunks, keys_.KeyFor(tensor.encryption),
                     std::make_shared<BlockCache>());
   EXPECT_EQ(ReadString(*source, 0, 16), FromHex("0000803f 00000040 00004040 00008040"));
 }
@@ -170,7 +167,7 @@ TEST_F(KeysTest, MayBeUnknownWhereAPassphraseWouldDo) {
 }
 
 TEST_F(KeysTest, MayBeUnknownBecauseNobodyCanBeAsked) {
-  Keys keys{AskSecret(), budget_};
+  KeyRing keys{AskSecret(), budget_};
   const auto tensor = Tensor(100, kKey);
   keys.Open(std::vector{tensor});
   EXPECT_EQ(keys.KeyFor(tensor.encryption), nullptr);
@@ -202,11 +199,10 @@ class WrongKeys : public KeysTest {};
 
 TEST_F(WrongKeys, AreFoundOut) {
   HaveKey(std::string(32, 'k'));
-  EXPECT_THAT(
-      [&] { Open({Tensor(100, kKey)}); },
-      Fails(EKEYREJECTED,
-            "the key from my annotations opens none of the 1 chunks that were tried: it is not "
-            "that of this file, or they are damaged"));
+  EXPECT_THAT([&] { Open({Tensor(100, kKey)}); },
+              Fails(EKEYREJECTED,
+                    "the key from my annotations decrypts none of 1 tested chunks: it is wrong, or "
+                    "they are corrupt"));
 }
 
 TEST_F(WrongKeys, AreTriedOnAFewChunksOnly) {
@@ -216,8 +212,8 @@ TEST_F(WrongKeys, AreTriedOnAFewChunksOnly) {
         Open({Tensor(100'000, kKey), Tensor(90'000, kKey)});
       },
       Fails(EKEYREJECTED,
-            "the key from my annotations opens none of the 8 chunks that were tried: it is not "
-            "that of this file, or they are damaged"));
+            "the key from my annotations decrypts none of 8 tested chunks: it is wrong, or "
+            "they are corrupt"));
 }
 
 TEST_F(WrongKeys, ComeFromWrongPassphrases) {
@@ -225,8 +221,8 @@ TEST_F(WrongKeys, ComeFromWrongPassphrases) {
   EXPECT_THAT(
       [&] { Open({Tensor(100, kDerived, kCheap)}); },
       Fails(EKEYREJECTED,
-            "the passphrase from my annotations opens none of the 1 chunks that were tried: it "
-            "is not that of this file, or they are damaged"));
+            "the passphrase from my annotations decrypts none of 1 tested chunks: it is wrong, "
+            "or they are corrupt"));
 }
 
 TEST_F(WrongKeys, ShowAfterTheFirstDerivation) {
@@ -238,8 +234,8 @@ TEST_F(WrongKeys, ShowAfterTheFirstDerivation) {
         Open({Tensor(100, kDerived, kCheap), Tensor(100, kKey, kDear)});
       },
       Fails(EKEYREJECTED,
-            "the passphrase from my annotations opens none of the 1 chunks that were tried: it "
-            "is not that of this file, or they are damaged"));
+            "the passphrase from my annotations decrypts none of 1 tested chunks: it is wrong, "
+            "or they are corrupt"));
   EXPECT_LT(std::clock() - begin, CLOCKS_PER_SEC / 2) << "derived what is dear, too";
 }
 

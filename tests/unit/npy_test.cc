@@ -594,7 +594,7 @@ TEST(NpyFile, MayBeginWithALineOfJson) {
 
 TEST(NpyFile, MustBeginWithALineThatIsJson) {
   EXPECT_EQ(ErrorOfFile("{width: 4}\n" + Npy("'|u1'", "(2,)", "ab")),
-            "memory: first line: no JSON at byte 1, near 'w'");
+            "memory: first line: invalid JSON at byte 1, near 'w'");
 }
 
 TEST(NpyFile, OfManyArraysIsBounded) {

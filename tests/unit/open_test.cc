@@ -75,14 +75,14 @@ TEST_F(OpenTest, ListsTheSchemesIfItDoesNotKnowOne) {
   EXPECT_THAT(
       [] { OpenSource("gopher://host/m"); },
       ThrowsMessage<Error>(AllOf(
-          StartsWith("gopher://host/m: we do not know the scheme 'gopher', but file, "),
-          HasSubstr(" http, https"), EndsWith(" (a file of that name is ./gopher://host/m)"))));
+          StartsWith("gopher://host/m: unsupported URI scheme 'gopher' (supported: file, "),
+          HasSubstr(" http, https"), EndsWith("; a file of that name is ./gopher://host/m)"))));
 }
 
 TEST_F(OpenTest, ShowsNoPasswordInAMessage) {
   EXPECT_THAT([] { OpenSource("gopher://joe:secret@host/m?token=secret"); },
               ThrowsMessage<Error>(AllOf(StartsWith("gopher://host/m: "),
-                                         EndsWith(" (a file of that name is ./gopher://host/m)"),
+                                         EndsWith("; a file of that name is ./gopher://host/m)"),
                                          Not(HasSubstr("secret")))));
 }
 

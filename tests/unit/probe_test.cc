@@ -1,4 +1,5 @@
-// Every format looks at the ends of files of any length, which may be shorter than what it looks for.
+// Every format looks at the ends of files of any length, which may be shorter than what it looks
+// for.
 
 #include <gtest/gtest.h>
 
@@ -13,7 +14,7 @@
 #include <vector>
 
 #include "parser/format.h"
-#include "parser/format/common/recognize.h"
+#include "parser/format/common/diagnose.h"
 
 namespace ckptfs {
 namespace {
@@ -76,7 +77,7 @@ size_t AskAll(const Probe& probe) {
       count += format->is_index(name, probe) ? 1 : 0;
     }
   }
-  return count + Recognize(probe).size();
+  return count + DiagnoseUnknownFile(probe).size();
 }
 
 // The first and the last `length` bytes of `mark` repeated.

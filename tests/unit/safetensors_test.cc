@@ -188,7 +188,7 @@ TEST(Safetensors, RefusesTenTensorsOnOneRange) {
 }
 
 TEST(Safetensors, RefusesAHeaderThatIsNoUtf8) {
-  EXPECT_THAT(ErrorOf("{\"\xff\":0}"), HasSubstr("memory: header: no JSON at byte 2"));
+  EXPECT_THAT(ErrorOf("{\"\xff\":0}"), HasSubstr("memory: header: invalid JSON at byte 2"));
 }
 
 TEST(Safetensors, RefusesHolesBetweenTensors) {
@@ -331,7 +331,7 @@ TEST(Safetensors, RefusesAMemberThatIsNoEntry) {
 }
 
 TEST(Safetensors, TellsWhereTheHeaderStopsBeingJson) {
-  EXPECT_EQ(ErrorOf(R"({"w":)"), "memory: header: the JSON is not complete at byte 5, its end");
+  EXPECT_EQ(ErrorOf(R"({"w":)"), "memory: header: invalid JSON at byte 5: unexpected end of text");
 }
 
 TEST(Safetensors, PrintsNoControlCharactersOfNames) {

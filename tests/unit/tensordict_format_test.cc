@@ -84,7 +84,7 @@ TEST(TensorDict, MayBeNamedByItsMetaJson) {
 TEST(TensorDict, IsNoDirectoryWithAnotherMetaJson) {
   EXPECT_EQ(
       ErrorOf({{"meta.json", R"({"_type":"mine","license":"MIT"})"}}),
-      "folder: is a directory without a checkpoint in a format we know, but with 'meta.json'");
+      "folder: is a directory without a checkpoint in a supported format, but with 'meta.json'");
 }
 
 TEST(TensorDict, BeforeVersion3IsNotSupported) {
@@ -122,9 +122,9 @@ TEST(TensorDict, LooksForNothingOutside) {
                                                          kBytes + R"(,"a/../../t":)" + kBytes)},
                                       {"a/x", ""},
                                       {"t.memmap", "01"}});
-  EXPECT_EQ(At<Tensor>(checkpoint.root, "../t").error, "there is no file '..%2Ft.memmap'");
+  EXPECT_EQ(At<Tensor>(checkpoint.root, "../t").error, "no such file: '..%2Ft.memmap'");
   EXPECT_EQ(At<Tensor>(checkpoint.root, "a/../../t").error,
-            "there is no file 'a%2F..%2F..%2Ft.memmap'");
+            "no such file: 'a%2F..%2F..%2Ft.memmap'");
 }
 
 TEST(TensorDict, NeedsNoFileForATensorWithoutElements) {
@@ -136,13 +136,13 @@ TEST(TensorDict, NeedsNoFileForATensorWithoutElements) {
 TEST(TensorDict, TellsATensorWithoutAFile) {
   const Checkpoint checkpoint = OneTensor(kBytes, {});
   EXPECT_THAT(checkpoint.warnings,
-              ElementsAre("tensor 't': there is no file 't.memmap': reading it will fail"));
+              ElementsAre("tensor 't': no such file: 't.memmap': reading it will fail"));
   EXPECT_EQ(At<Tensor>(checkpoint.root, "t").data.length, 2U);
 }
 
 TEST(TensorDict, OfWhichNoTensorCanBeReadIsRefused) {
   EXPECT_EQ(ErrorOf({{"meta.json", Meta("\"t\":" + kBytes)}}),
-            "folder: meta.json: tensor 't': there is no file 't.memmap'");
+            "folder: meta.json: tensor 't': no such file: 't.memmap'");
 }
 
 TEST(TensorDict, TellsAFileThatIsTooShort) {
@@ -227,12 +227,12 @@ TEST(TensorDict, RefusesABatchSizeThatIsNone) {
 TEST(TensorDict, RefusesALaterVersionOfTheLayout) {
   EXPECT_EQ(ErrorOf({{"meta.json",
                       R"({"_format_version":2,"_type":"<class 'tensordict._td.TensorDict'>"})"}}),
-            "folder: meta.json: is of version 2 of the layout, but 1 is the last one that we read");
+            "folder: meta.json: unsupported version 2 of the layout (maximum 1)");
 }
 
 TEST(TensorDict, RefusesAMetaJsonThatIsNone) {
   EXPECT_EQ(ErrorOf({{"meta.json", R"({"_type":"<class 'x'>")"}}),
-            "folder: meta.json: the JSON is not complete at byte 22, its end");
+            "folder: meta.json: invalid JSON at byte 22: unexpected end of text");
 }
 
 TEST(TensorDict, LiesInAnother) {
@@ -250,11 +250,11 @@ TEST(TensorDict, ThatIsMissingIsToldAndCostsNoOther) {
        {"b/x", ""},
        {"t.memmap", "01"}});
   EXPECT_THAT(checkpoint.warnings,
-              ElementsAre("collection 'a': there is no directory of it",
+              ElementsAre("collection 'a': its directory is missing",
                           "collection 'b': b/meta.json: there is no such file"));
   EXPECT_EQ(Text(At<Tensor>(checkpoint.root, "t")), "01");
   EXPECT_EQ(At<ckptfs::Value>(checkpoint.root, "a").json,
-            R"({"class":"tensordict","error":"there is no directory of it"})");
+            R"({"class":"tensordict","error":"its directory is missing"})");
 }
 
 TEST(TensorDict, OfVersion3HasAllDirectories) {
@@ -451,7 +451,7 @@ TEST(Nested, TellsWhatIsWrongWithItsShapes) {
     return OneTensor(kNested, std::move(files)).warnings.at(0);
   };
   EXPECT_EQ(warning({{"t.memmap", "0"}}),
-            "tensor 't': its shapes: there is no file 't.shape.memmap': reading it will fail");
+            "tensor 't': its shapes: no such file: 't.shape.memmap': reading it will fail");
   EXPECT_EQ(
       warning({{"t.memmap", "0"}, {"t.shape.memmap", "0"}}),
       "tensor 't': its shapes: its file has 1 bytes, but its dtype and shape need 32: reading "
@@ -539,7 +539,7 @@ TEST(Consolidated, IsOneWhateverItBeginsWith) {
 }
 
 TEST(Consolidated, IsNoFileThatEndsInAnotherWay) {
-  const auto* const sentence = "memory: not a checkpoint in a format we know";
+  const auto* const sentence = "memory: not a checkpoint in a supported format";
   const std::string level = Level("");
   EXPECT_EQ(ErrorOfBytes("....." + level + Numbers({static_cast<int64_t>(level.size()) + 1})),
             sentence);

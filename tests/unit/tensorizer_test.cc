@@ -240,8 +240,7 @@ TEST(Tensorizer, AHashThatReachesBeyondItsSectionCostsItsTensor) {
 TEST(Tensorizer, BytesBehindTheHashesCostTheirTensor) {
   const TensorizerWriter writer = WithGood({.hashes = {{0, "1234"}}});
   const size_t count = writer.header_offset(1) + 29;
-  EXPECT_EQ(DamageIn(Patched(writer.Finish(), count, "\0"s)),
-            "has 6 bytes behind its hashes that belong to nothing");
+  EXPECT_EQ(DamageIn(Patched(writer.Finish(), count, "\0"s)), "has 6 extra bytes after its hashes");
 }
 
 // Types.
@@ -456,7 +455,7 @@ TEST(Tensorizer, RefusesKeysThatAreNeitherTextsNorWholeNumbers) {
     EXPECT_EQ(NameErrorOf("\x1E" + list), quoted + ": it is no list of texts and whole numbers");
   }
   for (const std::string list : {"[01]", "[+1]", "[0x1]", "[1_0]", "[a]", "['a']"}) {
-    EXPECT_THAT(NameErrorOf("\x1E" + list), testing::HasSubstr("no JSON at byte ")) << list;
+    EXPECT_THAT(NameErrorOf("\x1E" + list), testing::HasSubstr("invalid JSON at byte ")) << list;
   }
 }
 
@@ -511,9 +510,9 @@ TEST(Tensorizer, MayNotTakeMoreMemoryThanAFileOfItsSize) {
 
 TEST(Tensorizer, RefusesVersionsThatItDoesNotKnow) {
   EXPECT_EQ(ErrorOf(TensorizerWriter(0).Add({})),
-            "memory: has data version 0, but versions 1 to 5 are known");
+            "memory: unsupported data version 0 (supported: 1 to 5)");
   EXPECT_EQ(ErrorOf(TensorizerWriter(6).Add({})),
-            "memory: has data version 6, but versions 1 to 5 are known");
+            "memory: unsupported data version 6 (supported: 1 to 5)");
 }
 
 TEST(Tensorizer, RefusesFlagsThatNoReleaseKnows) {
@@ -560,9 +559,7 @@ TEST(Tensorizer, RefusesMoreTensorsThanTheIndexHasRoomFor) {
 // The index.
 
 TEST(Tensorizer, TellsThatTheIndexHadNoRoomForAllTensors) {
-  const std::string wrong =
-      "in its index: the index had no room for more when they were written, and nothing else "
-      "tells where they are";
+  const std::string wrong = "in its index: the index was full when the others were written";
   const std::string file = TensorizerWriter().Add({}).AddRoom(100).Finish();
   EXPECT_EQ(ErrorOf(Patched(file, 57, LittleEndian(3, 8))),
             "memory: has only 1 of 3 tensors " + wrong);
@@ -868,9 +865,9 @@ TEST(Tensorizer, RecordsThatDoNotGoTogetherCostTheirTensor) {
 
 TEST(Tensorizer, BytesInASectionThatBelongToNothingCostTheirTensor) {
   EXPECT_EQ(DamageOfEncrypted(Chunks(1024, 1) + "x"),
-            "the section on its encryption has 1 bytes at its end that belong to nothing");
+            "the section on its encryption has 1 extra bytes at its end");
   EXPECT_EQ(DamageOfEncrypted(EncryptionSection({{3, kNonce + kTag + "x"}})),
-            "a record on its encryption has 1 bytes at its end that belong to nothing");
+            "a record on its encryption has 1 extra bytes at its end");
 }
 
 TEST(Tensorizer, ASectionBeyondItsHeaderCostsItsTensor) {

@@ -247,8 +247,8 @@ TEST(Torch, ReportsAFailedSave) {
 TEST(Torch, ReportsAZipThatIsNoCheckpoint) {
   const ByteSourcePtr source = ZipWriter().Add("readme.txt", "hello").Source();
   EXPECT_THAT([&] { ReadCheckpoint(source); },
-              ThrowsMessage<Error>("memory: is a zip archive without a checkpoint in a format we "
-                                   "know"));
+              ThrowsMessage<Error>("memory: is a zip archive without a checkpoint "
+                                   "in a supported format"));
 }
 
 TEST(Torch, RefusesAnUnknownByteOrder) {

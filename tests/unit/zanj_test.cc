@@ -287,10 +287,10 @@ TEST(Zanj, DoesNotTakeBytesForATypeOfAnotherSize) {
 
 TEST(Zanj, ShowsTheSizeOfAnArrayThatIsNotThere) {
   const Checkpoint checkpoint = Read(Outside("int32", "[3]"));
-  EXPECT_EQ(TensorAt(checkpoint, "x").error, "there is no member 'x.npy'");
+  EXPECT_EQ(TensorAt(checkpoint, "x").error, "no such member: 'x.npy'");
   EXPECT_EQ(TensorAt(checkpoint, "x").data.length, 12U);
   EXPECT_THAT(checkpoint.warnings,
-              ElementsAre("tensor 'x': there is no member 'x.npy': reading it will fail"));
+              ElementsAre("tensor 'x': no such member: 'x.npy': reading it will fail"));
 }
 
 TEST(Zanj, ReadsDataThatAreOutside) {
@@ -454,7 +454,7 @@ TEST(Zanj, TellsOfMembersThatNothingRefersTo) {
 }
 
 TEST(Zanj, RefusesAnObjectThatIsNoJson) {
-  EXPECT_EQ(ErrorOf("{"), "memory: __zanj__.json: the JSON is not complete at byte 1, its end");
+  EXPECT_EQ(ErrorOf("{"), "memory: __zanj__.json: invalid JSON at byte 1: unexpected end of text");
 }
 
 }  // namespace

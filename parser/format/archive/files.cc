@@ -5,45 +5,130 @@
 #include <algorithm>
 #include <cerrno>
 #include <iterator>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
+#include "parser/base/budget.h"
 #include "parser/base/error.h"
 #include "parser/base/json.h"
 #include "parser/codec/member_name.h"
 #include "parser/detect.h"
 #include "parser/format.h"
-#include "parser/format/archive/allowance.h"
-#include "parser/format/archive/folder.h"
 #include "parser/format/archive/plain_file.h"
-#include "parser/format/archive/relocate.h"
-#include "parser/format/common/merged_annotations.h"
-#include "parser/format/common/recognize.h"
+#include "parser/format/archive/record.h"
+#include "parser/format/common/annotations.h"
+#include "parser/format/common/diagnose.h"
+#include "parser/io/folder.h"
+#include "parser/io/simple_sources.h"
 
 namespace ckptfs {
 namespace {
 
+// A directory with the files and directories in it. Belongs to `files`, which must outlive it.
+struct ArchiveNode {
+  std::map<std::string, const ArchivedFile*, std::less<>> files;
+  std::map<std::string, ArchiveNode, std::less<>> folders;
+};
+
+constexpr size_t kMostDepth = 32;  // Directories in one another.
+
+// Returns the bytes of `file`. Throws Error if they cannot be read.
+ByteSourcePtr SourceOf(const ArchivedFile& file) {
+  const Record& record = file.record;
+  if (!record.error.empty()) throw Error(record.error_code, record.error);
+  return std::make_shared<Slice>(record.data);
+}
+
+// A directory as a folder, which `node` and its files must outlive.
+class ArchiveFolder final : public Folder {
+ public:
+  ArchiveFolder(const ArchiveNode& node, std::string name) : node_(node), name_(std::move(name)) {}
+
+  std::string name() const override { return name_; }
+  std::vector<std::string> List() const override { return NamesOf(node_.files); }
+  std::vector<std::string> ListFolders() const override { return NamesOf(node_.folders); }
+
+  ByteSourcePtr Open(const std::string& name) const override {
+    Check(name);
+    const auto found = node_.files.find(name);
+    if (found == node_.files.end()) Fail(ENOENT, "there is no such file in the archive");
+    return SourceOf(*found->second);
+  }
+
+  std::shared_ptr<const Folder> OpenFolder(const std::string& name) const override {
+    Check(name);
+    const auto found = node_.folders.find(name);
+    if (found == node_.folders.end()) return nullptr;
+    return std::make_shared<ArchiveFolder>(found->second, name);
+  }
+
+ private:
+  static void Check(const std::string& name) {
+    if (!IsPlainName(name)) Fail(EBADMSG, "is not the name of a file in the directory");
+  }
+
+  template <typename T>
+  static std::vector<std::string> NamesOf(const std::map<std::string, T, std::less<>>& entries) {
+    if (entries.size() > kMostFiles) {
+      Fail(EFBIG, "has {} files in one directory, but {} is the most", entries.size(), kMostFiles);
+    }
+    std::vector<std::string> names;
+    std::ranges::transform(entries, std::back_inserter(names),
+                           [](const auto& entry) { return entry.first; });
+    return names;
+  }
+
+  const ArchiveNode& node_;
+  const std::string name_;
+};
+
+// Returns the root of `files`. Throws Error: EBADMSG if a path is none, EFBIG if it is too deep.
+ArchiveNode TreeOf(const std::vector<ArchivedFile>& files, Budget& budget) {
+  ArchiveNode root;
+  for (const ArchivedFile& file : files) {
+    ArchiveNode* node = &root;
+    std::string_view path = file.path;
+    size_t depth = 0;
+    for (size_t slash = path.find('/'); slash != std::string_view::npos; slash = path.find('/')) {
+      if (++depth > kMostDepth) {
+        Fail(EFBIG, "{} lies more than {} directories deep", Quoted(file.path), kMostDepth);
+      }
+      budget.Charge(sizeof(ArchiveNode) + 8 * sizeof(void*) + slash);
+      node = &node->folders[std::string(path.substr(0, slash))];
+      path.remove_prefix(slash + 1);
+    }
+    if (!IsPlainName(path)) Fail(EBADMSG, "{} is not the name of a file", Quoted(file.path));
+    budget.Charge(8 * sizeof(void*) + path.size());
+    node->files.emplace(path, &file);
+  }
+  return root;
+}
+
 constexpr uint64_t kCostOfMember = 2 * sizeof(Member) + sizeof(Group);
 
-// What is decoded to look at the beginning of a file.
+// Bytes to decode for the begin of a file.
 constexpr uint64_t kCostOfHead = uint64_t{1} << 20;
 
 // Errors of one file that end the reading of all.
 bool IsFatal(const Error& e) { return e.code() == EFBIG || IsTransient(e.code()); }
 
-// Counts one archive more as long as it lives.
-class Deeper {
+// Increments the depth while it lives.
+class NestingGuard {
  public:
-  explicit Deeper(ArchiveAllowance& allowance) : allowance_(allowance) {
+  explicit NestingGuard(ArchiveAllowance& allowance) : allowance_(allowance) {
     if (allowance_.depth == ArchiveAllowance::kMostDepth) {
-      Fail(ENOTSUP, "archives lie in one another more than {} deep", ArchiveAllowance::kMostDepth);
+      Fail(ENOTSUP, "archives are nested more than {} deep", ArchiveAllowance::kMostDepth);
     }
     ++allowance_.depth;
   }
-  Deeper(const Deeper&) = delete;
-  Deeper& operator=(const Deeper&) = delete;
-  ~Deeper() { --allowance_.depth; }
+  NestingGuard(const NestingGuard&) = delete;
+  NestingGuard& operator=(const NestingGuard&) = delete;
+  ~NestingGuard() { --allowance_.depth; }
 
  private:
   ArchiveAllowance& allowance_;
@@ -60,12 +145,12 @@ class Reader {
     AddFolder(root, "", checkpoint_.root);
     if (checkpoints_ == 0) FailWithout(kind);
     if (!left_out_.empty()) {
-      checkpoint_.warnings.push_back(
-          fmt::format("{} of its files are no checkpoints that we read, and left out: {}",
-                      left_out_.size(), Listed(left_out_)));
+      checkpoint_.warnings.push_back(fmt::format(
+          "{} of its files are not checkpoints in a supported format and are ignored: {}",
+          left_out_.size(), Listed(left_out_)));
     }
-    if (!told_.empty()) {
-      checkpoint_.annotations.emplace_back("files", fmt::format("{{{}}}", told_));
+    if (!annotations_.empty()) {
+      checkpoint_.annotations.emplace_back("files", fmt::format("{{{}}}", annotations_));
     }
     notes_.Finish(checkpoint_);
     checkpoint_.format = kind;
@@ -75,13 +160,13 @@ class Reader {
  private:
   [[noreturn]] void FailWithout(std::string_view kind) const {
     if (first_error_) throw Error(first_error_->code(), first_error_->what());
-    Fail(ENOTSUP, "is a {} archive without a checkpoint in a format we know{}{}", kind,
+    Fail(ENOTSUP, "is a {} archive without a checkpoint in a supported format{}{}", kind,
          left_out_.empty() ? "" : ", but with ",
          hint_.empty() ? Listed(left_out_) : fmt::format("{}: {}", Quoted(hint_name_), hint_));
   }
 
-  // The directory `node`, whose path is empty or ends with '/'. The depth of the recursion is that
-  // of the tree, which is bounded.
+  // Adds the directory `node`, whose path is empty or ends with '/'. The recursion is bounded by
+  // the depth of the tree.
   void AddFolder(const ArchiveNode& node, const std::string& path, Group& group) {
     if (AddSharded(node, path, group)) return;
     for (const auto& [name, file] : node.files) AddFile(name, *file, group);
@@ -97,16 +182,16 @@ class Reader {
     group.members.push_back({{name, Key::Kind::kWhole}, std::make_unique<Group>(std::move(inner))});
   }
 
-  // A checkpoint in several files, which the directory is as a whole. Returns whether it is one.
+  // Adds a directory that is a checkpoint in several files. Returns whether it is one.
   bool AddSharded(const ArchiveNode& node, const std::string& path, Group& group) {
-    const FolderPtr folder = MakeArchiveFolder(node, path.empty() ? "." : path);
-    const std::vector<std::string> files = folder->List();
+    const ArchiveFolder folder(node, path.empty() ? "." : path);
+    const std::vector<std::string> files = folder.List();
     for (const FolderFormat* format : FolderFormats()) {
       try {
-        const std::string index = format->find(*folder, files);
+        const std::string index = format->find(folder, files);
         if (index.empty()) continue;
         if (!SpendAll(node)) Fail(EFBIG, "its files decode to more than an archive may");
-        Checkpoint checkpoint = ReadCheckpoint(*format, *folder, index, options_);
+        Checkpoint checkpoint = ReadCheckpoint(*format, folder, index, options_);
         const Record nowhere;
         Relocate(checkpoint.root, nullptr, nowhere, path.substr(0, path.size() - 1));
         Take(std::move(checkpoint), path.empty() ? "." : path.substr(0, path.size() - 1), group);
@@ -142,7 +227,7 @@ class Reader {
     budget_.Charge(2 * sizeof(std::string) + file.path.size());
   }
 
-  // Returns the format that a file begins with; null if there is none.
+  // Detects the format of a file; returns null if there is none.
   const Format* FormatIn(const ByteSource& source, const ArchivedFile& file) {
     if (source.size() == 0) return nullptr;
     if (!allowance_.Spend(std::min(file.cost, kCostOfHead))) {
@@ -150,20 +235,20 @@ class Reader {
     }
     std::vector<std::byte> head(std::min<uint64_t>(kProbeHead, source.size()));
     source.ReadAt(0, head);
-    // Where a file is not at hand, its end is not looked at: an old pickle is none then.
+    // The end of a compressed file is not read, so an old pickle is not detected there.
     std::byte last = source.size() == head.size() ? head.back() : std::byte{};
     if (file.cost == 0) source.ReadAt(source.size() - 1, {&last, 1});
     const Probe probe{.size = source.size(), .head = head, .tail = {&last, 1}};
     const Format* format = FormatOf(probe);
     if (format == nullptr && hint_.empty()) {
-      hint_ = Recognize(probe);
+      hint_ = DiagnoseUnknownFile(probe);
       if (hint_.find("JSON") != std::string_view::npos) hint_ = {};
       hint_name_ = file.path;
     }
     return format;
   }
 
-  // Returns false if the file only looks like a checkpoint, but is a text.
+  // Returns false if the file looks like a checkpoint, but is a text.
   bool AddCheckpoint(const std::string& name, const ArchivedFile& file, const ByteSourcePtr& source,
                      const Format& format, Group& group) {
     try {
@@ -195,13 +280,13 @@ class Reader {
     return true;
   }
 
-  // Moves what was read of `path` into `group`.
+  // Moves the checkpoint in `path` into `group`.
   void Take(Checkpoint checkpoint, std::string_view path, Group& group) {
     ++checkpoints_;
-    std::string told = notes_.Add(checkpoint);
-    budget_.Charge(told.size() + 2 * path.size());
-    if (!told_.empty()) told_ += ',';
-    told_ += fmt::format("{}:{{{}}}", json::String(path), told);
+    std::string json = notes_.Add(checkpoint);
+    budget_.Charge(json.size() + 2 * path.size());
+    if (!annotations_.empty()) annotations_ += ',';
+    annotations_ += fmt::format("{}:{{{}}}", json::String(path), json);
     for (const std::string& warning : checkpoint.warnings) {
       checkpoint_.warnings.push_back(fmt::format("{}: {}", path, warning));
       budget_.Charge(sizeof(std::string) + checkpoint_.warnings.back().size());
@@ -225,10 +310,10 @@ class Reader {
   MergedAnnotations notes_;
   ReadOptions options_;
   Checkpoint checkpoint_;
-  size_t checkpoints_ = 0;  // That could be read.
-  std::string told_;        // What each tells of itself: members of a JSON object.
+  size_t checkpoints_ = 0;   // Number of those that could be read.
+  std::string annotations_;  // Of each checkpoint: members of a JSON object.
   std::vector<std::string> left_out_;
-  std::string_view hint_;  // What the first file is that is no checkpoint.
+  std::string_view hint_;  // Diagnosis of the first file that is not a checkpoint.
   std::string hint_name_;
   std::optional<Error> first_error_;
 };
@@ -239,7 +324,7 @@ Checkpoint ReadArchivedFiles(const std::vector<ArchivedFile>& files, std::string
                              uint64_t size, Budget& budget, const ReadOptions& options) {
   ArchiveAllowance own(size);
   ArchiveAllowance& allowance = options.archives != nullptr ? *options.archives : own;
-  const Deeper deeper(allowance);
+  const NestingGuard nesting(allowance);
   for (const ArchivedFile& file : files) CheckMemberName(file.path);
   const ArchiveNode root = TreeOf(files, budget);
   return Reader(allowance, budget, options).Read(root, kind);

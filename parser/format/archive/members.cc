@@ -159,8 +159,8 @@ std::vector<std::byte> Members::Read(const Record& record) const {
   }
 }
 
-// A few bytes of bzip2 are a block of a megabyte, to be decoded before its first byte is there. So
-// it is not lengths that say how much work a head is.
+// Decoding the first byte of bzip2 data requires a whole block, up to a megabyte, so the length of
+// a head does not bound the work.
 std::vector<std::byte> Members::ReadHead(const Record& record, size_t most) const {
   if (!record.error.empty()) throw Error(record.error_code, record.error);
   std::vector<std::byte> head(std::min<uint64_t>(most, record.data.length));

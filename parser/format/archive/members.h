@@ -1,4 +1,4 @@
-// The members of a zip archive as sources of bytes, whatever they are compressed by.
+// The members of a zip archive as byte sources, stored or compressed.
 
 #pragma once
 
@@ -20,39 +20,37 @@
 
 namespace ckptfs {
 
-// Belongs to one thread; the sources that it gives out do not need it any more.
+// Belongs to one thread. Sources of members may outlive this.
 class Members {
  public:
-  // Reads the directory of the archive that `data` is. What is kept is charged to `budget`, which
-  // must outlive this. Members whose hash was recorded are checked if `options` have a
-  // verification; `blocks` keeps what is decoded. Throws Error as zip::ReadDirectory does.
+  // Reads the directory of the archive `data`. It is charged to `budget`, which must outlive this.
+  // If `options` have a verification, members with a recorded hash are checked. `blocks` caches
+  // decoded data. Throws Error as zip::ReadDirectory does.
   Members(Extent data, Budget& budget, const ReadOptions& options,
           std::shared_ptr<BlockCache> blocks);
 
   const zip::Directory& directory() const { return directory_; }
   std::span<const zip::Member> list() const { return directory_.members(); }
 
-  // Returns null if there is no member of that name.
+  // Returns the member `name`; null if there is none.
   const zip::Member* Find(std::string_view name) const { return directory_.Find(name); }
 
-  // Where the bytes of `member`, which is one of these, are: the same extent each time, so that
-  // tensors which share it can be seen to. Messages call it `name`. What is wrong with it is its
-  // error. Throws Error(EFBIG) if that is too much to keep.
+  // Opens `member`, one of these members. Returns the same extent each time, so that tensors that
+  // share it can be recognized. Messages call it `name`. If it is corrupt, the error is in the
+  // record. Throws Error(EFBIG).
   Record Open(const zip::Member& member, std::string_view name) const;
 
-  // Says that all of `members`, which are of these or null, will be read soon and whole.
+  // Prefetches `members`, which are of these or null, completely.
   void Prefetch(std::span<const zip::Member* const> members) const;
 
-  // Says that up to `most` bytes of the beginnings of `members`, which are of these, will be read
-  // soon.
+  // Prefetches the first `most` bytes of each of `members`, which are of these.
   void PrefetchHeads(std::span<const zip::Member> members, uint64_t most) const;
 
-  // The bytes of a record that is read whole, charged to the budget for good. Throws Error.
+  // Returns all bytes of a record; they stay charged to the budget. Throws Error.
   std::vector<std::byte> Read(const Record& record) const;
 
-  // Up to `most` bytes from the beginning of a record that Open has given out by its whole name.
-  // What is compressed is decoded no farther than that and left nowhere; the time that this takes
-  // is counted as work. Throws Error.
+  // Returns up to `most` bytes from the begin of a record returned by Open. A compressed member is
+  // decoded no further, and nothing is cached; the decoding counts as work. Throws Error.
   std::vector<std::byte> ReadHead(const Record& record, size_t most) const;
 
   Budget& budget() const { return budget_; }
@@ -69,8 +67,8 @@ class Members {
   std::shared_ptr<ScratchSpace> scratch_;
   std::shared_ptr<BlockCache> blocks_;
   zip::Directory directory_;
-  mutable std::shared_ptr<Decoding> decoding_;  // Null as long as no member is compressed.
-  mutable std::unordered_map<const zip::Member*, ByteSourcePtr> sources_;  // That were made.
+  mutable std::shared_ptr<Decoding> decoding_;  // Null until a compressed member is opened.
+  mutable std::unordered_map<const zip::Member*, ByteSourcePtr> sources_;  // By member.
 };
 
 }  // namespace ckptfs

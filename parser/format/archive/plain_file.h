@@ -1,4 +1,4 @@
-// Files in an archive that are no checkpoints.
+// Files in an archive that are not checkpoints.
 
 #pragma once
 
@@ -14,15 +14,15 @@ namespace ckptfs {
 
 constexpr uint64_t kMostText = uint64_t{1} << 20;  // Bytes of a text that becomes a value.
 
-// The bytes of `record` if they are a text: UTF-8 without NUL, and not longer than kMostText. They
+// Returns the bytes of `record` if they are text: UTF-8 without NUL, kMostText bytes at most. They
 // are charged to `budget`. Throws Error if they cannot be read.
 std::optional<std::string> TextIn(const Record& record, Budget& budget);
 
-// `text` as a value: what it says if it is an object or a list in JSON, else the text itself.
+// Returns `text` as a value: the JSON if it is an object or a list, else the text itself.
 Value ValueOfText(const std::string& text, Budget& budget);
 
-// A file whose writer calls it what it likes: a text is a value, and anything else is a tensor of
-// its bytes. Charges `budget` for it. Throws Error.
+// Returns a file of unknown type: text as a value, anything else as a tensor of bytes. Charges
+// `budget`. Throws Error.
 Content ContentOfFile(const Record& record, Budget& budget);
 
 }  // namespace ckptfs

@@ -1,21 +1,29 @@
-// Where the bytes of one member of an archive are.
+// The bytes of a member of an archive.
 
 #pragma once
 
 #include <cerrno>
 #include <string>
+#include <string_view>
 
+#include "parser/checkpoint.h"
 #include "parser/io/byte_source.h"
 
 namespace ckptfs {
 
-// The bytes of a member, as its archive has them.
+// The location of the bytes of a member.
 struct Record {
   Extent data;
-  std::string member;       // What messages and meta.json call it: "data/0".
-  bool is_in_file = false;  // `data` is a range of the file, else of something decoded.
-  std::string error;        // Not empty: why it cannot be read; then `data` has no source.
+  std::string member;       // Its name in messages and meta.json: "data/0".
+  bool is_in_file = false;  // `data` is a range of the file, not of decoded data.
+  std::string error;        // Not empty: it cannot be read, and `data` has no source.
   int error_code = EBADMSG;
 };
+
+// Changes the file offsets in `group` from offsets in a file of an archive to offsets in the
+// archive. `group` was read from `source`, the file `record`; `path` is the name of that file in
+// the archive.
+void Relocate(Group& group, const ByteSourcePtr& source, const Record& record,
+              std::string_view path);
 
 }  // namespace ckptfs

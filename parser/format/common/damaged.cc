@@ -31,7 +31,7 @@ Content Damaged(Tensor tensor, const Error& error) {
 
 void WarnOfDamage(std::string_view name, const Error& error, Budget& budget,
                   Checkpoint& checkpoint) {
-  constexpr uint64_t kCopies = 4;  // Of the message in JSON, until meta.json tells it.
+  constexpr uint64_t kCopies = 4;  // Of the message in JSON, including meta.json.
   checkpoint.warnings.push_back(
       fmt::format("tensor {}: {}: reading it will fail", Quoted(name), error.what()));
   budget.Charge(checkpoint.warnings.back().size() + kCopies * json::String(error.what()).size());

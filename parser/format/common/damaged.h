@@ -1,4 +1,4 @@
-// What stands for a tensor that a checkpoint has lost.
+// Placeholders for corrupt tensors.
 
 #pragma once
 
@@ -11,15 +11,15 @@
 
 namespace ckptfs {
 
-// Bytes of a file that cannot be read, or not as a whole.
+// The maximum size of the file of a corrupt tensor, in bytes.
 constexpr uint64_t kMostForDamaged = uint64_t{1} << 40;
 
-// What is shown in the place of a tensor that cannot be read: a file of its size that cannot be
-// read either, or a value that tells why, if the size is not known.
+// Returns the placeholder for a tensor that cannot be read: a file of its size whose reads fail,
+// or, if the size is unknown, a value with the error.
 Content Damaged(Tensor tensor, const Error& error);
 
-// Adds to `checkpoint` the warning that the tensor `name` cannot be read. Charges `budget` for it
-// and for what is shown in the place of the tensor.
+// Adds the warning that the tensor `name` cannot be read. Charges `budget` for it and for the
+// placeholder.
 void WarnOfDamage(std::string_view name, const Error& error, Budget& budget,
                   Checkpoint& checkpoint);
 

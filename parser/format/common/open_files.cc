@@ -36,7 +36,7 @@ std::vector<OpenedFile> OpenFiles(const Folder& folder, std::span<const std::str
     try {
       while (threads.size() + 1 < wanted) threads.emplace_back(work);
     } catch (const std::system_error&) {
-      // Those that there are do it, too.
+      // The existing threads suffice.
     }
     work();
   }

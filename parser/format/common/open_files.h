@@ -1,4 +1,4 @@
-// Several files of a folder.
+// Opening several files of a folder.
 
 #pragma once
 
@@ -13,17 +13,17 @@
 
 namespace ckptfs {
 
-// A file, or why it cannot be had.
+// A file, or the error of opening it.
 struct OpenedFile {
-  ByteSourcePtr file;          // Null if it cannot be had.
-  std::optional<Error> error;  // As Folder::Open has thrown it.
+  ByteSourcePtr file;          // Null if there is an error.
+  std::optional<Error> error;  // Thrown by Folder::Open.
 };
 
 // Opens the files of `folder` that have these names; several at once, if each may cost a round
 // trip. Throws Error, whose message names the file, only if this process lacks something.
 std::vector<OpenedFile> OpenFiles(const Folder& folder, std::span<const std::string> names);
 
-// The same, but throws the first error there is. Its message does not name the file.
+// The same, but throws the first error. Its message does not name the file.
 std::vector<ByteSourcePtr> OpenAllFiles(const Folder& folder, std::span<const std::string> names);
 
 }  // namespace ckptfs

@@ -35,8 +35,8 @@ void AddAnnotation(Tensor& tensor, std::string_view name, std::string text, Budg
 // Assembles one tensor.
 class Assembly {
  public:
-  Assembly(const Item& item, std::string_view index, const Names& files, const ReadChunk& read,
-           Losses& losses, Budget& budget)
+  Assembly(const Item& item, std::string_view index, const StringTable& files,
+           const ReadChunk& read, LossReport& losses, Budget& budget)
       : item_(item), index_(index), files_(files), read_(read), losses_(losses), budget_(budget) {}
 
   Content Run();
@@ -59,9 +59,9 @@ class Assembly {
 
   const Item& item_;
   const std::string_view index_;
-  const Names& files_;
+  const StringTable& files_;
   const ReadChunk& read_;
-  Losses& losses_;
+  LossReport& losses_;
   Budget& budget_;
 
   std::vector<Piece> pieces_;
@@ -95,19 +95,19 @@ void Assembly::Take(const Region& box, Content content) {
     return;
   }
   if (is_opaque || ElementsPerItem(item_.dtype) > 1) {
-    Fail(ENOTSUP, "is a part of a tensor of {}, whose parts we do not put together",
+    Fail(ENOTSUP, "is a part of a tensor of {}, whose chunks cannot be assembled",
          item_.dtype_name);
   }
   budget_.Charge(4 * sizeof(Piece));
   pieces_.push_back({.box = box, .data = std::move(tensor->data)});
 }
 
-// Returns whether it could be read.
+// Adds a chunk; returns whether it could be read.
 bool Assembly::TryChunk(size_t chunk, std::string& why) {
   const auto& place = item_.places[chunk];
   try {
     if (!place) {
-      Fail(EBADMSG, "it is not told where its chunk at [{}] is",
+      Fail(EBADMSG, "the location of its chunk at [{}] is missing",
            fmt::join(item_.boxes[chunk].offsets, ","));
     }
     Take(item_.boxes[chunk], read_(chunk));
@@ -210,8 +210,8 @@ Content Assembly::Run() {
 
 }  // namespace
 
-Content AssembleTensor(const Item& item, std::string_view index, const Names& files,
-                       const ReadChunk& read, Losses& losses, Budget& budget) {
+Content AssembleTensor(const Item& item, std::string_view index, const StringTable& files,
+                       const ReadChunk& read, LossReport& losses, Budget& budget) {
   return Assembly(item, index, files, read, losses, budget).Run();
 }
 
@@ -239,6 +239,35 @@ bool IsLost(const Content& content) {
                                },
                                [](const Table& table) { return !table.error.empty(); }},
                     content);
+}
+
+void LossReport::Add(std::string_view file, std::string_view item, std::string_view why) {
+  constexpr size_t kMostItems = 1000;
+  Loss& loss = by_file_[Quoted(file)];
+  if (loss.count++ == 0) {
+    loss.first = Quoted(item);
+    loss.why = why;
+    budget_.Charge(sizeof(Loss) + loss.why.size());
+  }
+  if (count_ == kMostItems || (count_ > 0 && last_ == item)) return;
+  ++count_;
+  budget_.Charge(item.size());
+  last_ = item;
+  if (!items_.empty()) items_ += ',';
+  json::AppendString(items_, item);
+}
+
+std::string LossReport::Sentence(const std::pair<const std::string, Loss>& loss) {
+  const auto& [file, what] = loss;
+  if (what.count == 1) return fmt::format("{}: {} in it is lost: {}", file, what.first, what.why);
+  return fmt::format("{}: {} parts in it are lost, the first of them {}: {}", file, what.count,
+                     what.first, what.why);
+}
+
+void LossReport::AddTo(Checkpoint& checkpoint) const {
+  if (empty()) return;
+  for (const auto& loss : by_file_) checkpoint.warnings.push_back(Sentence(loss));
+  checkpoint.annotations.emplace_back("lost", fmt::format("[{}]", items_));
 }
 
 }  // namespace ckptfs::dcp

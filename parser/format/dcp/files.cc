@@ -19,10 +19,10 @@ namespace {
 constexpr size_t kMostFiles = 10'000;
 constexpr size_t kMostName = 255;  // NAME_MAX.
 
-// What of a small file of torch.save is all of it but the data.
+// The size of a small file of torch.save without its data.
 constexpr uint64_t kEndOfItem = 2048;  // Bytes.
 
-// Objects lie in one another only so deep that this may recurse.
+// The nesting of objects is bounded, so this may recurse.
 void SetMembers(Content& content, std::string_view file) {
   std::visit(Overloaded{[&](std::unique_ptr<Group>& group) {
                           if (group->table != nullptr) group->table->member = file;
@@ -35,7 +35,7 @@ void SetMembers(Content& content, std::string_view file) {
 
 }  // namespace
 
-Files::Files(const Folder& folder, const Names& names) : names_(names) {
+Files::Files(const Folder& folder, const StringTable& names) : names_(names) {
   if (names.size() > kMostFiles) {
     Fail(EFBIG, "its parts are in {} files, but the most is {}", names.size(), kMostFiles);
   }
@@ -84,7 +84,7 @@ void Files::Prefetch(std::span<const Item> items) const {
   for (const auto& [source, its_ranges] : ranges) source->Prefetch(its_ranges);
 }
 
-Extent Files::At(const Place& place) const {
+Extent Files::At(const ChunkLocation& place) const {
   const File& file = files_[place.file];
   if (!file.error.empty()) throw Error(ENOENT, file.error);
   const uint64_t size = file.source->size();
@@ -95,17 +95,16 @@ Extent Files::At(const Place& place) const {
   return {file.source, place.offset, place.length};
 }
 
-// Items never overlap as PyTorch writes them. That each byte may be read a few times leaves room
-// for who shares some, but not for a small file that has the same one read a million times.
-Items::Items(const Files& files, torch::Reading& reading)
+// Items written by PyTorch never overlap. The limit lets each byte be read a few times, for writers
+// that share items, but keeps a small file from having one item read a million times.
+ItemReader::ItemReader(const Files& files, torch::Reading& reading)
     : files_(files), reading_(reading), bytes_left_(4 * std::min(files.size(), ~uint64_t{0} / 4)) {
   reading_.is_part = true;
 }
 
-Content Items::Read(const Place& place, std::vector<std::string>& warnings) {
+Content ItemReader::Read(const ChunkLocation& place, std::vector<std::string>& warnings) {
   if (!place.transform.empty()) {
-    Fail(ENOTSUP, "went through {} when it was written, which we do not undo",
-         Quoted(place.transform));
+    Fail(ENOTSUP, "has the unsupported transform {}", Quoted(place.transform));
   }
   const Extent data = files_.At(place);
   if (data.length > bytes_left_) Fail(EBADMSG, "too many items overlap with others in their files");

@@ -1,4 +1,4 @@
-// The files of a distributed checkpoint, and what was saved into them.
+// The files of a distributed checkpoint and the items in them.
 
 #pragma once
 
@@ -18,50 +18,48 @@ namespace ckptfs::dcp {
 
 class Files {
  public:
-  // Opens the files of `folder` that have these names, each of which stays open. One that cannot be
-  // had is the damage of what is in it. `names` must outlive it. Throws Error if there are too
-  // many.
-  Files(const Folder& folder, const Names& names);
+  // Opens the files of `folder` with these names and keeps them open. If a file cannot be opened,
+  // reading its items fails. `names` must outlive this. Throws Error if there are too many files.
+  Files(const Folder& folder, const StringTable& names);
 
-  // Bytes in all of them.
+  // Returns the size of all files, in bytes.
   uint64_t size() const { return size_; }
 
-  // The name of the file that a place is in.
-  std::string_view NameOf(const Place& place) const { return names_.TextOf(place.file); }
+  // Returns the name of the file at `place`.
+  std::string_view NameOf(const ChunkLocation& place) const { return names_.TextOf(place.file); }
 
-  // Says that `items` will be read soon. Does not check their places.
+  // Prefetches `items`. Does not check their locations.
   void Prefetch(std::span<const Item> items) const;
 
-  // The bytes at `place`. Throws Error.
-  Extent At(const Place& place) const;
+  // Returns the bytes at `place`. Throws Error.
+  Extent At(const ChunkLocation& place) const;
 
  private:
   struct File {
-    ByteSourcePtr source;  // Null if it cannot be had.
-    std::string error;     // Why.
+    ByteSourcePtr source;  // Null if it cannot be opened.
+    std::string error;     // Of opening it.
   };
 
-  const Names& names_;
+  const StringTable& names_;
   std::vector<File> files_;
   uint64_t size_ = 0;
 };
 
-// Reads items, each of which is a complete file of torch.save in a place of its own. Belongs to one
-// thread.
-class Items {
+// Reads items, each of which is a complete file of torch.save. Belongs to one thread.
+class ItemReader {
  public:
   // Both must outlive it.
-  Items(const Files& files, torch::Reading& reading);
+  ItemReader(const Files& files, torch::Reading& reading);
 
-  // Returns the object at `place`, whose tensors are members of that file, and adds to `warnings`
-  // what is damaged in it. Throws Error: EFBIG if the budget is used up, which concerns all, else
-  // what is wrong with this one.
-  Content Read(const Place& place, std::vector<std::string>& warnings);
+  // Returns the object at `place`, whose tensors are members of that file, and adds warnings about
+  // corrupt parts of it. Throws Error: EFBIG if the budget is exhausted, else the error of this
+  // item.
+  Content Read(const ChunkLocation& place, std::vector<std::string>& warnings);
 
  private:
   const Files& files_;
   torch::Reading& reading_;
-  uint64_t bytes_left_;  // That items may have.
+  uint64_t bytes_left_;  // Limit for the items that follow.
 };
 
 }  // namespace ckptfs::dcp

@@ -11,7 +11,7 @@
 //   _StorageInfo           relative_path, offset, length, transform_descriptors
 //   StorageMeta            checkpoint_id, save_id, ...
 //
-// They have moved between modules, and have got more attributes: what is missing is None.
+// The classes have moved between modules and gained attributes: a missing attribute is None.
 
 #include "parser/format/dcp/metadata.h"
 
@@ -40,7 +40,7 @@ using pickle::ObjectOf;
 using pickle::Value;
 using Values = std::span<const Value>;
 
-// The name of the class that `value` is an object of, if it is one of PyTorch's; else nothing.
+// Returns the name of the class of an object if it is one of PyTorch's, else nothing.
 std::string_view ClassOf(const Value& value) {
   if (!pickle::IsObject(value)) return {};
   const Value& target = ObjectOf(value).target;
@@ -49,20 +49,20 @@ std::string_view ClassOf(const Value& value) {
   return names[0].text().starts_with("torch.distributed.") ? names[1].text() : "";
 }
 
-// The attribute `name` of a record; None if it has none. There are few, so that looking for one is
-// cheap also where a million records share their attributes.
+// Returns the attribute `name` of a record; None if it is missing. A linear search is cheap, since
+// records have few attributes.
 Value Attribute(const Value& record, std::string_view name) {
   constexpr size_t kMost = 64;
   const Value state = ObjectOf(record).state();
   if (state.kind == Kind::kNone) return {};
   if (state.kind != Kind::kDict || ItemsOf(state).size() > 2 * kMost) {
-    Fail(EBADMSG, "a {} has other attributes than those we know", ClassOf(record));
+    Fail(EBADMSG, "a {} has unknown attributes", ClassOf(record));
   }
   const Value* found = torch::AttributeOf(state, name);
   return found == nullptr ? Value() : *found;
 }
 
-// The same, which must be a dict, or None.
+// The same for an attribute that must be a dict or None.
 Values PairsOf(const Value& record, std::string_view name) {
   const Value value = Attribute(record, name);
   if (value.kind == Kind::kNone) return {};
@@ -82,26 +82,26 @@ std::string_view TextOf(const Value& value, std::string_view what) {
   return value.text();
 }
 
-// Where an item is, and which one.
+// The location of an item, and its name.
 struct Stored {
   uint32_t name = 0;
   std::optional<std::vector<uint64_t>> offset;  // Nothing of a value.
-  Place place;
+  ChunkLocation place;
 };
 
 bool IsLess(const Stored& a, const Stored& b) {
   return std::tie(a.name, a.offset) < std::tie(b.name, b.offset);
 }
 
-// Memory of a vector of numbers, with what malloc adds to it.
+// Returns the memory of a vector of numbers, including the overhead of malloc.
 uint64_t CostOf(const std::vector<uint64_t>& numbers) {
   return numbers.size() * sizeof(uint64_t) + 2 * sizeof(void*);
 }
 
-// Adds what one pickle tells.
+// Adds one pickle.
 class Adding {
  public:
-  Adding(const Value& root, Metadata& metadata) : root_(root), metadata_(metadata) {}
+  Adding(const Value& root, DcpMetadata& metadata) : root_(root), metadata_(metadata) {}
 
   void Run() {
     ReadPlaces();
@@ -124,13 +124,13 @@ class Adding {
     stored_.reserve(pairs.size() / 2);
     for (size_t i = 0; i + 1 < pairs.size(); i += 2)
       stored_.push_back(StoredOf(pairs[i], pairs[i + 1]));
-    // Of equal keys the last counts, as in a dict.
+    // The last one of equal keys counts, as in a dict.
     std::ranges::stable_sort(stored_, IsLess);
   }
 
   Stored StoredOf(const Value& index, const Value& info) {
     if (ClassOf(index) != "MetadataIndex" || ClassOf(info) != "_StorageInfo") {
-      Fail(EBADMSG, "storage_data has other objects than those we know");
+      Fail(EBADMSG, "storage_data has unknown objects");
     }
     Stored stored;
     stored.name = metadata_.names.NumberOf(TextOf(Attribute(index, "fqn"), "name in storage_data"));
@@ -138,7 +138,7 @@ class Adding {
       stored.offset = torch::Numbers(offset, "offset in storage_data");
       metadata_.budget.Charge(CostOf(*stored.offset));
     }
-    Place& place = stored.place;
+    ChunkLocation& place = stored.place;
     place.file =
         metadata_.files.NumberOf(TextOf(Attribute(info, "relative_path"), "relative_path"));
     place.offset = NumberOf(Attribute(info, "offset"), "offset in a file");
@@ -152,7 +152,7 @@ class Adding {
     return stored;
   }
 
-  // Planners other than PyTorch's own may have left anything there.
+  // Planners other than PyTorch's own may store anything there.
   void ReadPaths() {
     const Value data = Attribute(root_, "planner_data");
     if (data.kind != Kind::kDict) return;
@@ -165,7 +165,7 @@ class Adding {
     }
   }
 
-  // Makes room for a number of a name, and for all others that are there already.
+  // Grows `items` for the number of a name and for all numbers assigned so far.
   template <typename T>
   void Resize(std::vector<T>& by_name, uint32_t name, const T& nothing) {
     const size_t size = std::max<size_t>(name + size_t{1}, metadata_.names.size());
@@ -173,7 +173,8 @@ class Adding {
     by_name.resize(size, nothing);
   }
 
-  std::optional<Place> PlaceOf(uint32_t name, std::optional<std::vector<uint64_t>> offset) const {
+  std::optional<ChunkLocation> PlaceOf(uint32_t name,
+                                       std::optional<std::vector<uint64_t>> offset) const {
     const Stored wanted{.name = name, .offset = std::move(offset), .place = {}};
     const auto after = std::ranges::upper_bound(stored_, wanted, IsLess);
     if (after == stored_.begin() || IsLess(*std::prev(after), wanted)) return {};
@@ -194,8 +195,8 @@ class Adding {
       Fail(EBADMSG, "is {}, but must be metadata of a tensor or of bytes", torch::Repr(value));
     }
     std::vector<uint32_t>& items = metadata_.item_of_name;
-    if (items.size() <= name) Resize(items, name, Metadata::kNoItem);
-    if (items[name] == Metadata::kNoItem) {
+    if (items.size() <= name) Resize(items, name, DcpMetadata::kNoItem);
+    if (items[name] == DcpMetadata::kNoItem) {
       items[name] = static_cast<uint32_t>(metadata_.items.size());
       metadata_.items.push_back(std::move(item));
     } else {
@@ -210,7 +211,7 @@ class Adding {
     metadata_.budget.Charge(CostOf(item.shape));
     const Value chunks = Attribute(value, "chunks");
     if (chunks.kind != Kind::kList) Fail(EBADMSG, "its chunks are no list");
-    // Once more for what is made of them.
+    // Twice, for the copies made later.
     metadata_.budget.Charge(ItemsOf(chunks).size() * 2 * (sizeof(Region) + sizeof(item.places[0])));
     item.boxes.reserve(ItemsOf(chunks).size());
     item.places.reserve(ItemsOf(chunks).size());
@@ -228,7 +229,7 @@ class Adding {
     const Value state =
         ClassOf(properties) == "TensorProperties" ? ObjectOf(properties).state() : Value();
     if (state.kind != Kind::kTuple || ItemsOf(state).size() < 3) {
-      Fail(EBADMSG, "its properties are none that we know");
+      Fail(EBADMSG, "its properties are unknown");
     }
     const Values parts = ItemsOf(state);
     const auto dtype = torch::DtypeOf(parts[0]);
@@ -253,14 +254,14 @@ class Adding {
   }
 
   const Value root_;
-  Metadata& metadata_;
+  DcpMetadata& metadata_;
   std::vector<Stored> stored_;  // Sorted.
   std::vector<Values> paths_;   // By number of the name; empty where there is none.
 };
 
 }  // namespace
 
-void AddMetadata(const Value& root, Metadata& metadata) {
+void AddMetadata(const Value& root, DcpMetadata& metadata) {
   if (ClassOf(root) != "Metadata") {
     Fail(EBADMSG, "is {}, but the metadata of a distributed checkpoint is an object of PyTorch's",
          torch::Repr(root));
@@ -278,6 +279,19 @@ void AddMetadata(const Value& root, Metadata& metadata) {
     }
   }
   Adding(root, metadata).Run();
+}
+
+uint32_t StringTable::NumberOf(std::string_view text) {
+  // An empty text may begin at the same address as another one.
+  if (!text.empty()) {
+    if (const auto known = by_place_.find(text.data()); known != by_place_.end()) {
+      return known->second;
+    }
+  }
+  const auto [found, is_new] = by_text_.try_emplace(text, static_cast<uint32_t>(texts_.size()));
+  if (is_new) texts_.push_back(text);
+  if (!text.empty()) by_place_.emplace(text.data(), found->second);
+  return found->second;
 }
 
 }  // namespace ckptfs::dcp

@@ -28,7 +28,7 @@ enum Type : uint32_t { kUint32 = 4, kBool = 7, kString = 8, kArray = 9 };
 constexpr std::array<std::string_view, 13> kTypeNames = {
     "u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool", "string", "array", "u64", "i64", "f64"};
 
-// Bytes; of texts and arrays the least, where counts have as many as the last column says.
+// Sizes in bytes; for texts and arrays the minimum without their counts.
 constexpr std::array<uint64_t, 13> kTypeSizes = {1, 1, 2, 2, 4, 4, 4, 1, 0, 4, 8, 8, 8};
 
 constexpr uint64_t kLongestKey = 65'535;               // Bytes.
@@ -58,7 +58,7 @@ void AppendText(std::string& out, std::string_view text) {
 
 class MetadataReader {
  public:
-  MetadataReader(Reader& reader, Budget& budget)
+  MetadataReader(HeaderReader& reader, Budget& budget)
       : reader_(reader), budget_(budget), keys_(&budget) {}
 
   Metadata Read(uint64_t count) {
@@ -114,7 +114,7 @@ class MetadataReader {
     return type;
   }
 
-  // Appends the value, and its type unless JSON tells that.
+  // Appends the value, and its type unless JSON expresses it.
   void ReadValue(uint32_t type, size_t depth) {
     if (type == kArray) return ReadArray(depth);
     AppendValue(type);
@@ -194,14 +194,14 @@ class MetadataReader {
                        static_cast<double>(std::bit_cast<T>(reader_.Read<Bits>("number"))));
   }
 
-  // Charges for what has been appended since the last time.
+  // Charges for the JSON appended since the last call.
   void Charge() {
     const uint64_t size = metadata_.values.size() + metadata_.types.size();
     budget_.Charge(kCopies * (size - charged_));
     charged_ = size;
   }
 
-  // Keeps what tells how the file is to be read.
+  // Keeps values that determine how the file is read.
   void Keep(std::string_view key, uint32_t type) {
     if (key == "general.alignment") KeepAlignment(type);
     if (type == kArray) return;
@@ -221,7 +221,7 @@ class MetadataReader {
     metadata_.alignment = static_cast<uint32_t>(*whole_);
   }
 
-  // Ends an object whose members all have a comma behind them.
+  // Ends an object whose members are all followed by a comma.
   static void Close(std::string& object) {
     if (object.size() == 1) {
       object += '}';
@@ -230,7 +230,7 @@ class MetadataReader {
     }
   }
 
-  Reader& reader_;
+  HeaderReader& reader_;
   Budget& budget_;
   Metadata metadata_;
   std::pmr::unordered_set<std::string, SecretHash, std::equal_to<>> keys_;
@@ -241,8 +241,66 @@ class MetadataReader {
 
 }  // namespace
 
-Metadata ReadMetadata(Reader& reader, uint64_t count, Budget& budget) {
+Metadata ReadMetadata(HeaderReader& reader, uint64_t count, Budget& budget) {
   return MetadataReader(reader, budget).Read(count);
+}
+
+void HeaderReader::Fetch() {
+  const std::span block(buffer_.data(),
+                        static_cast<size_t>(std::min<uint64_t>(buffer_.size(), remaining())));
+  budget_.Grow(block.size());
+  budget_.Work(block.size());
+  prefetcher_.Reach(position_ + block.size() - 1);
+  file_.ReadAt(position_, block);
+  block_ = block;
+}
+
+void HeaderReader::Fill(std::span<std::byte> bytes, std::string_view field) {
+  if (bytes.size() > remaining()) {
+    Fail(EBADMSG, "header at byte {}: {} needs {} bytes, but only {} are left", position_, field,
+         bytes.size(), remaining());
+  }
+  if (position_ + bytes.size() > kMostBytes) {
+    Fail(EFBIG, "the header has more than {} bytes, which are the most", kMostBytes);
+  }
+  while (!bytes.empty()) {
+    if (block_.empty()) Fetch();
+    const auto piece = block_.first(std::min(block_.size(), bytes.size()));
+    std::ranges::copy(piece, bytes.begin());
+    bytes = bytes.subspan(piece.size());
+    block_ = block_.subspan(piece.size());
+    position_ += piece.size();
+  }
+}
+
+void HeaderReader::ReadText(std::string_view field, uint64_t most, std::string& text) {
+  const uint64_t place = position_;
+  const uint64_t length = ReadCount(field);
+  if (length > most) {
+    Fail(EBADMSG, "header at byte {}: {} has {} bytes, but {} is the most", place, field, length,
+         most);
+  }
+  if (length > remaining()) {
+    Fail(EBADMSG, "header at byte {}: {} needs {} bytes, but only {} are left", position_, field,
+         length, remaining());
+  }
+  // Before the memory is taken.
+  if (length > kMostBytes) {
+    Fail(EFBIG, "the header has more than {} bytes, which are the most", kMostBytes);
+  }
+  text.resize(static_cast<size_t>(length));
+  Fill(std::as_writable_bytes(std::span(text)), field);
+}
+
+void HeaderReader::CheckCount(uint64_t count, uint64_t least, std::string_view things) const {
+  if (const uint64_t room = remaining() / least; count > room) {
+    Fail(EBADMSG, "header at byte {}: has {} {}, but the {} bytes that are left have room for {}",
+         position_, count, things, remaining(), room);
+  }
+  if (count > kMostBytes / least) {
+    Fail(EFBIG, "header at byte {}: has {} {}, but {} are the most", position_, count, things,
+         kMostBytes / least);
+  }
 }
 
 }  // namespace ckptfs::gguf

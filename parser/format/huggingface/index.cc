@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "parser/base/error.h"
-#include "parser/codec/json_copy.h"
+#include "parser/codec/json_document.h"
 #include "parser/codec/json_reader.h"
 #include "parser/io/folder.h"
 
@@ -57,13 +57,14 @@ class Entries {
   std::map<std::string, uint32_t> numbers_;  // Of files, in the order in which they appear.
 };
 
-// Collects what an index says: in the object itself one thing is open, in weight_map two.
+// Collects the index. The depth, the number of open objects and lists, is 1 in the index and 2 in
+// weight_map. This is a visitor because an index may have a million entries.
 class Collector final : public json::Visitor {
  public:
   explicit Collector(Budget& budget) : budget_(budget), map_(budget), members_(budget) {}
 
   void Begin(bool is_object) override {
-    if (depth_ == 0 && !is_object) Fail(EBADMSG, "is no JSON object");
+    if (depth_ == 0 && !is_object) Fail(EBADMSG, "is not a JSON object");
     if (depth_ == 1 && part_ == Part::kMap && is_object) {
       has_map_ = true;
     } else if (depth_ > 0) {
@@ -128,7 +129,7 @@ class Collector final : public json::Visitor {
 
   // Called for what is no text. Throws Error if that cannot be where it is.
   void RefuseInMap(std::string_view found) {
-    if (depth_ == 0) Fail(EBADMSG, "is no JSON object");
+    if (depth_ == 0) Fail(EBADMSG, "is not a JSON object");
     if (part_ == Part::kOther && depth_ == 1 && stranger_.empty()) stranger_ = name_;
     if (part_ != Part::kMap) return;
     if (depth_ == 1) Fail(EBADMSG, "its weight_map is {}, but must be an object", found);
@@ -139,11 +140,11 @@ class Collector final : public json::Visitor {
   Budget& budget_;
   size_t depth_ = 0;
   Part part_ = Part::kOther;
-  std::string name_;      // Of the member that comes next.
+  std::string name_;      // Of the next member.
   bool has_map_ = false;  // There is a weight_map.
   Entries map_;           // What is in it.
   Entries members_;       // Texts beside it, which are the map if there is no weight_map.
-  std::string stranger_;  // A member beside it that is no text; empty if there is none.
+  std::string stranger_;  // A member beside it that is not a text; may be empty.
   json::Copy metadata_;
 };
 

@@ -7,11 +7,15 @@
 #include <cerrno>
 #include <iterator>
 #include <limits>
+#include <memory>
+#include <string>
 #include <utility>
+#include <variant>
 
 #include "parser/base/dtype.h"
 #include "parser/base/error.h"
 #include "parser/base/json.h"
+#include "parser/format/common/damaged.h"
 
 namespace ckptfs::tensordict {
 namespace {
@@ -123,5 +127,72 @@ void AppendName(std::string& members, std::string_view name) {
   json::AppendString(members, name);
   members += ':';
 }
+
+std::string PathOf(std::string_view path, std::string_view key) {
+  constexpr size_t kMost = 256;  // Bytes.
+  std::string whole(path);
+  whole += key.substr(0, kMost);
+  whole.resize(std::min(whole.size(), kMost));
+  return whole;
+}
+
+Value Lost(std::string_view class_name, std::string_view why) {
+  Value value;
+  value.json =
+      fmt::format(R"({{"class":{},"error":{}}})", json::String(class_name), json::String(why));
+  value.python_type = class_name;
+  value.annotations.emplace_back("error", json::String(why));
+  return value;
+}
+
+Content Losses::Keep(Tensor tensor) {
+  if (tensor.data.length > 0) ++readable_;
+  return tensor;
+}
+
+Content Losses::LoseTensor(std::string_view path, Tensor tensor, const Error& error) {
+  if (IsTransient(error.code())) throw error;
+  if (!first_) first_ = WithContext("tensor " + Quoted(path), error);
+  WarnOfDamage(path, error, budget_, checkpoint_);
+  return Damaged(std::move(tensor), error);
+}
+
+Content Losses::LoseCollection(std::string_view path, const Error& error) {
+  if (IsTransient(error.code())) throw error;
+  constexpr uint64_t kCopies = 6;  // Of the message in JSON, including meta.json.
+  std::string warning = path.empty() ? std::string(error.what())
+                                     : fmt::format("collection {}: {}", Quoted(path), error.what());
+  budget_.Charge(kCopies * warning.size());
+  checkpoint_.warnings.push_back(std::move(warning));
+  return Lost("tensordict", error.what());
+}
+
+void Losses::Finish() const {
+  if (first_ && readable_ == 0) throw Error(EBADMSG, first_->what());
+}
+
+namespace {
+
+// As deep as the groups lie in one another, which whoever made them has bounded.
+bool Drop(Group& group, Budget& budget) {
+  budget.Work(group.members.size());
+  bool has_composite = !group.about.empty();
+  for (Member& member : group.members) {
+    auto* inner = std::get_if<std::unique_ptr<Group>>(&member.content);
+    has_composite = (inner != nullptr && Drop(**inner, budget)) || has_composite;
+  }
+  if (!has_composite) return false;
+  auto& batch = group.collection.batch;
+  if (!batch || batch->size.empty()) return true;
+  std::string size = fmt::format("[{}]", fmt::join(batch->size, ","));
+  budget.Charge(2 * size.size());
+  group.annotations.emplace_back("batch_size", std::move(size));
+  *batch = {};
+  return true;
+}
+
+}  // namespace
+
+void DropBatchSizesAroundComposites(Group& root, Budget& budget) { Drop(root, budget); }
 
 }  // namespace ckptfs::tensordict

@@ -1,4 +1,4 @@
-// Where the files of a saved TensorDict are: in a directory, or in an archive that is one.
+// The directory of a saved TensorDict, on a disk, on a server or in an archive.
 
 #pragma once
 
@@ -16,35 +16,34 @@ namespace ckptfs::tensordict {
 
 constexpr const char* kMetaName = "meta.json";
 
-// One directory. Belongs to one thread. Names may be anything: what is no name of a file in it is
-// not there.
+// One directory. Belongs to one thread. Names may be any text; a name that is not a valid file name
+// is not found.
 class Directory {
  public:
   virtual ~Directory() = default;
 
-  // The path of `name` from where the TensorDict was saved.
+  // Returns the path of `name` relative to the root of the TensorDict.
   virtual std::string PathOf(const std::string& name) const = 0;
 
-  // Opens the file `name`; nothing if there is none. What is wrong with it is its error. Throws
-  // Error if it is this process that lacks something, and EFBIG.
+  // Opens the file `name`; returns nothing if there is none. If it cannot be read, the error is in
+  // the record. Throws Error only for transient errors and EFBIG.
   virtual std::optional<Record> Open(const std::string& name) const = 0;
 
-  // The directory `name` in it, which may turn out to be without files; null if there is none.
+  // Returns the directory `name`, which may be empty; null if there is none.
   virtual std::unique_ptr<Directory> Below(const std::string& name) const = 0;
 
-  // Whether it is known what directories there are. If not, only those are found that have a
-  // meta.json.
+  // Returns whether directories can be listed. If not, only directories with a meta.json are found.
   virtual bool is_listed() const = 0;
 
-  // The names of directories that there are no entries of, as tensordict 0.3 left them.
+  // Returns the names of directories without an entry in meta.json, which tensordict 0.3 left.
   virtual std::vector<std::string> Unlisted() const = 0;
 };
 
-// A folder; `folder` and `budget` must outlive the result. Each file that is opened lets the budget
-// grow, and what is kept of it is charged to it.
+// Returns a folder as a directory; `folder` and `budget` must outlive the result. Each file that is
+// opened raises the limits of the budget, and is charged to it.
 std::unique_ptr<Directory> MakeDirectory(const Folder& folder, Budget& budget);
 
-// All of an archive; `members` must outlive the result.
+// Returns an archive as a directory; `members` must outlive the result.
 std::unique_ptr<Directory> MakeDirectory(const Members& members);
 
 }  // namespace ckptfs::tensordict

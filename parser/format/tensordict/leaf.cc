@@ -52,7 +52,7 @@ void SetBytes(const std::optional<Record>& record, std::string_view name, Tensor
   const uint64_t need = ByteSize(tensor.dtype, tensor.shape);
   tensor.data = {.source = nullptr, .offset = 0, .length = need};
   if (!record) {
-    if (need > 0) Fail(EBADMSG, "there is no file {}", Quoted(name));
+    if (need > 0) Fail(EBADMSG, "no such file: {}", Quoted(name));
     tensor.data.source = std::make_shared<MemorySource>("");
     return;
   }
@@ -100,8 +100,8 @@ uint64_t CountElements(const Tensor& sizes, Budget& budget) {
   return total;
 }
 
-void ReadSizes(std::string_view key, const Entry& entry, const Directory& directory, Budget& budget,
-               Tensor& tensor) {
+void ReadSizes(std::string_view key, const LeafEntry& entry, const Directory& directory,
+               Budget& budget, Tensor& tensor) {
   if (entry.shape.size() != 2) {
     Fail(EBADMSG, "is nested, but its shape has {} dimensions, not 2", entry.shape.size());
   }
@@ -141,8 +141,8 @@ void SetType(std::string_view name, const std::vector<uint64_t>& shape, uint64_t
   tensor.shape = {length};
 }
 
-void ReadLeaf(std::string_view key, const Entry& entry, const Directory& directory, Budget& budget,
-              Tensor& tensor) {
+void ReadLeaf(std::string_view key, const LeafEntry& entry, const Directory& directory,
+              Budget& budget, Tensor& tensor) {
   const std::optional<Record> record = OpenFile(key, kSuffix, directory);
   SetType(entry.dtype, entry.shape, record ? record->data.length : 0, tensor);
   if (entry.device != "cpu" && !entry.device.empty()) {
@@ -150,9 +150,82 @@ void ReadLeaf(std::string_view key, const Entry& entry, const Directory& directo
   }
   if (entry.is_nested) ReadSizes(key, entry, directory, budget, tensor);
   if (!record && tensor.dtype == Dtype::kOpaque) {
-    Fail(EBADMSG, "there is no file {}", Quoted(EncodeKey(key) + std::string(kSuffix)));
+    Fail(EBADMSG, "no such file: {}", Quoted(EncodeKey(key) + std::string(kSuffix)));
   }
   SetBytes(record, EncodeKey(key) + std::string(kSuffix), tensor);
+}
+
+namespace {
+
+constexpr std::string_view kValues = "<NJT_VALUES>";
+constexpr std::string_view kOffsets = "<NJT_OFFSETS>";
+constexpr std::string_view kLengths = "<NJT_LENGTHS>";
+
+// Returns `leaf` without its prefix, if it has one.
+std::string_view KeyOf(std::string_view leaf) {
+  for (const std::string_view prefix : {kValues, kOffsets, kLengths}) {
+    if (leaf.starts_with(prefix)) return leaf.substr(prefix.size());
+  }
+  return leaf;
+}
+
+// Returns the ragged dimension, which is the item after the padding.
+uint64_t RaggedDimension(json::Node offsets) {
+  constexpr uint64_t kUsual = 1;
+  constexpr size_t kPlace = 5;
+  if (!offsets.is_list()) return kUsual;
+  json::Items items(offsets);
+  size_t place = 0;
+  while (const auto item = items.Next()) {
+    if (place++ == kPlace) {
+      return item->kind() == json::Node::Kind::kWhole ? item->whole() : kUsual;
+    }
+  }
+  return kUsual;
+}
+
+}  // namespace
+
+Jagged::Jagged(std::span<const json::Members::Member> leaves, Budget& budget) : tensors_(&budget) {
+  for (const auto& [leaf, node] : leaves) {
+    const std::string_view key = KeyOf(leaf);
+    if (key.size() == leaf.size()) continue;
+    Parts& parts = tensors_[key];
+    (leaf.starts_with(kValues)    ? parts.values
+     : leaf.starts_with(kOffsets) ? parts.offsets
+                                  : parts.lengths) = node;
+  }
+}
+
+const Jagged::Parts* Jagged::Find(std::string_view key) const {
+  const auto found = tensors_.find(key);
+  return found != tensors_.end() && found->second.values && found->second.offsets ? &found->second
+                                                                                  : nullptr;
+}
+
+bool Jagged::IsPart(std::string_view leaf) const {
+  const std::string_view key = KeyOf(leaf);
+  return key.size() != leaf.size() && Find(key) != nullptr;
+}
+
+std::optional<Jagged::Composite> Jagged::CompositeOf(std::string_view leaf) const {
+  const Parts* parts = leaf.starts_with(kValues) ? Find(KeyOf(leaf)) : nullptr;
+  if (parts == nullptr) return std::nullopt;
+  Composite composite{.key = KeyOf(leaf),
+                      .parts = {{"_values", *parts->values}, {"_offsets", *parts->offsets}},
+                      .about = {}};
+  if (parts->lengths) composite.parts.emplace_back("_lengths", *parts->lengths);
+  const uint64_t dimension = RaggedDimension(*parts->offsets);
+  composite.about = {
+      {"class", json::String("torch.nested._internal.nested_tensor.NestedTensor")},
+      {"layout", json::String("torch.jagged")},
+      {"shape", "null"},
+      {"is_nested", "true"},
+      {"ragged_idx", std::to_string(dimension)},
+      {"recipe", json::String(fmt::format(
+                     "torch.nested.nested_tensor_from_jagged(_values, _offsets{}, jagged_dim={})",
+                     parts->lengths ? ", _lengths" : "", dimension))}};
+  return composite;
 }
 
 }  // namespace ckptfs::tensordict

@@ -8,36 +8,80 @@
 
 #pragma once
 
+#include <cstddef>
 #include <memory>
+#include <memory_resource>
+#include <optional>
+#include <span>
 #include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "parser/base/budget.h"
+#include "parser/base/secret_hash.h"
 #include "parser/checkpoint.h"
 #include "parser/codec/json_document.h"
 #include "parser/format/tensordict/directory.h"
 
 namespace ckptfs::tensordict {
 
-// What an entry of meta.json says of a tensor.
-struct Entry {
+// The entry of a tensor in meta.json.
+struct LeafEntry {
   std::string_view dtype;  // "torch.float32".
   std::vector<uint64_t> shape;
   std::string_view device;
   bool is_nested = false;
 };
 
-// The directory of the collection `key`; null if there is none. Versions have encoded keys or not,
-// and older ones have put "a/b" into a directory "a".
+// Returns the directory of the collection `key`; null if there is none. Some versions encode keys,
+// and older ones put "a/b" into a directory "a".
 std::unique_ptr<Directory> DirectoryOf(std::string_view key, const Directory& directory);
 
-// The tensor `key`. Throws Error that says what is wrong with it, having made `tensor` as much as
-// can be told of it.
-void ReadLeaf(std::string_view key, const Entry& entry, const Directory& directory, Budget& budget,
-              Tensor& tensor);
+// Reads the tensor `key` into `tensor`. Throws Error; what is known of the tensor is set then, too.
+void ReadLeaf(std::string_view key, const LeafEntry& entry, const Directory& directory,
+              Budget& budget, Tensor& tensor);
 
-// Sets the type of `tensor` to the one that tensordict calls `name`, and its shape. A type that we
-// do not know is one of bytes, of which there are `length`; annotations tell the rest.
+// Sets the shape of `tensor` and its type to that which tensordict calls `name`. A tensor of an
+// unknown type becomes `length` bytes; annotations record the stored type and shape.
 void SetType(std::string_view name, const std::vector<uint64_t>& shape, uint64_t length,
              Tensor& tensor);
+
+// The jagged tensors of a consolidated file, each of which is stored as several leaves:
+//
+//   <NJT_VALUES>k     the components, concatenated along one dimension
+//   <NJT_OFFSETS>k    the offset of each component; the last item is the number of that dimension
+//   <NJT_LENGTHS>k    the length of each component, if there are gaps between them
+//
+// tensordict's memmap does not support them, so the mount shows their parts, named as in a .pth,
+// and the call that assembles them.
+class Jagged {
+ public:
+  // `leaves` and what they point to must outlive this.
+  Jagged(std::span<const json::Members::Member> leaves, Budget& budget);
+
+  // Returns whether `leaf` is a part of a jagged tensor that has values and offsets.
+  bool IsPart(std::string_view leaf) const;
+
+  struct Composite {
+    std::string_view key;
+    std::vector<std::pair<std::string_view, json::Node>> parts;  // By their names.
+    std::vector<Annotation> about;  // For the meta.json of the composite.
+  };
+
+  // Returns the jagged tensor whose values `leaf` is; nothing for any other leaf.
+  std::optional<Composite> CompositeOf(std::string_view leaf) const;
+
+ private:
+  struct Parts {
+    std::optional<json::Node> values;
+    std::optional<json::Node> offsets;
+    std::optional<json::Node> lengths;
+  };
+
+  const Parts* Find(std::string_view key) const;
+
+  std::pmr::unordered_map<std::string_view, Parts, SecretHash> tensors_;
+};
 
 }  // namespace ckptfs::tensordict

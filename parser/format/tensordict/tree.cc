@@ -13,10 +13,8 @@
 #include "parser/base/secret_hash.h"
 #include "parser/codec/json_document.h"
 #include "parser/format/tensordict/collection.h"
-#include "parser/format/tensordict/fields.h"
+#include "parser/format/tensordict/directory.h"
 #include "parser/format/tensordict/leaf.h"
-#include "parser/format/tensordict/losses.h"
-#include "parser/format/tensordict/pickled.h"
 #include "parser/format/tensordict/value.h"
 #include "parser/io/byte_source.h"
 
@@ -59,7 +57,7 @@ bool IsNested(json::Node entry) {
 }
 
 // Whether version 0.3 may have written it, which listed no collections. Version 0.4 listed them,
-// 0.5 and later say more of each tensor.
+// 0.5 and later have more fields for each tensor.
 bool MayBeOfVersion3(json::Node meta) {
   if (meta.Find("_format_version")) return false;
   json::Members members(meta);
@@ -92,14 +90,14 @@ class Reader {
     if (place.depth == kMostDepth) Fail(EFBIG, "lies more than {} deep", kMostDepth);
     const json::Document document = ReadMeta(place.directory, budget_);
     const json::Node meta = document.root();
-    if (!meta.is_object()) Fail(EBADMSG, "is no JSON object");
+    if (!meta.is_object()) Fail(EBADMSG, "is not a JSON object");
     const std::string_view type = TextAt(meta, "_type");
     if (type.empty()) Fail(EBADMSG, "has no _type, which names the class of what was saved");
     if (ClassOf(type).empty()) Fail(EBADMSG, "its _type is {}, which is no class", Quoted(type));
     const auto version = meta.Find("_format_version");
     if (version && version->kind() == json::Node::Kind::kWhole && version->whole() > kLastVersion) {
-      Fail(ENOTSUP, "is of version {} of the layout, but {} is the last one that we read",
-           version->whole(), kLastVersion);
+      Fail(ENOTSUP, "unsupported version {} of the layout (maximum {})", version->whole(),
+           kLastVersion);
     }
     return ReadKind(meta, type, place);
   }
@@ -207,10 +205,11 @@ class Reader {
     Tensor tensor;
     try {
       const auto is_nested = node.Find("is_nested");
-      const Entry entry = {.dtype = TextAt(node, "dtype"),
-                           .shape = SizesOf(*node.Find("shape"), "shape"),
-                           .device = TextAt(node, "device"),
-                           .is_nested = is_nested && is_nested->kind() == json::Node::Kind::kTrue};
+      const LeafEntry entry = {
+          .dtype = TextAt(node, "dtype"),
+          .shape = SizesOf(*node.Find("shape"), "shape"),
+          .device = TextAt(node, "device"),
+          .is_nested = is_nested && is_nested->kind() == json::Node::Kind::kTrue};
       budget_.Charge(4 * (entry.shape.size() * sizeof(uint64_t) + entry.dtype.size()));
       if (entry.is_nested && has_rival) {
         Fail(EBADMSG, "is nested, but a tensor {} has the file of its shapes",
@@ -228,11 +227,11 @@ class Reader {
     Add(key, ReadBelow(std::move(directory), key, place), group);
   }
 
-  // What is in `directory`, or why it cannot be had.
+  // Returns the collection in `directory`, or its placeholder.
   Content ReadBelow(std::unique_ptr<Directory> directory, std::string_view key,
                     const Place& place) {
     try {
-      if (directory == nullptr) Fail(EBADMSG, "there is no directory of it");
+      if (directory == nullptr) Fail(EBADMSG, "its directory is missing");
       try {
         return Read({.directory = *directory,
                      .path = PathOf(place.path, key) + ".",
@@ -245,8 +244,8 @@ class Reader {
     }
   }
 
-  // The directories of what is stacked are called 0, 1, ... Nothing tells how many there are, and a
-  // server could go on for ever.
+  // The directories of a stack are called 0, 1, ... Their number is not stored, and a server could
+  // have any number of them.
   Content ReadItems(json::Node meta, std::string_view type, const Place& place) {
     auto group = GroupOf(type);
     const auto dimension = meta.Find("stack_dim");
@@ -323,7 +322,7 @@ class Reader {
       Fail(EBADMSG, "its data is neither a list nor {}", Quoted(kStackName));
     }
     const auto record = place.directory.Open(kStackName);
-    if (!record) Fail(EBADMSG, "there is no file {}", Quoted(kStackName));
+    if (!record) Fail(EBADMSG, "no such file: {}", Quoted(kStackName));
     try {
       return ReadStack(*record, budget_);
     } catch (const Error& e) {
@@ -347,5 +346,13 @@ class Reader {
 }  // namespace
 
 Checkpoint ReadTree(const Directory& root, Budget& budget) { return Reader(budget).Run(root); }
+
+bool IsZip(const Members& members) { return members.Find(kMetaName) != nullptr; }
+
+Checkpoint ReadZip(const Source& /*source*/, Members members, const ReadOptions& /*options*/) try {
+  return ReadTree(*MakeDirectory(members), members.budget());
+} catch (const Error& e) {
+  throw WithContext(kMetaName, e);
+}
 
 }  // namespace ckptfs::tensordict

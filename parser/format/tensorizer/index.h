@@ -1,38 +1,73 @@
-// The index of a file: what tensors there are, and where.
+// The header and the index of a file, which begins with
 //
-// The entries lie behind one another; the rest of the region, whose size was chosen before it was
-// known how many there would be, is zeros. One entry is
+//   0  magic "|TZR|"
+//   5  data version      u32      the highest version that a feature of the file requires: 1 to 5
+//   9  feature flags     32 bytes one little-endian number
+//  41  bytes of data     u64      not used by readers; incorrect in files of some writers
+//  49  unused            u64
+//  57  tensors           u64      0 until the first write is complete
+//  65  bytes of index    u64      262144 in files written by releases
+//  73  the index, followed by header and data of each tensor
 //
-//   tag                  u32, only in files with tags: 1, or 5 if sizes have 64 bits
-//   name                 u16 length, bytes: see name.h
-//   kind                 u8
-//   dtype                u8 length, bytes: see dtypes.h
-//   shape                u8 number of dimensions; u32 each, or u64 if the tag is 5
-//   offset of header     u64, in the file
-//   offset of data       u64, in the file
-//   bytes of data        u64
-//
-// The header of the tensor says most of this again.
+// Version 2 introduced types that NumPy does not have, version 3 encryption, version 4 tensors
+// without data ("meta") and flags, version 5 dimensions of 2^32 and more. A file has the lowest
+// version that supports its features.
 
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
 #include "parser/base/budget.h"
 #include "parser/base/byte_reader.h"
-#include "parser/format/tensorizer/file_header.h"
 #include "parser/io/byte_source.h"
 
 namespace ckptfs::tensorizer {
 
+constexpr std::string_view kMagic = "|TZR|";
+
+struct FileHeader {
+  static constexpr uint64_t kSize = 73;   // Bytes; where the index begins.
+  static constexpr uint32_t kNewest = 5;  // Version, the first one whose index may have tags.
+
+  uint32_t version = 0;
+  uint64_t flags = 0;         // As the file has them.
+  bool is_encrypted = false;  // Tensor headers have an encryption section.
+  bool has_tags = false;      // Entries of the index begin with a version of their own.
+  uint64_t data_bytes = 0;    // Unchecked.
+  uint64_t count = 0;         // Tensors.
+  uint64_t index_size = 0;    // Bytes.
+
+  uint64_t index_end() const { return kSize + index_size; }  // Offset in the file.
+
+  // Returns whether the file was written by an unreleased version: see RefuseDevelopmentHead.
+  bool is_unreleased() const { return version == kNewest && !has_tags; }
+};
+
+// Reads the header. Checks that the index lies within `file` and can hold all entries. Throws
+// Error.
+FileHeader ReadFileHeader(const ByteSource& file);
+
 enum class Kind : uint8_t { kParameter, kBuffer, kStateDict };
 
-struct Entry {
-  std::string_view name;   // As the file has it, ...
-  std::string_view dtype;  // ... as is this.
+// An entry of the index. The header of the tensor repeats most of it.
+//
+//   tag                  u32, only in files with tags: 1, or 5 if sizes have 64 bits
+//   name                 u16 length, bytes: see ReadName
+//   kind                 u8
+//   dtype                u8 length, bytes: see ReadDtype
+//   shape                u8 number of dimensions; u32 each, or u64 if the tag is 5
+//   offset of header     u64, in the file
+//   offset of data       u64, in the file
+//   bytes of data        u64
+//
+// Entries are contiguous; the rest of the index, whose size is chosen in advance, is zeros.
+struct IndexEntry {
+  std::string_view name;   // As stored.
+  std::string_view dtype;  // As stored.
   Kind kind = Kind::kParameter;
   bool is_long = false;  // Sizes have 64 bits, here and in the header of the tensor.
   std::vector<uint64_t> shape;
@@ -42,15 +77,35 @@ struct Entry {
 };
 
 struct Index {
-  std::vector<std::byte> bytes;  // What the names and types of the entries point into.
-  std::vector<Entry> entries;    // In the order of the file.
+  std::vector<std::byte> bytes;     // Names and types of the entries point into it.
+  std::vector<IndexEntry> entries;  // In the order of the file.
 };
 
-// Reads all entries. Their kinds and numbers of dimensions are checked; all else in them is as the
-// file has it. What the result keeps is charged to `budget`. Throws Error.
+// Reads all entries. Checks only their kinds and numbers of dimensions. The result is charged to
+// `budget`. Throws Error.
 Index ReadIndex(const ByteSource& file, const FileHeader& header, Budget& budget);
 
 // Reads a shape of `count` sizes.
 std::vector<uint64_t> ReadShape(ByteReader& reader, size_t count, bool is_long);
+
+// Unreleased versions of tensorizer wrote three other layouts as data version 5. The release marks
+// its files by a feature flag; a file of version 5 without that flag has the layout of version 4,
+// or
+//
+//   tagged     entries of the index begin with a tag, as in the release;
+//   grouped    the headers of all tensors are grouped after the index, before all data;
+//   relative   a block of 45 bytes replaces the index, and contains the base of all offsets.
+//
+// A further layout, with padded headers, calls itself version 4. None of them is supported: reading
+// a file with the wrong layout would return corrupt data.
+
+constexpr size_t kDevelopmentMark = 11;  // Bytes of the index that identify these layouts.
+
+// Both functions are for files of version 5 without tags. Throws Error(ENOTSUP) if the begin of the
+// index identifies an unreleased layout.
+void RefuseDevelopmentHead(const FileHeader& header, std::span<const std::byte> index);
+
+// Throws Error(ENOTSUP) if the data of a tensor does not follow its header.
+void RefuseDevelopmentLayout(const ByteSource& file, const Index& index);
 
 }  // namespace ckptfs::tensorizer

@@ -14,8 +14,7 @@
 #include "parser/base/encoding.h"
 #include "parser/base/error.h"
 #include "parser/base/json.h"
-#include "parser/format/tensorizer/dtypes.h"
-#include "parser/format/tensorizer/encryption_section.h"
+#include "parser/format/tensorizer/encryption.h"
 #include "parser/format/tensorizer/tensor_header.h"
 #include "parser/io/simple_sources.h"
 #include "parser/layer/decrypted.h"
@@ -37,8 +36,8 @@ uint64_t SizeOf(const std::vector<uint64_t>& shape, uint64_t size) {
   return size;
 }
 
-// Sets what the index tells: type, shape and length. What PyTorch has no type for is bytes.
-void SetShape(const Entry& entry, const StoredDtype& stored, Tensor& tensor) {
+// Sets type, shape and length from the index. A type that PyTorch does not have becomes bytes.
+void SetShape(const IndexEntry& entry, const StoredDtype& stored, Tensor& tensor) {
   tensor.dtype = stored.dtype;
   if (stored.dtype != Dtype::kOpaque) {
     tensor.shape = entry.shape;
@@ -52,9 +51,9 @@ void SetShape(const Entry& entry, const StoredDtype& stored, Tensor& tensor) {
   tensor.data.length = ByteSize(tensor.dtype, tensor.shape);
 }
 
-// Whether the tensor has no data, and is zeros in its place. Throws Error if it cannot have as much
-// data as it has.
-bool IsMeta(const Entry& entry, const StoredDtype& stored, const Tensor& tensor) {
+// Returns whether the tensor has no data and is shown as zeros. Throws Error if the size of its
+// data is invalid.
+bool IsMeta(const IndexEntry& entry, const StoredDtype& stored, const Tensor& tensor) {
   if (stored.is_object) Fail(EBADMSG, "is an array of Python objects, whose bytes are addresses");
   const uint64_t length = tensor.data.length;
   if (entry.data_size != 0) {
@@ -86,8 +85,8 @@ std::string JsonOf(const KeyDerivation& derivation) {
 std::string JsonOf(const TensorEncryption& encryption, uint64_t data_offset) {
   std::vector<Annotation> members = {
       {"cipher", "\"xsalsa20-poly1305\""},
-      {"chunk_size", std::to_string(encryption.chunk_size)},
-      {"chunks", std::to_string(encryption.macs.length / Encryption::kMacSize)},
+      {"chunk_size", std::to_string(encryption.chunks.chunk_size)},
+      {"chunks", std::to_string(encryption.chunks.macs.length / Encryption::kMacSize)},
       {"data_offset", std::to_string(data_offset)}};
   if (encryption.derivation) {
     members.emplace_back("key_derivation", JsonOf(*encryption.derivation));
@@ -95,13 +94,14 @@ std::string JsonOf(const TensorEncryption& encryption, uint64_t data_offset) {
   return json::Object(members);
 }
 
-Annotation KindOf(const Entry& entry) {
+Annotation KindOf(const IndexEntry& entry) {
   constexpr std::array<std::string_view, 3> kKinds = {"\"parameter\"", "\"buffer\"",
                                                       "\"state_dict\""};
   return {"kind", std::string(kKinds.at(static_cast<size_t>(entry.kind)))};
 }
 
-void AddAnnotations(const Entry& entry, const TensorHeader& header, Described& described) {
+void AddAnnotations(const IndexEntry& entry, const TensorHeader& header,
+                    TensorDescription& described) {
   std::vector<Annotation>& annotations = described.tensor.annotations;
   annotations.push_back(KindOf(entry));
   if (entry.kind != Kind::kStateDict) {
@@ -115,8 +115,8 @@ void AddAnnotations(const Entry& entry, const TensorHeader& header, Described& d
   }
 }
 
-// Annotations are there once more when meta.json tells them.
-uint64_t CostOf(const Described& described) {
+// Annotations are copied to meta.json.
+uint64_t CostOf(const TensorDescription& described) {
   uint64_t cost = described.hashed.size() + 2 * described.tensor.foreign_dtype.size();
   for (const auto& [name, json] : described.tensor.annotations)
     cost += sizeof(Annotation) + 2 * json.size();
@@ -125,8 +125,8 @@ uint64_t CostOf(const Described& described) {
 
 }  // namespace
 
-void Describe(const Entry& entry, const FileHeader& header, const ByteSourcePtr& file,
-              Budget& budget, Described& described) {
+void Describe(const IndexEntry& entry, const FileHeader& header, const ByteSourcePtr& file,
+              Budget& budget, TensorDescription& described) {
   Tensor& tensor = described.tensor;
   const StoredDtype stored = ReadDtype(entry.dtype);
   SetShape(entry, stored, tensor);
@@ -153,11 +153,11 @@ void Describe(const Entry& entry, const FileHeader& header, const ByteSourcePtr&
   budget.Charge(CostOf(described));
 }
 
-void DescribeByIndex(const Entry& entry, const std::shared_ptr<const Index>& index,
+void DescribeByIndex(const IndexEntry& entry, const std::shared_ptr<const Index>& index,
                      const FileHeader& header, const ByteSourcePtr& file, Budget& budget,
-                     Described& described) {
+                     TensorDescription& described) {
   constexpr uint64_t kCost = 384;  // In bytes, of a source and what it checks the header with.
-  if (!CanWait(*file, header, entry)) return Describe(entry, header, file, budget, described);
+  if (!CanDefer(*file, header, entry)) return Describe(entry, header, file, budget, described);
   Tensor& tensor = described.tensor;
   const StoredDtype stored = ReadDtype(entry.dtype);
   SetShape(entry, stored, tensor);
@@ -167,7 +167,7 @@ void DescribeByIndex(const Entry& entry, const std::shared_ptr<const Index>& ind
   const ByteRange place = {.offset = entry.header_offset,
                            .length = entry.data_offset - entry.header_offset};
   ByteSourcePtr checked = MakeDeferredOffset(
-      data, place, [kept = std::shared_ptr<const Entry>(index, &entry)](auto bytes) {
+      data, place, [kept = std::shared_ptr<const IndexEntry>(index, &entry)](auto bytes) {
         CheckTensorHeader(bytes, *kept);
         return kept->data_offset;
       });
@@ -177,7 +177,7 @@ void DescribeByIndex(const Entry& entry, const std::shared_ptr<const Index>& ind
   budget.Charge(kCost + CostOf(described));
 }
 
-Tensor Open(Described described, const std::string& name, const Opening& opening) {
+Tensor Open(TensorDescription described, const std::string& name, const ReadContext& opening) {
   Tensor& tensor = described.tensor;
   if (described.encryption) {
     const TensorEncryption& encryption = *described.encryption;
@@ -187,7 +187,7 @@ Tensor Open(Described described, const std::string& name, const Opening& opening
       tensor.error_code = ENOKEY;
       return std::move(tensor);
     }
-    ByteSourcePtr plain = MakeDecrypted(tensor.data, EncryptionOf(encryption), key, opening.opened);
+    ByteSourcePtr plain = MakeDecrypted(tensor.data, encryption.chunks, key, opening.opened);
     tensor.data = {std::move(plain), 0, tensor.data.length};
   }
   const bool is_meta = tensor.data.source->is_hole();

@@ -1,7 +1,7 @@
-// A tensor of a file, from its entry in the index to the source of its bytes.
+// Tensors, from their entry in the index to the source of their bytes.
 //
-// This happens one by one, in two steps, because the keys of an encrypted file can only be tested
-// when the headers of all its tensors have been read.
+// They are read in two steps, because the keys of an encrypted file can be tested only after the
+// headers of all tensors have been read.
 
 #pragma once
 
@@ -14,9 +14,7 @@
 #include "parser/base/budget.h"
 #include "parser/checkpoint.h"
 #include "parser/format/tensorizer/encryption.h"
-#include "parser/format/tensorizer/file_header.h"
 #include "parser/format/tensorizer/index.h"
-#include "parser/format/tensorizer/keys.h"
 #include "parser/io/byte_source.h"
 #include "parser/layer/block_cache.h"
 #include "parser/layer/verified.h"
@@ -24,33 +22,33 @@
 namespace ckptfs::tensorizer {
 
 // A tensor whose header has been read.
-struct Described {
-  Tensor tensor;                               // Its data is what is stored, encrypted or not.
-  std::optional<TensorEncryption> encryption;  // None: what is stored is the tensor.
+struct TensorDescription {
+  Tensor tensor;                               // Its data is as stored, encrypted or not.
+  std::optional<TensorEncryption> encryption;  // None: not encrypted.
   Hashes hashes;
-  std::vector<std::byte> hashed;  // What was hashed before the data.
+  std::vector<std::byte> hashed;  // The hashed bytes that precede the data.
 };
 
-// Fills in `described` from `entry` and from the header that it tells of. Type, shape and length,
-// if there are such, are there also when this throws Error. What is kept is charged to `budget`.
-void Describe(const Entry& entry, const FileHeader& header, const ByteSourcePtr& file,
-              Budget& budget, Described& described);
+// Fills `described` from `entry` and the header of the tensor. Throws Error; type, shape and length
+// are set then, too, if they are known. The result is charged to `budget`.
+void Describe(const IndexEntry& entry, const FileHeader& header, const ByteSourcePtr& file,
+              Budget& budget, TensorDescription& described);
 
-// The same, but leaves the header until the data behind it are read, if it can. Then what the
-// header alone says is not known. `index` has the entry. Only for files that are not encrypted.
-void DescribeByIndex(const Entry& entry, const std::shared_ptr<const Index>& index,
+// The same, but defers the header until the data are read, if possible; then fields that only the
+// header contains are unknown. `index` owns the entry. Only for unencrypted files.
+void DescribeByIndex(const IndexEntry& entry, const std::shared_ptr<const Index>& index,
                      const FileHeader& header, const ByteSourcePtr& file, Budget& budget,
-                     Described& described);
+                     TensorDescription& described);
 
-// What the bytes of all tensors of a file are read with.
-struct Opening {
-  const Keys& keys;                                  // Open, if a tensor is encrypted.
+// What all tensors of a file share.
+struct ReadContext {
+  const KeyRing& keys;                               // Open, if a tensor is encrypted.
   std::shared_ptr<BlockCache> opened;                // Chunks.
   std::shared_ptr<const Verification> verification;  // Null: hashes are not checked.
 };
 
-// Returns the tensor, which is called `name` in messages: "tensor 'fc.weight'". If it is encrypted
-// and there is no key for it, that is its error. Throws Error.
-Tensor Open(Described described, const std::string& name, const Opening& opening);
+// Returns the tensor; messages call it `name`: "tensor 'fc.weight'". An encrypted tensor without a
+// key has an error. Throws Error.
+Tensor Open(TensorDescription described, const std::string& name, const ReadContext& opening);
 
 }  // namespace ckptfs::tensorizer

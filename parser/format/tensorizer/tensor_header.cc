@@ -6,9 +6,12 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
+#include <cstddef>
 #include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 #include "parser/base/byte_reader.h"
 #include "parser/base/error.h"
@@ -16,10 +19,10 @@
 namespace ckptfs::tensorizer {
 namespace {
 
-// What stands before the section on encryption cannot be longer: a name and hashes of 64 KiB each.
+// The maximum size before the encryption section: a name and hashes of 64 KiB each.
 constexpr uint64_t kMostBeforeEncryption = uint64_t{136} << 10U;  // Bytes.
 
-void CheckPlace(uint64_t file_size, const FileHeader& header, const Entry& entry) {
+void CheckPlace(uint64_t file_size, const FileHeader& header, const IndexEntry& entry) {
   if (entry.header_offset < header.index_end()) {
     Fail(EBADMSG, "its header is at byte {}, but the index ends at byte {}", entry.header_offset,
          header.index_end());
@@ -42,14 +45,14 @@ std::string Shown(const std::vector<uint64_t>& shape) {
   return fmt::format("[{}]", fmt::join(shape, ","));
 }
 
-// Throws Error if what the header says is not what the index says.
+// Throws Error if header and index disagree.
 template <typename T>
 void CheckSame(std::string_view what, const T& in_header, const T& in_index) {
   if (in_header == in_index) return;
   Fail(EBADMSG, "its {} is {} in its header, but {} in the index", what, in_header, in_index);
 }
 
-void ReadDescription(ByteReader& reader, const Entry& entry) {
+void ReadDescription(ByteReader& reader, const IndexEntry& entry) {
   CheckSame<unsigned>("type", reader.Read<uint8_t>("type"), static_cast<unsigned>(entry.kind));
   const auto name = reader.TakeText(reader.Read<uint16_t>("length of the name"), "name");
   if (name != entry.name) CheckSame("name", Quoted(name), Quoted(entry.name));
@@ -60,7 +63,7 @@ void ReadDescription(ByteReader& reader, const Entry& entry) {
   CheckSame("shape", Shown(ReadShape(reader, dimensions, entry.is_long)), Shown(entry.shape));
 }
 
-// Puts a hash where `hashes` has it.
+// Stores a hash in `hashes`.
 void AddHash(unsigned type, std::span<const std::byte> value, Hashes& hashes) {
   constexpr unsigned kCrc32 = 0;
   constexpr unsigned kSha256 = 1;
@@ -94,14 +97,14 @@ Hashes ReadHashes(ByteReader& reader, std::span<std::byte> header) {
     std::ranges::fill(header.subspan(place, size), std::byte{});
   }
   if (section.remaining() != 0) {
-    Fail(EBADMSG, "has {} bytes behind its hashes that belong to nothing", section.remaining());
+    Fail(EBADMSG, "has {} extra bytes after its hashes", section.remaining());
   }
   return hashes;
 }
 
-// Reads what begins with `bytes`. The rest, if there is any, is read from `file`.
+// Parses a header that begins with `bytes`; the rest, if any, is read from `file`.
 TensorHeader Parse(std::span<std::byte> bytes, const ByteSourcePtr& file, bool is_encrypted,
-                   const Entry& entry) {
+                   const IndexEntry& entry) {
   const uint64_t size = entry.data_offset - entry.header_offset;
   ByteReader reader("its header", bytes, entry.header_offset);
   if (const auto found = reader.Read<uint64_t>("size"); found != size) {
@@ -112,7 +115,7 @@ TensorHeader Parse(std::span<std::byte> bytes, const ByteSourcePtr& file, bool i
   ReadDescription(reader, entry);
   result.hashes = ReadHashes(reader, bytes);
 
-  uint64_t end = reader.position();  // Of what is understood.
+  uint64_t end = reader.position();  // Of the parsed part.
   result.hashed.assign(bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(reader.offset()));
   if (is_encrypted) {
     const auto length = reader.Read<uint64_t>("length of the section on encryption");
@@ -144,18 +147,18 @@ TensorHeader Parse(std::span<std::byte> bytes, const ByteSourcePtr& file, bool i
 
 }  // namespace
 
-bool CanWait(const ByteSource& file, const FileHeader& header, const Entry& entry) {
+bool CanDefer(const ByteSource& file, const FileHeader& header, const IndexEntry& entry) {
   CheckPlace(file.size(), header, entry);
   return entry.data_size > 0 && entry.data_offset - entry.header_offset <= kMostBeforeEncryption;
 }
 
-void CheckTensorHeader(std::span<const std::byte> bytes, const Entry& entry) {
+void CheckTensorHeader(std::span<const std::byte> bytes, const IndexEntry& entry) {
   std::vector<std::byte> copy(bytes.begin(), bytes.end());
   Parse(copy, nullptr, false, entry);
 }
 
 TensorHeader ReadTensorHeader(const ByteSourcePtr& file, const FileHeader& header,
-                              const Entry& entry, Budget& budget) {
+                              const IndexEntry& entry, Budget& budget) {
   CheckPlace(file->size(), header, entry);
   const uint64_t size = entry.data_offset - entry.header_offset;
   std::vector<std::byte> bytes(static_cast<size_t>(std::min(size, kMostBeforeEncryption)));
@@ -163,6 +166,88 @@ TensorHeader ReadTensorHeader(const ByteSourcePtr& file, const FileHeader& heade
   budget.Work(bytes.size());
   file->ReadAt(entry.header_offset, bytes);
   return Parse(bytes, file, header.is_encrypted, entry);
+}
+
+namespace {
+
+struct Row {
+  char kind;
+  uint8_t size;  // Bytes.
+  Dtype dtype;
+};
+
+constexpr Row kRows[] = {
+    {'b', 1, Dtype::kBool},      {'u', 1, Dtype::kUint8},       {'i', 1, Dtype::kInt8},
+    {'u', 2, Dtype::kUint16},    {'i', 2, Dtype::kInt16},       {'f', 2, Dtype::kFloat16},
+    {'u', 4, Dtype::kUint32},    {'i', 4, Dtype::kInt32},       {'f', 4, Dtype::kFloat32},
+    {'u', 8, Dtype::kUint64},    {'i', 8, Dtype::kInt64},       {'f', 8, Dtype::kFloat64},
+    {'c', 8, Dtype::kComplex64}, {'c', 16, Dtype::kComplex128},
+};
+
+// A type of NumPy: "<f4", "|b1", "<M8[D]".
+struct ArrayType {
+  char order = 0;
+  char kind = 0;
+  std::optional<uint64_t> size;  // Bytes.
+  bool is_plain = false;         // Nothing follows the size.
+};
+
+ArrayType ReadArrayType(std::string_view name) {
+  ArrayType type;
+  if (name.size() < 2) return type;
+  type.order = name[0];
+  type.kind = name[1];
+  const std::string_view digits = name.substr(2);
+  uint32_t number = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  if (error != std::errc() ||
+      std::string_view("biufcVMmSU").find(type.kind) == std::string_view::npos) {
+    return type;
+  }
+  constexpr uint64_t kBytesOfCharacter = 4;
+  type.size = type.kind == 'U' ? kBytesOfCharacter * number : number;
+  type.is_plain = end == digits.data() + digits.size();
+  return type;
+}
+
+std::optional<Dtype> DtypeOf(const ArrayType& type, std::string_view torch_name) {
+  const bool is_ours = type.order == '<' || (type.order != '>' && type.size == 1);
+  if (!is_ours || !type.is_plain) return std::nullopt;
+  if (!torch_name.empty()) {
+    const std::optional<Dtype> named = DtypeNamed(torch_name);
+    const bool fits =
+        named && type.kind == 'V' && ItemSize(*named) == type.size && ElementsPerItem(*named) == 1;
+    return fits ? named : std::nullopt;
+  }
+  for (const Row& row : kRows) {
+    if (row.kind == type.kind && row.size == type.size) return row.dtype;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+StoredDtype ReadDtype(std::string_view stored) {
+  constexpr std::string_view kTorch = "torch.";
+  const size_t nul = stored.find('\0');
+  std::string_view torch_name;
+  if (nul != std::string_view::npos) {
+    torch_name = stored.substr(nul + 1);
+    if (!torch_name.starts_with(kTorch) || torch_name.size() == kTorch.size() ||
+        torch_name.find('\0') != std::string_view::npos) {
+      return {.foreign = std::string(stored)};
+    }
+  }
+  const ArrayType type = ReadArrayType(stored.substr(0, nul));
+  const std::string_view bare = torch_name.empty() ? torch_name : torch_name.substr(kTorch.size());
+  StoredDtype dtype{.size = type.size, .is_object = type.kind == 'O'};
+  if (const auto known = DtypeOf(type, bare)) {
+    dtype.dtype = *known;
+  } else {
+    const bool is_new = !bare.empty() && !DtypeNamed(bare);
+    dtype.foreign = is_new ? torch_name : stored;
+  }
+  return dtype;
 }
 
 }  // namespace ckptfs::tensorizer

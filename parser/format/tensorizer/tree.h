@@ -1,4 +1,4 @@
-// Where tensors lie in the tree that their names make.
+// The tree of groups that the names of tensors form.
 
 #pragma once
 
@@ -6,6 +6,7 @@
 #include <memory>
 #include <memory_resource>
 #include <set>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -14,28 +15,26 @@
 
 namespace ckptfs::tensorizer {
 
-// The member of a group. Members move when others come, so it is told by its number.
-struct Place {
+// A member of a group, by number: members move when others are added.
+struct TreePosition {
   Group* group = nullptr;
   size_t number = 0;
 
   Member& member() const { return group->members[number]; }
 };
 
-// Makes the groups that names ask for, and refuses names that do not go together, as tensorizer
-// does: twice the same, one that leads through a tensor, or texts and numbers side by side.
-// Belongs to one thread.
+// Creates the groups for names. Rejects conflicting names, as tensorizer does: duplicates, a name
+// below that of a tensor, texts and numbers in one group. Belongs to one thread.
 class TreeBuilder {
  public:
-  // Fills `root`, which is empty and must stay where it is. Groups and keys are charged to
-  // `budget`.
+  // Fills `root`, which is empty and must not move. Groups and keys are charged to `budget`.
   TreeBuilder(Group& root, Budget& budget) : root_(root), budget_(budget), places_(&budget) {}
 
-  // Makes a place for what is at `path`, which is not empty: a member whose content is to be set.
-  // Places hold until Finish. Throws Error.
-  Place Add(std::vector<Key> path);
+  // Adds a member at `path`, which is not empty; the caller sets its content. Positions are valid
+  // until Finish. Throws Error.
+  TreePosition Add(std::vector<Key> path);
 
-  // Puts groups whose keys are the numbers from 0 on in their order: they were lists.
+  // Turns groups with the keys 0, 1, ... into lists, in that order.
   void Finish();
 
  private:
@@ -47,7 +46,7 @@ class TreeBuilder {
   struct Less {
     using is_transparent = void;
 
-    static Sought Of(const Place& place) { return {place.group, place.member().key.text}; }
+    static Sought Of(const TreePosition& place) { return {place.group, place.member().key.text}; }
     static const Sought& Of(const Sought& sought) { return sought; }
 
     template <typename A, typename B>
@@ -58,12 +57,25 @@ class TreeBuilder {
     }
   };
 
-  // Adds a member with that key to `group`; there is none yet.
-  Place AddMember(Group& group, Key key);
+  // Adds a member with a new key to `group`.
+  TreePosition AddMember(Group& group, Key key);
 
   Group& root_;
   Budget& budget_;
-  std::pmr::set<Place, Less> places_;  // Of all members.
+  std::pmr::set<TreePosition, Less> places_;  // Of all members.
 };
+
+// A name is UTF-8 text, or, if its first byte is 0x1E, a JSON array of the keys of the tensor:
+// texts and whole numbers. tensorizer writes nested state dicts this way since 2.9; an array of one
+// text equals that text.
+
+constexpr size_t kMaxDepth = 64;  // Keys of a name.
+
+// Returns the keys of a name, at least one. Texts are UTF-8, except that lone surrogates, which
+// Python allows, are encoded like other characters. Throws Error(EBADMSG).
+std::vector<Key> ReadName(std::string_view stored);
+
+// Returns the keys, joined by dots, for messages.
+std::string ShownName(std::string_view stored);
 
 }  // namespace ckptfs::tensorizer

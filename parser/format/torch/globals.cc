@@ -7,8 +7,8 @@
 #include <string_view>
 #include <utility>
 
-#include "parser/annotations.h"
 #include "parser/base/json.h"
+#include "parser/checkpoint.h"
 
 namespace ckptfs::torch {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "parser/base/error.h"
 #include "parser/base/json.h"
-#include "parser/format/common/python_types.h"
+#include "parser/format/common/annotations.h"
 #include "parser/format/tensordict/collection.h"
 #include "parser/format/torch/children.h"
 #include "parser/format/torch/collections.h"
@@ -151,7 +151,7 @@ std::string Writer::WriteMeaning(const pickle::Value& value) {
 
 void Writer::WriteChild(std::string_view step, const pickle::Value& value) {
   const auto inside = types_.Enter(step);
-  types_.Tell(Write(value));
+  types_.Add(Write(value));
 }
 
 void Writer::WriteItems(const Interpretation& interpretation, Child::Role role) {
@@ -172,7 +172,7 @@ void Writer::WriteItems(const Interpretation& interpretation, Child::Role role) 
 // Writes one value for a batch of that size: as lists in one another, in which it is repeated.
 void Writer::WriteRepeated(const pickle::Value& value, std::span<const uint64_t> counts) {
   if (counts.empty()) {
-    types_.Tell(Write(value));
+    types_.Add(Write(value));
     return;
   }
   const size_t begin = out_.size();

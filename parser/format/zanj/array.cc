@@ -1,6 +1,6 @@
-// Of an array in a member its header counts, and what the JSON says of type and shape is a copy;
-// but for the types of ml_dtypes, which numpy.save writes as bytes of their size ("<V2"), so that
-// only the JSON tells what they are.
+// The header of a member determines type and shape; those in the JSON are a copy. Exception:
+// numpy.save writes the types of ml_dtypes as void types of their size ("<V2"), so that only the
+// JSON has them.
 
 #include "parser/format/zanj/array.h"
 
@@ -20,9 +20,8 @@
 #include "parser/base/json.h"
 #include "parser/codec/npy.h"
 #include "parser/format/numpy/array.h"
-#include "parser/format/zanj/element.h"
 #include "parser/format/zanj/elements.h"
-#include "parser/format/zanj/text.h"
+#include "parser/format/zanj/value.h"
 #include "parser/io/simple_sources.h"
 
 namespace ckptfs::zanj {
@@ -49,7 +48,7 @@ npy::Type TypeOf(Dtype dtype) {
 }
 
 // The type that NumPy prints as `name`: "float32", but ">i4" if it is not the machine's own,
-// "<U3", "datetime64[s]". Nothing if we know none.
+// "<U3", "datetime64[s]". Returns nothing if it is unknown.
 std::optional<npy::Type> TypePrinted(std::string_view name) {
   if (const auto dtype = DtypeNamed(name)) return TypeOf(*dtype);
   if (name.empty()) return std::nullopt;
@@ -138,7 +137,7 @@ void FillInline(json::Node node, const Tag& tag, Externals& externals, Tensor& t
   numpy::SetBytes(layout, RecordOf(std::move(bytes)), externals.members().blocks(), tensor);
 }
 
-// Annotations what the JSON says of an array in a member, for the case that the member cannot.
+// Sets type and shape of an array in a member from the JSON, in case the member cannot be read.
 void Expect(json::Node node, Externals& externals, Tensor& tensor) {
   try {
     if (const auto type = TypePrinted(TypeNameOf(node))) {

@@ -1,25 +1,25 @@
-// The arrays of ZANJ: numbers in the JSON, or members of the archive that numpy.save wrote.
+// The arrays of ZANJ: inline in the JSON, or members of the archive written by numpy.save.
 
 #pragma once
 
 #include "parser/checkpoint.h"
 #include "parser/codec/json_document.h"
-#include "parser/format/zanj/externals.h"
-#include "parser/format/zanj/tag.h"
+#include "parser/format/zanj/value.h"
+#include "parser/format/zanj/zip.h"
 
 namespace ckptfs::zanj {
 
-// Whether an array has elements that are bytes. Texts, times and objects in lists are not: they
-// are values in JSON.
+// Returns whether the elements of an array have a binary form. Lists of texts, times and objects do
+// not; they are shown as values.
 bool HasBytes(json::Node node, const Tag& tag);
 
-// Fills in the array that `node` is, whose tag says so. Precondition: HasBytes. What can be told of
-// the array is there also when this throws Error: EBADMSG if it is damaged, ENOTSUP and EOVERFLOW
-// for what no tensor can be, and what reading its member throws. Its elements, where they are not
-// in a member, are charged to the budget.
+// Reads the array `node` into `tensor`. Precondition: HasBytes. Throws Error: EBADMSG if the array
+// is corrupt, ENOTSUP or EOVERFLOW if it cannot be a tensor, and the errors of reading its member;
+// type and shape are set then, too, as far as they are known. Inline elements are charged to the
+// budget.
 void FillArray(json::Node node, const Tag& tag, Externals& externals, Tensor& tensor);
 
-// Returns the value that an array without bytes is.
+// Returns an array that does not satisfy HasBytes as a value.
 Value ValueOfArray(json::Node node, const Tag& tag, Externals& externals);
 
 }  // namespace ckptfs::zanj

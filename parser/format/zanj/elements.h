@@ -10,22 +10,29 @@
 #include "parser/base/budget.h"
 #include "parser/base/dtype.h"
 #include "parser/codec/json_document.h"
-#include "parser/format/zanj/externals.h"
+#include "parser/format/zanj/zip.h"
 
 namespace ckptfs::zanj {
 
-// The functions below return bytes that stay charged to the budget. They throw Error: EBADMSG if
-// the data are not what they should be, EFBIG if they are too many.
+// These functions return little-endian bytes, which stay charged to the budget. They throw Error:
+// EBADMSG for invalid data, EFBIG for too much.
 
-// Elements that are lists in lists, one list in another for each dimension of `shape`, little-
-// endian. Each list may be outside. Precondition: IsNumeric(dtype).
+// Encodes nested lists, one level for each dimension of `shape`. Each list may be a member of the
+// archive. Precondition: IsNumeric(dtype).
 std::string ElementsOfLists(json::Node data, Dtype dtype, const std::vector<uint64_t>& shape,
                             Externals& externals);
 
-// Bytes that are two hex digits each.
+// Decodes hexadecimal digits.
 std::string BytesOfHex(std::string_view text, Budget& budget);
 
-// Bytes in base64, padded.
+// Decodes padded base64.
 std::string BytesOfBase64(std::string_view text, Budget& budget);
+
+// Returns whether AppendElement supports the type: bool, integers and real floating-point types.
+bool IsNumeric(Dtype dtype);
+
+// Appends `number` as a little-endian element. Throws Error(EBADMSG) if the type cannot represent
+// it exactly: the number was printed from an element of that type.
+void AppendElement(std::string& out, Dtype dtype, json::Node number);
 
 }  // namespace ckptfs::zanj

@@ -2,24 +2,158 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <memory>
+#include <memory_resource>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "parser/base/budget.h"
 #include "parser/base/error.h"
 #include "parser/base/json.h"
+#include "parser/checkpoint.h"
+#include "parser/codec/json_document.h"
+#include "parser/format/archive/record.h"
 #include "parser/format/common/damaged.h"
 #include "parser/format/zanj/array.h"
-#include "parser/format/zanj/leaves.h"
-#include "parser/format/zanj/table.h"
-#include "parser/format/zanj/tag.h"
-#include "parser/format/zanj/text.h"
+#include "parser/format/zanj/value.h"
+#include "parser/format/zanj/zip.h"
+#include "parser/io/simple_sources.h"
 
 namespace ckptfs::zanj {
 namespace {
+
+// The positions of all arrays and tables in a JSON document, collected once, so that the lookup for
+// a dict or list takes logarithmic time at any depth.
+class Leaves {
+ public:
+  // Throws Error(EFBIG).
+  Leaves(json::Node root, Budget& budget);
+
+  // Returns whether `node`, a node of the same document, is or contains an array or a table.
+  bool AreIn(json::Node node) const;
+
+ private:
+  void Collect(json::Node node);
+
+  std::pmr::vector<size_t> begins_;  // In the document; sorted.
+};
+
+Leaves::Leaves(json::Node root, Budget& budget) : begins_(&budget) { Collect(root); }
+
+bool Leaves::AreIn(json::Node node) const {
+  const auto first = std::ranges::lower_bound(begins_, node.begin());
+  return first != begins_.end() && *first < node.end();
+}
+
+// Nodes inside an array or a table belong to it, for example the copy of its first row.
+void Leaves::Collect(json::Node node) {
+  if (node.is_list()) {
+    json::Items items(node);
+    while (const auto item = items.Next()) Collect(*item);
+  } else if (node.is_object()) {
+    const Tag tag = TagOf(node);
+    if (tag.is_array() || tag.is_table()) {
+      begins_.push_back(node.begin());
+    } else if (tag.kind != Tag::Kind::kText) {
+      json::Members members(node);
+      while (const auto member = members.Next()) Collect(member->value);
+    }
+  }
+}
+
+constexpr std::string_view kRowCount = "len(data)";
+
+std::optional<uint64_t> ToldRows(json::Node node) {
+  const auto count = node.Find(kRowCount);
+  const bool is_number = count && count->kind() == json::Node::Kind::kWhole;
+  return is_number ? std::optional(count->whole()) : std::nullopt;
+}
+
+// Old tags have no type; only tables have a list of column labels.
+std::string_view TypeOf(json::Node node, const Tag& tag) {
+  if (!tag.type.empty()) return tag.type;
+  const auto columns = node.Find("columns");
+  return columns && columns->is_list() ? "pandas.DataFrame" : "list";
+}
+
+// The labels of the columns: a list of them, or an object with statistics for each.
+void AddColumns(json::Node node, Externals& externals, Table& table) {
+  const auto columns = node.Find("columns");
+  if (!columns || (!columns->is_list() && !columns->is_object())) return;
+  table.annotations.emplace_back("columns", ValueOf(*columns, externals).json);
+}
+
+// An interrupted save leaves only the first rows.
+void CheckRows(const Record& record, uint64_t want, Externals& externals) {
+  constexpr uint64_t kMostToCount = uint64_t{4} << 20;
+  constexpr uint64_t kShortestRow = 2;  // Bytes of a digit and of the end of the line.
+  const bool is_counted =
+      record.data.length <= kMostToCount && externals.Allows(record.data.length);
+  const uint64_t most =
+      is_counted ? externals.CountRows(record) : record.data.length / kShortestRow;
+  if (most < want || (is_counted && most > want)) {
+    Fail(EBADMSG, "has {} rows, but should have {}", most, want);
+  }
+}
+
+void FillInline(json::Node node, Budget& budget, Table& table) {
+  std::string lines;
+  uint64_t count = 0;
+  json::Items rows(*node.Find("data"));
+  for (; const auto row = rows.Next(); ++count) {
+    const size_t begin = lines.size();
+    AppendRow(lines, *row);
+    lines += '\n';
+    budget.Charge(lines.size() - begin);
+  }
+  const uint64_t length = lines.size();
+  table.data = {std::make_shared<MemorySource>(std::move(lines)), 0, length};
+  table.annotations.emplace_back("rows", std::to_string(count));
+}
+
+void FillExternal(json::Node node, Externals& externals, Table& table) {
+  const auto rows = ToldRows(node);
+  if (rows) table.annotations.emplace_back("rows", std::to_string(*rows));
+  const Record record = externals.Open(ReferenceOf(node));
+  table.member = record.member;
+  const zip::Member* member = externals.members().Find(record.member);
+  const uint64_t size = member == nullptr ? 0 : member->size;
+  table.data = {nullptr, 0, size <= kMostForDamaged ? size : 0};
+  if (!record.error.empty()) throw Error(record.error_code, record.error);
+  if (rows) CheckRows(record, *rows, externals);
+  table.data = record.data;
+}
+
+// Reads the table `node`. A corrupt table has an error. Throws Error(EFBIG).
+Table TableOf(json::Node node, const Tag& tag, Externals& externals) {
+  constexpr uint64_t kCost = 512;  // In bytes, of its entry.
+  externals.budget().Charge(kCost);
+  Table table;
+  table.python_type = TypeOf(node, tag);
+  AddColumns(node, externals, table);
+  try {
+    if (tag.kind == Tag::Kind::kTable) {
+      FillInline(node, externals.budget(), table);
+    } else {
+      FillExternal(node, externals, table);
+    }
+  } catch (const Error& e) {
+    if (e.code() == EFBIG || IsTransient(e.code())) throw;
+    table.error = e.what();
+    table.data = {nullptr, 0, table.data.length};
+  }
+  return table;
+}
+
+// Whether the rows of `table` may have arrays in them. The cells of data frames are plain.
+bool MayHaveArrays(const Table& table) { return !table.python_type.ends_with("DataFrame"); }
 
 bool MustPropagate(const Error& error) {
   return error.code() == EFBIG || IsTransient(error.code());
@@ -120,7 +254,7 @@ class Builder {
     return TableOf(node, tag, externals_);
   }
 
-  // A table of which nothing is there, not even a length.
+  // Stands for a table whose member is missing, so that not even its length is known.
   static Value LostTable(const Table& table) {
     Value value{.json = fmt::format(R"({{"class":{},"error":{}}})", json::String(table.python_type),
                                     json::String(table.error)),

@@ -1,0 +1,127 @@
+#include "parser/format/tensordict/directory.h"
+
+#include <cerrno>
+#include <utility>
+
+#include "parser/base/error.h"
+
+namespace ckptfs::tensordict {
+namespace {
+
+// What an open file is charged for: it lives as long as the checkpoint.
+constexpr uint64_t kCostOfFile = 512;  // In bytes.
+
+// What stands for the names and places of a file in an archive, which would be parsed.
+constexpr uint64_t kParsed = 128;  // In bytes.
+
+// Whether `folder` can list what is in it. Those of web servers cannot: they return a folder for
+// any name.
+bool IsListed(const Folder& folder) {
+  if (!folder.is_remote()) return true;
+  try {
+    folder.ListFolders();
+  } catch (const Error& e) {
+    if (IsTransient(e.code())) throw;
+    return e.code() != ENOTSUP;
+  }
+  return true;
+}
+
+class FolderDirectory final : public Directory {
+ public:
+  // `path` ends with '/', or is empty.
+  FolderDirectory(FolderPtr folder, std::string path, bool is_listed, Budget& budget)
+      : folder_(std::move(folder)), path_(std::move(path)), is_listed_(is_listed), budget_(budget) {
+    if (!is_listed_) meta_ = OpenFile(kMetaName);
+  }
+
+  bool has_meta() const { return meta_.has_value(); }
+
+  std::string PathOf(const std::string& name) const override { return path_ + name; }
+
+  std::optional<Record> Open(const std::string& name) const override {
+    return name == kMetaName && !is_listed_ ? meta_ : OpenFile(name);
+  }
+
+  std::unique_ptr<Directory> Below(const std::string& name) const override {
+    if (!IsPlainName(name)) return nullptr;
+    FolderPtr below = folder_->OpenFolder(name);
+    if (below == nullptr) return nullptr;
+    auto directory = std::make_unique<FolderDirectory>(std::move(below), path_ + name + "/",
+                                                       is_listed_, budget_);
+    return is_listed_ || directory->has_meta() ? std::move(directory) : nullptr;
+  }
+
+  bool is_listed() const override { return is_listed_; }
+
+  std::vector<std::string> Unlisted() const override { return folder_->ListFolders(); }
+
+ private:
+  std::optional<Record> OpenFile(const std::string& name) const {
+    if (!IsPlainName(name)) return std::nullopt;
+    Record record{.data = {}, .member = PathOf(name), .is_in_file = true, .error = ""};
+    try {
+      const ByteSourcePtr file = folder_->Open(name);
+      record.data = {file, 0, file->size()};
+    } catch (const Error& e) {
+      if (e.code() == ENOENT || e.code() == ENAMETOOLONG) return std::nullopt;
+      if (IsTransient(e.code())) throw WithContext(record.member, e);
+      record.error = e.what();
+      record.error_code = e.code();
+    }
+    budget_.Grow(kParsed);
+    budget_.Charge(kCostOfFile + 2 * record.member.size());
+    return record;
+  }
+
+  const FolderPtr folder_;
+  const std::string path_;
+  const bool is_listed_;
+  Budget& budget_;
+  std::optional<Record> meta_;  // If the folder is not listed, and has one.
+};
+
+class MemberDirectory final : public Directory {
+ public:
+  // `path` ends with '/', or is empty.
+  MemberDirectory(const Members& members, std::string path)
+      : members_(members), path_(std::move(path)) {}
+
+  std::string PathOf(const std::string& name) const override { return path_ + name; }
+
+  std::optional<Record> Open(const std::string& name) const override {
+    if (!IsPlainName(name)) return std::nullopt;
+    const zip::Member* member = members_.Find(PathOf(name));
+    if (member == nullptr) return std::nullopt;
+    return members_.Open(*member, member->name);
+  }
+
+  // Archives need no members for directories: one is there if its meta.json is.
+  std::unique_ptr<Directory> Below(const std::string& name) const override {
+    if (!IsPlainName(name)) return nullptr;
+    auto below = std::make_unique<MemberDirectory>(members_, path_ + name + "/");
+    return members_.Find(below->PathOf(kMetaName)) == nullptr ? nullptr : std::move(below);
+  }
+
+  bool is_listed() const override { return true; }
+
+  // No version that wrote archives left any.
+  std::vector<std::string> Unlisted() const override { return {}; }
+
+ private:
+  const Members& members_;
+  const std::string path_;
+};
+
+}  // namespace
+
+std::unique_ptr<Directory> MakeDirectory(const Folder& folder, Budget& budget) {
+  const FolderPtr borrowed(FolderPtr(), &folder);
+  return std::make_unique<FolderDirectory>(borrowed, "", IsListed(folder), budget);
+}
+
+std::unique_ptr<Directory> MakeDirectory(const Members& members) {
+  return std::make_unique<MemberDirectory>(members, "");
+}
+
+}  // namespace ckptfs::tensordict
