@@ -104,7 +104,7 @@ class Archives(Torch):
             with self.subTest(mode), self.shown(tar_of(files, mode), quiet=False) as mount:
                 self.assertIs(mount / "model_weights.ckpt/w/x.memmap", self.a)
                 self.assertEqual(ckptfs.meta(mount / "model_config.yaml")["data"], "target: nemo\n")
-                self.assertIn("left out: 'tokenizer.model'", mount.messages)
+                self.assertIn("are ignored: 'tokenizer.model'", mount.messages)
 
     def test_a_distributed_checkpoint_in_a_tar(self):
         import torch.distributed.checkpoint as dcp
