@@ -167,7 +167,7 @@ class Soak(ckptfs.Case):
             thread.join(90)
         self.assertEqual(self.failures, [], f"CKPTFS_SOAK_SEED={SEED}\n{self.said()[-2000:]}")
         self.assertGreater(self.reads, seconds)
-        self.assertGreater(self.said().count("trying again"), seconds)
+        self.assertGreater(self.said().count("retrying"), seconds)
         if not ckptfs.IS_SANITIZED:
             self.assertLess(self.most, (MEMORY + 64) * MIB)
 
