@@ -274,7 +274,7 @@ class LastingFaults(Together):
 
 
 # Which clock is over first depends on how busy the machine is.
-SILENT = r"no data received for \d+ s|too slow: \d+ bytes received"
+SILENT = r"no data received for \d+ s|transfer too slow: \d+ bytes received"
 
 
 class LastingFaultsOfOpening(Together):
