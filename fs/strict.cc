@@ -17,60 +17,59 @@
 namespace ckptfs {
 namespace {
 
-struct Count {
-  size_t tensors = 0;
-  size_t broken = 0;
-  std::string path;  // Of the first broken one.
-  std::string error;
-  std::string_view kind;  // What it is.
-};
-
-// Why a member is not all that was saved; empty if it is. A tensor of unknown size, and an object
-// that is lost, are values with an error; a tensor in pieces may have lost some of them.
-std::string ErrorOf(const Member& member) {
-  const auto annotation_of = [](const std::vector<Annotation>& annotations, std::string_view name) {
-    const auto found = std::ranges::find(annotations, name, &Annotation::first);
-    return found == annotations.end() ? std::string() : found->second;
-  };
-  return std::visit(
-      Overloaded{[](const std::unique_ptr<Group>& /*group*/) { return std::string(); },
-                 [&](const Tensor& tensor) {
-                   if (!tensor.error.empty()) return tensor.error;
-                   return std::string(tensor.is_complete ? "" : "some of its pieces are lost");
-                 },
-                 [&](const Value& value) { return annotation_of(value.annotations, "error"); },
-                 [](const Table& table) { return table.error; }},
-      member.content);
-}
-
-// The depth of the recursion is that of the tree, which its format has bounded.
-void Add(const Group& group, Count& count) {
-  for (const Member& member : group.members) {
-    if (const auto* child = std::get_if<std::unique_ptr<Group>>(&member.content)) {
-      const bool was_sound = count.broken == 0;
-      Add(**child, count);
-      if (was_sound && count.broken > 0) count.path = member.key.text + "." + count.path;
-      continue;
+// Counts the tensors, and the members that lack data: a tensor of unknown size and a lost object
+// are values with an error; a tensor in pieces may lack some of them.
+class LossCounter {
+ public:
+  // The depth of the recursion is that of the tree, which its format has bounded.
+  void Add(const Group& group) {
+    for (const Member& member : group.members) {
+      std::visit(
+          Overloaded{
+              [&](const std::unique_ptr<Group>& child) {
+                const bool was_whole = lost_ == 0;
+                Add(*child);
+                if (was_whole && lost_ > 0) path_.insert(0, member.key.text + ".");
+              },
+              [&](const Tensor& tensor) {
+                ++tensors_;
+                Lose("tensor", member.key,
+                     tensor.is_complete ? MessageOf(tensor.error) : "some of its pieces are lost");
+              },
+              [&](const Value& value) { Lose("value", member.key, MessageOf(value.error)); },
+              [&](const Table& table) { Lose("table", member.key, MessageOf(table.error)); }},
+          member.content);
     }
-    if (std::holds_alternative<Tensor>(member.content)) ++count.tensors;
-    const std::string error = ErrorOf(member);
-    if (error.empty() || ++count.broken > 1) continue;
-    count.path = member.key.text;
-    count.error = error;
-    count.kind = std::holds_alternative<Value>(member.content)   ? "value"
-                 : std::holds_alternative<Table>(member.content) ? "table"
-                                                                 : "tensor";
   }
-}
+
+  // Throws Error(EBADMSG) if a member lacks data.
+  void Check(std::string_view name) const {
+    if (lost_ == 0) return;
+    Fail(EBADMSG, "{}: {} {}: {}: {} of {} tensors are unreadable (strict)", name, kind_,
+         Quoted(path_), reason_, lost_, std::max(tensors_, lost_));
+  }
+
+ private:
+  void Lose(std::string_view kind, const Key& key, std::string_view reason) {
+    if (reason.empty() || ++lost_ > 1) return;
+    kind_ = kind;
+    path_ = key.text;
+    reason_ = reason;
+  }
+
+  size_t tensors_ = 0;
+  size_t lost_ = 0;
+  std::string_view kind_;    // Of the first lost member,
+  std::string path_;         // its path
+  std::string_view reason_;  // and the reason.
+};
 
 }  // namespace
 
 void CheckWhole(const Checkpoint& checkpoint, std::string_view name) {
-  Count count;
-  Add(checkpoint.root, count);
-  if (count.broken == 0) return;
-  Fail(EBADMSG, "{}: {} {}: {}: {} of {} tensors are unreadable (strict)", name, count.kind,
-       Quoted(count.path), count.error, count.broken, std::max(count.tensors, count.broken));
+  LossCounter losses;
+  losses.Add(checkpoint.root);
+  losses.Check(name);
 }
 
 void Readers::Add(mode_t permissions, gid_t group) {

@@ -170,14 +170,22 @@ class Layout {
 
   static Wanted WantedBy(const Item& item) {
     if (item.member == nullptr) return {item.key, true};
-    const Content& content = item.member->content;
-    if (std::holds_alternative<Tensor>(content)) return {item.key, false, kTensorSuffix};
-    if (std::holds_alternative<Table>(content)) return {item.key, false, kTableSuffix};
-    const auto* value = std::get_if<Value>(&content);
-    if (value != nullptr && IsLong(*value)) return {item.key, false, kLongValueSuffix};
-    const auto* group = std::get_if<std::unique_ptr<Group>>(&content);
-    const bool has_table = group != nullptr && (*group)->table != nullptr;
-    return {item.key, true, has_table ? kTableSuffix : std::string_view()};
+    return std::visit(
+        Overloaded{[&](const std::unique_ptr<Group>& group) -> Wanted {
+                     const bool has_table = group->table != nullptr;
+                     return {item.key, true, has_table ? kTableSuffix : std::string_view()};
+                   },
+                   [&](const Tensor&) -> Wanted {
+                     return {item.key, false, kTensorSuffix};
+                   },
+                   [&](const Value& value) -> Wanted {
+                     if (IsLong(value)) return {item.key, false, kLongValueSuffix};
+                     return {item.key, true};
+                   },
+                   [&](const Table&) -> Wanted {
+                     return {item.key, false, kTableSuffix};
+                   }},
+        item.member->content);
   }
 
   Directory AddDirectory(const EntryName& name, Directory parent) {

@@ -17,10 +17,10 @@ namespace {
 // Unreadable bytes with the error of `content`.
 template <typename T>
 Extent BrokenOf(const T& content) {
-  return {.source = std::make_shared<BrokenSource>(content.member, content.data.length,
-                                                   content.error, content.error_code),
-          .offset = 0,
-          .length = content.data.length};
+  return {
+      .source = std::make_shared<BrokenSource>(content.member, content.data.length, *content.error),
+      .offset = 0,
+      .length = content.data.length};
 }
 
 // Collects attributes.
@@ -53,13 +53,13 @@ class AttributeList {
 }  // namespace
 
 uint32_t TensorFiles::Add(Table& table, std::string_view key) {
-  if (!table.error.empty()) table.data = BrokenOf(table);
+  if (table.error) table.data = BrokenOf(table);
   const uint32_t inode = builder_.AddFile(std::move(table.data));
   if (has_attributes_) {
     AttributeList list;
     list.Add("key", key);
     list.Add("member", table.member);
-    list.Add("error", table.error);
+    list.Add("error", MessageOf(table.error));
     list.Add(table.annotations);
     builder_.SetAttributes(inode, std::move(list).Take());
   }
@@ -85,7 +85,7 @@ void TensorFiles::DescribeRoot(const Checkpoint& checkpoint, std::string_view so
 
 uint32_t TensorFiles::Add(Tensor& tensor, std::string_view view, std::string_view key) {
   Extent& data = tensor.data;
-  if (!tensor.error.empty()) {
+  if (tensor.error) {
     data = BrokenOf(tensor);
     return AddNew(tensor, key);
   }
@@ -121,7 +121,8 @@ void TensorFiles::Describe(uint32_t inode, const Tensor& tensor, std::string_vie
   list.Add("key", key);
   list.Add("member", tensor.member);
   if (tensor.is_in_file) list.Add("offset", std::to_string(tensor.file_offset));
-  list.Add("error", tensor.error);
+  list.Add("error", MessageOf(tensor.error));
+  if (!tensor.is_complete) list.Add("complete", "false");
   list.Add(tensor.annotations);
   builder_.SetAttributes(inode, std::move(list).Take());
 }

@@ -172,23 +172,24 @@ void TensorIndex::Add(uint32_t directory, size_t place, std::string_view key,
     if (name == "stride" || name == "storage_offset" || name == "file") continue;
     others.append(",\"").append(name).append("\":").append(json);
   }
-  Append(
-      {.directory = directory,
-       .flags = FlagIf(!tensor.member.empty(), kHasMember) | FlagIf(tensor.is_in_file, kHasOffset) |
-                FlagIf(has_annotations, kHasAnnotations) | FlagIf(!tensor.error.empty(), kHasError),
-       .key = key,
-       .file_name = file_name,
-       .dtype = tensor.dtype,
-       .foreign_dtype = tensor.foreign_dtype,
-       .shape = tensor.shape,
-       .bytes = tensor.data.length,
-       .member = tensor.member,
-       .file_offset = tensor.file_offset,
-       .error = tensor.error,
-       .stride = ValueOf(tensor.annotations, "stride"),
-       .storage_offset = ValueOf(tensor.annotations, "storage_offset"),
-       .file = ValueOf(tensor.annotations, "file"),
-       .others = others});
+  Append({.directory = directory,
+          .flags = FlagIf(!tensor.member.empty(), kHasMember) |
+                   FlagIf(tensor.is_in_file, kHasOffset) |
+                   FlagIf(has_annotations, kHasAnnotations) |
+                   FlagIf(tensor.error.has_value(), kHasError),
+          .key = key,
+          .file_name = file_name,
+          .dtype = tensor.dtype,
+          .foreign_dtype = tensor.foreign_dtype,
+          .shape = tensor.shape,
+          .bytes = tensor.data.length,
+          .member = tensor.member,
+          .file_offset = tensor.file_offset,
+          .error = MessageOf(tensor.error),
+          .stride = ValueOf(tensor.annotations, "stride"),
+          .storage_offset = ValueOf(tensor.annotations, "storage_offset"),
+          .file = ValueOf(tensor.annotations, "file"),
+          .others = others});
 }
 
 void TensorIndex::Add(uint32_t directory, size_t place, std::string_view key,
@@ -197,14 +198,14 @@ void TensorIndex::Add(uint32_t directory, size_t place, std::string_view key,
   const std::string_view file = ValueOf(table.annotations, "file");
   Append({.directory = directory,
           .flags = kIsTable | FlagIf(!table.member.empty(), kHasMember) |
-                   FlagIf(!table.error.empty(), kHasError) |
+                   FlagIf(table.error.has_value(), kHasError) |
                    FlagIf(file != "null", kHasAnnotations),
           .key = key,
           .file_name = file_name,
           .shape = {},
           .bytes = table.data.length,
           .member = table.member,
-          .error = table.error,
+          .error = MessageOf(table.error),
           .file = file});
 }
 

@@ -7,6 +7,7 @@
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <iterator>
 
 #include "fs/tensordict_names.h"
@@ -180,13 +181,15 @@ void DirectoryMeta::End(const EntryName& name, const std::vector<Annotation>& an
 void DirectoryMeta::AddTensor(const EntryName& name, const Tensor& tensor, std::string_view view) {
   Begin(name.key, "\"device\":\"cpu\",");
   text_ += view;
-  AppendOptional(text_, "error", tensor.error);
+  AppendOptional(text_, "error", MessageOf(tensor.error));
+  if (!tensor.is_complete) text_ += ",\"complete\":false";
   End(name, tensor.annotations);
 }
 
 void DirectoryMeta::AddValue(const EntryName& name, const Value& value) {
   Begin(name.key, "\"type\":\"NonTensorData\"");
   AppendOptional(text_, "python_type", value.python_type);
+  AppendOptional(text_, "error", MessageOf(value.error));
   End(name, value.annotations);
 }
 
@@ -213,7 +216,7 @@ void DirectoryMeta::AppendLines(const Table& table) {
   text_ += "\"bytes\":";
   AppendNumber(text_, table.data.length);
   AppendOptional(text_, "python_type", table.python_type);
-  AppendOptional(text_, "error", table.error);
+  AppendOptional(text_, "error", MessageOf(table.error));
   AppendAnnotations(text_, table.annotations);
 }
 
@@ -255,6 +258,23 @@ std::string AboutText(const std::vector<Annotation>& about) {
   return text += '}';
 }
 
+namespace {
+
+template <typename Predicate>
+void AppendGlobals(std::string& out, std::string_view name, const std::vector<Global>& globals,
+                   const Predicate& is_listed) {
+  out.append(",\"").append(name).append("\":[");
+  const size_t begin = out.size();
+  for (const Global& global : globals) {
+    if (!std::invoke(is_listed, global)) continue;
+    if (out.size() > begin) out += ',';
+    json::AppendString(out, global.name);
+  }
+  out += ']';
+}
+
+}  // namespace
+
 std::string SummaryText(const Checkpoint& checkpoint, std::string_view version) {
   std::string text = "{\"version\":";
   AppendText(text, version);
@@ -262,6 +282,10 @@ std::string SummaryText(const Checkpoint& checkpoint, std::string_view version) 
   AppendOptional(text, "python_type", checkpoint.root.python_type);
   AppendAnnotations(text, checkpoint.root.annotations);
   AppendAnnotations(text, checkpoint.annotations);
+  if (!checkpoint.globals.empty()) {
+    AppendGlobals(text, "globals", checkpoint.globals, [](const Global&) { return true; });
+    AppendGlobals(text, "globals_refused_by_weights_only", checkpoint.globals, &Global::is_refused);
+  }
   if (!checkpoint.warnings.empty()) {
     text += ",\"warnings\":[";
     for (const std::string& warning : checkpoint.warnings) {

@@ -41,11 +41,11 @@ void ValidateTensor(const Tensor& tensor) {
     }
     ValidateTensor(sizes);
   }
-  if (tensor.error.empty()) ValidateExtent(data);
+  if (!tensor.error) ValidateExtent(data);
 }
 
 void ValidateTable(const Table& table) {
-  if (table.error.empty()) ValidateExtent(table.data);
+  if (!table.error) ValidateExtent(table.data);
 }
 
 // Calls `validate` and adds the name of the member to its Error.
@@ -97,20 +97,6 @@ std::vector<Annotation>& AnnotationsOf(Content& content) {
                  [](Value& value) -> std::vector<Annotation>& { return value.annotations; },
                  [](Table& table) -> std::vector<Annotation>& { return table.annotations; }},
       content);
-}
-
-void SetGlobals(std::vector<Global> globals, Checkpoint& checkpoint) {
-  if (globals.empty()) return;
-  std::string all;
-  std::string refused;
-  for (const Global& global : globals) {
-    const std::string text = json::String(global.name);
-    all += fmt::format("{}{}", all.empty() ? "" : ",", text);
-    if (global.is_refused) refused += fmt::format("{}{}", refused.empty() ? "" : ",", text);
-  }
-  checkpoint.annotations.emplace_back(kGlobalsAnnotation, fmt::format("[{}]", all));
-  checkpoint.annotations.emplace_back(kRefusedGlobalsAnnotation, fmt::format("[{}]", refused));
-  checkpoint.globals = std::move(globals);
 }
 
 void Validate(const Checkpoint& checkpoint) { ValidateGroup(checkpoint.root); }

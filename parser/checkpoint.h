@@ -2,7 +2,6 @@
 
 #pragma once
 
-#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "parser/base/dtype.h"
+#include "parser/base/error.h"
 #include "parser/io/byte_source.h"
 
 namespace ckptfs {
@@ -48,8 +48,7 @@ struct Tensor {
   std::string foreign_dtype;    // The name of a kOpaque type in the checkpoint; else empty.
   std::vector<uint64_t> shape;  // Row-major; empty for a scalar.
   Extent data;                  // Little-endian elements, densely packed.
-  std::string error;            // Not empty: reading fails with this message ...
-  int error_code = EIO;         // ... and this errno.
+  std::optional<Error> error;   // Set: reads fail with it.
 
   std::string member;        // The member of the file with the bytes: "data/0". May be empty.
   uint64_t file_offset = 0;  // Of the first element in the file, in bytes, ...
@@ -96,18 +95,18 @@ constexpr size_t kMaxInlineJson = size_t{1} << 20U;
 
 // Anything except a tensor: a number, a text, a dict without tensors, an object.
 struct Value {
-  std::string json;         // Strict JSON.
-  std::string python_type;  // If JSON cannot express it: "tuple", "set", "numpy.float32".
+  std::string json;            // Strict JSON.
+  std::string python_type;     // If JSON cannot express it: "tuple", "set", "numpy.float32".
+  std::optional<Error> error;  // Set: the object is lost, and `json` describes it.
   std::vector<Annotation> annotations;
   Collection collection;
 };
 
 // A table or a long list, too large for a value: its rows are a file of JSON lines.
 struct Table {
-  Extent data;              // The lines as stored.
-  std::string python_type;  // "list", "tuple", "pandas.DataFrame".
-  std::string error;        // Not empty: reading fails with this message ...
-  int error_code = EIO;     // ... and this errno.
+  Extent data;                 // The lines as stored.
+  std::string python_type;     // "list", "tuple", "pandas.DataFrame".
+  std::optional<Error> error;  // Set: reads fail with it.
 
   std::string member;  // The member of the file with the bytes. May be empty.
   std::vector<Annotation> annotations;
@@ -142,6 +141,8 @@ struct Member {
 struct Global {
   std::string name;         // "torch.FloatStorage"
   bool is_refused = false;  // By torch.load(weights_only=True).
+
+  friend bool operator==(const Global&, const Global&) = default;
 };
 
 // The root is always a group. If the checkpoint is a single tensor or value, the root has one
@@ -156,14 +157,6 @@ struct Checkpoint {
 
 // Returns the annotations of a group, a tensor, a value or a table.
 std::vector<Annotation>& AnnotationsOf(Content& content);
-
-// The names of the annotations that SetGlobals adds.
-constexpr std::string_view kGlobalsAnnotation = "globals";
-constexpr std::string_view kRefusedGlobalsAnnotation = "globals_refused_by_weights_only";
-
-// Sets the globals of `checkpoint`, which had none, and annotates it with them. `globals` are sorted
-// and may be empty. "globals" lists all, "globals_refused_by_weights_only" the refused.
-void SetGlobals(std::vector<Global> globals, Checkpoint& checkpoint);
 
 // Checks the invariants that consumers rely on: shapes have at most kMaxDimensions, and each extent
 // lies within its source and has the size that dtype and shape imply. Of members with an error,

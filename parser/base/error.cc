@@ -41,6 +41,10 @@ bool IsTransient(int code) {
   return std::ranges::count(kTransient, code) != 0;
 }
 
+std::string_view MessageOf(const std::optional<Error>& error) {
+  return error ? error->what() : std::string_view();
+}
+
 Error WithContext(std::string_view context, const Error& e) {
   return {e.code(), fmt::format("{}: {}", context, e.what())};
 }

@@ -5,6 +5,7 @@
 #include <fmt/core.h>
 
 #include <cerrno>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -51,6 +52,9 @@ template <typename... Args>
 // Whether `code` means resource exhaustion (ENOMEM, EMFILE, ENFILE) or a server that fails: the
 // file may be intact, so a format that goes on after a corrupt part must not go on then.
 bool IsTransient(int code);
+
+// Returns the message of `error`; empty if there is no error.
+std::string_view MessageOf(const std::optional<Error>& error);
 
 // Returns `e` with "<context>: " before its message.
 Error WithContext(std::string_view context, const Error& e);

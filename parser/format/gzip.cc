@@ -130,7 +130,7 @@ Checkpoint Parse(const Source& source, const ReadOptions& options) {
   ++allowance.depth;
   Checkpoint checkpoint = ReadCheckpoint(decoded, "gzip", inner);
   --allowance.depth;
-  const Record record{.data = {decoded, 0, size}, .member = "", .is_in_file = false, .error = ""};
+  const Record record{.data = {decoded, 0, size}, .member = "", .is_in_file = false};
   Relocate(checkpoint.root, decoded, record, "");
   return checkpoint;
 }

@@ -54,10 +54,10 @@ class Merger {
 
  private:
   struct Shard {
-    std::string error;        // Why it cannot be read; empty if it can.
-    size_t lost = 0;          // Tensors that should be in it.
-    size_t superseded = 0;    // Members that the index has in other files.
-    std::string annotations;  // Members of a JSON object.
+    std::optional<Error> error;  // Set: the file is unreadable.
+    size_t lost = 0;             // Tensors that should be in it.
+    size_t superseded = 0;       // Members that the index has in other files.
+    std::string annotations;     // Members of a JSON object.
   };
 
   void AddMember(size_t shard, Member member);
@@ -85,7 +85,7 @@ uint64_t CostOf(const std::vector<Annotation>& annotations) {
 uint64_t CostOf(const Group& group);
 
 uint64_t CostOf(const Table& table) {
-  return CostOf(table.annotations) + table.error.size() + table.member.size();
+  return CostOf(table.annotations) + MessageOf(table.error).size() + table.member.size();
 }
 
 uint64_t CostOf(const Member& member) {
@@ -94,7 +94,7 @@ uint64_t CostOf(const Member& member) {
                                [](const Tensor& tensor) {
                                  return CostOf(tensor.annotations) +
                                         tensor.shape.size() * sizeof(uint64_t) +
-                                        tensor.error.size() + tensor.member.size();
+                                        MessageOf(tensor.error).size() + tensor.member.size();
                                },
                                [](const Value& value) {
                                  return CostOf(value.annotations) + value.json.size();
@@ -163,7 +163,7 @@ void Merger::AddMember(size_t shard, Member member) {
 }
 
 void Merger::AddBroken(size_t shard, const Error& error) {
-  shards_.at(shard).error = error.what();
+  shards_.at(shard).error.emplace(EIO, error.what());
   if (errors_.empty()) errors_.push_back(error);
 }
 
@@ -176,9 +176,9 @@ void Merger::AddLost() {
     ++shard.lost;
     Tensor tensor{.dtype = Dtype::kOpaque, .foreign_dtype = "unknown", .shape = {1}, .data = {}};
     tensor.data.length = 1;
-    tensor.error = !shard.error.empty()
-                       ? shard.error
-                       : fmt::format("{} does not have it", index_.shards[weight.shard]);
+    tensor.error =
+        shard.error ? *shard.error
+                    : Error(EIO, fmt::format("{} does not have it", index_.shards[weight.shard]));
     tensor.annotations.emplace_back("file", json::String(index_.shards[weight.shard]));
     Member member{{weight.name}, std::move(tensor)};
     budget_.Charge(CostOf(member));
@@ -191,8 +191,8 @@ void Merger::TellLost() {
   std::vector<std::string> told;
   for (size_t i = 0; i < shards_.size(); ++i) {
     const Shard& shard = shards_[i];
-    if (!shard.error.empty()) {
-      told.push_back(fmt::format("{}: {} lost", shard.error, Tensors(shard.lost)));
+    if (shard.error) {
+      told.push_back(fmt::format("{}: {} lost", shard.error->what(), Tensors(shard.lost)));
     } else if (shard.lost > 0) {
       told.push_back(fmt::format("{}: does not have all that the index says: {} lost",
                                  index_.shards[i], Tensors(shard.lost)));

@@ -80,10 +80,7 @@ class Reader {
   }
 
   Record From(uint64_t begin) const {
-    return {.data = {file_, begin, file_->size() - begin},
-            .member = "",
-            .is_in_file = true,
-            .error = ""};
+    return {.data = {file_, begin, file_->size() - begin}, .member = "", .is_in_file = true};
   }
 
   // Whether there is but one array, of objects.

@@ -38,7 +38,7 @@ Checkpoint ReadWholePickle(const Record& record, Reading& reading) {
     return Record{.data = {},
                   .member = "",
                   .is_in_file = false,
-                  .error = "a pickle by itself has no storages"};
+                  .error = Error(EBADMSG, "a pickle by itself has no storages")};
   });
   Context context{
       .reading = reading, .storages = storages, .pickle = bytes, .pickle_record = record};
@@ -92,9 +92,7 @@ bool Matches(const Probe& probe) {
          !probe.tail.empty() && probe.tail.back() == std::byte{'.'};
 }
 
-Record RecordOf(const Extent& data) {
-  return {.data = data, .member = "", .is_in_file = true, .error = ""};
-}
+Record RecordOf(const Extent& data) { return {.data = data, .member = "", .is_in_file = true}; }
 
 void RecordTrailingBytes(uint64_t length, Checkpoint& checkpoint) {
   if (length == 0) return;

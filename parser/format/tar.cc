@@ -32,12 +32,16 @@ Checkpoint Parse(const Source& source, const ReadOptions& options) {
   for (tar::Member& member : members) {
     budget.Charge(2 * (sizeof(ArchivedFile) + 2 * member.name.size()));
     const bool is_file = member.error.empty();
-    Record record{.data = {},
-                  .member = member.name,
-                  .is_in_file = is_file,
-                  .error = std::move(member.error),
-                  .error_code = ENOTSUP};
-    if (is_file) record.data = {source.file, member.offset, member.size};
+    Record record{
+        .data = {},
+        .member = member.name,
+        .is_in_file = is_file,
+    };
+    if (is_file) {
+      record.data = {source.file, member.offset, member.size};
+    } else {
+      record.error.emplace(ENOTSUP, member.error);
+    }
     files.push_back({.path = std::move(member.name), .record = std::move(record), .cost = 0});
   }
   return ReadArchivedFiles(std::move(files), "tar", size, budget, options);

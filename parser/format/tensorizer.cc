@@ -151,9 +151,9 @@ class Reader {
     std::map<std::string, std::vector<const IndexEntry*>> without_key;  // By the reason.
     for (Good& good : good_) {
       Tensor tensor = Open(std::move(good.described), Subject(*good.entry), opening);
-      if (!tensor.error.empty()) {
-        budget_.Charge(2 * sizeof(void*) + 4 * tensor.error.size());
-        without_key[tensor.error].push_back(good.entry);
+      if (const std::string_view message = MessageOf(tensor.error); !message.empty()) {
+        budget_.Charge(2 * sizeof(void*) + 4 * message.size());
+        without_key[std::string(message)].push_back(good.entry);
       }
       good.place.member().content = std::move(tensor);
     }

@@ -192,17 +192,17 @@ void Payload::Locate() {
 
 Record Payload::Find(std::string_view key) {
   Locate();
-  Record record{
-      .data = {}, .member = fmt::format("storage {}", key), .is_in_file = true, .error = ""};
+  Record record{.data = {}, .member = fmt::format("storage {}", key), .is_in_file = true};
   const auto found = std::ranges::lower_bound(places_, key, {}, &Place::key);
   if (found == places_.end() || found->key != key) {
-    record.error = fmt::format("the file has no storage {}", Quoted(key));
+    record.error.emplace(EBADMSG, fmt::format("the file has no storage {}", Quoted(key)));
   } else if (found->index < known_) {
     record.data = found->data;
   } else if (found->index == known_) {
-    record.error = damage_;
+    record.error.emplace(EBADMSG, damage_);
   } else {
-    record.error = fmt::format("the offset of storage {} is unknown: {}", Quoted(key), damage_);
+    record.error.emplace(
+        EBADMSG, fmt::format("the offset of storage {} is unknown: {}", Quoted(key), damage_));
   }
   return record;
 }
@@ -275,8 +275,7 @@ Checkpoint ReadFirst(const Extent& data, Reading& reading, std::optional<uint64_
       .reading = reading,
       .storages = storages,
       .pickle = objects.bytes,
-      .pickle_record = {
-          .data = objects.place, .member = "pickle 4", .is_in_file = true, .error = ""}};
+      .pickle_record = {.data = objects.place, .member = "pickle 4", .is_in_file = true}};
   Checkpoint checkpoint;
   RecordSystem(system.Run("pickle 3", reading).root(), checkpoint);
   AddPickle("pickle 4", context, checkpoint, [&](const Value& persistent) {

@@ -245,11 +245,10 @@ Value Tables::Resolve(const Value& persistent) const {
 }
 
 Record Tables::Find(std::string_view key) const {
-  Record record{
-      .data = {}, .member = fmt::format("storage {}", key), .is_in_file = true, .error = ""};
+  Record record{.data = {}, .member = fmt::format("storage {}", key), .is_in_file = true};
   const auto found = places_.find(key);
   if (found == places_.end()) {
-    record.error = fmt::format("the archive has no storage {}", Quoted(key));
+    record.error.emplace(EBADMSG, fmt::format("the archive has no storage {}", Quoted(key)));
   } else {
     record.data = found->second;
   }
@@ -287,8 +286,7 @@ Checkpoint ReadTar(const ByteSourcePtr& source, Reading& reading) {
   Context context{.reading = reading,
                   .storages = storages,
                   .pickle = objects.bytes,
-                  .pickle_record = {
-                      .data = objects.place, .member = "pickle", .is_in_file = true, .error = ""}};
+                  .pickle_record = {.data = objects.place, .member = "pickle", .is_in_file = true}};
   Checkpoint checkpoint;
   RecordSystem(system.Run("sys_info", reading).root(), checkpoint);
   AddPickle("pickle", context, checkpoint,

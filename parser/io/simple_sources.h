@@ -52,23 +52,22 @@ class Zeros final : public ByteSource, public Immediate {
 };
 
 // Stands for a corrupt or missing part of a checkpoint, so that the rest can be used. Each read
-// throws Error with a given code and message.
+// throws the given Error.
 class BrokenSource final : public ByteSource, public Immediate {
  public:
-  BrokenSource(std::string name, uint64_t size, std::string error, int code = EIO)
-      : name_(std::move(name)), size_(size), error_(std::move(error)), code_(code) {}
+  BrokenSource(std::string name, uint64_t size, Error error)
+      : name_(std::move(name)), size_(size), error_(std::move(error)) {}
 
   std::string name() const override { return name_; }
   uint64_t size() const override { return size_; }
   void ReadAt(uint64_t /*offset*/, std::span<std::byte> /*buffer*/) const override {
-    throw Error(code_, error_);
+    throw Error(error_);
   }
 
  private:
   const std::string name_;
   const uint64_t size_;
-  const std::string error_;
-  const int code_;
+  const Error error_;
 };
 
 // For what counts its offsets from its own beginning, but lies in the middle of a file.

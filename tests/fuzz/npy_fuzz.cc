@@ -36,8 +36,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     auto header = ckptfs::npy::ReadHeader(*file, 0, size, budget);
     if (header.data_offset > size) std::abort();
     if (!IsJson(header.descr)) std::abort();
-    const ckptfs::Record saved{
-        .data = {file, 0, size}, .member = "", .is_in_file = true, .error = ""};
+    const ckptfs::Record saved{.data = {file, 0, size}, .member = "", .is_in_file = true};
     ckptfs::Tensor tensor;
     ckptfs::numpy::FillSaved(std::move(header), saved, std::make_shared<ckptfs::BlockCache>(),
                              tensor);

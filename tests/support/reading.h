@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "parser/base/error.h"
+#include "parser/base/overloaded.h"
 #include "parser/checkpoint.h"
 #include "parser/detect.h"
 #include "tests/support/memory_folder.h"
@@ -47,15 +48,16 @@ inline void ReadEnds(const Extent& data) try {
 // Reads the ends of each tensor and table in `group` that has no error.
 inline void ReadTensors(const Group& group) {
   for (const Member& member : group.members) {
-    if (const auto* child = std::get_if<std::unique_ptr<Group>>(&member.content)) {
-      const auto& table = (*child)->table;
-      if (table != nullptr && table->error.empty()) ReadEnds(table->data);
-      ReadTensors(**child);
-    } else if (const auto* tensor = std::get_if<Tensor>(&member.content)) {
-      if (tensor->error.empty()) ReadEnds(tensor->data);
-    } else if (const auto* lines = std::get_if<Table>(&member.content)) {
-      if (lines->error.empty()) ReadEnds(lines->data);
-    }
+    std::visit(Overloaded{[](const std::unique_ptr<Group>& child) {
+                            const auto& table = child->table;
+                            if (table != nullptr && !table->error) ReadEnds(table->data);
+                            ReadTensors(*child);
+                          },
+                          [](const Value& /*value*/) {},
+                          [](const auto& file) {
+                            if (!file.error) ReadEnds(file.data);
+                          }},
+               member.content);
   }
 }
 

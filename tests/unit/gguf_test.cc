@@ -478,8 +478,8 @@ TEST(Gguf, LosesATensorWhoseRowsAreNoWholeBlocksAndNoOther) {
   const Checkpoint checkpoint =
       ReadFile(GgufWriter().Tensor("bad", {48}, kQ40, 32).Tensor("w", {4}, kI8, 0).File("abcd"));
   const auto& bad = std::get<Value>(checkpoint.root.members.at(0).content);
-  EXPECT_EQ(AnnotationOf(bad.annotations, "error"),
-            R"("its rows have 48 elements, which are no whole blocks of 32 of type Q4_0")");
+  EXPECT_EQ(MessageOf(bad.error),
+            "its rows have 48 elements, which are no whole blocks of 32 of type Q4_0");
   EXPECT_EQ(ReadString(TensorAt(checkpoint, 1).data), "abcd");
   EXPECT_THAT(checkpoint.warnings,
               ElementsAre("tensor 'bad': its rows have 48 elements, which are no whole blocks of "

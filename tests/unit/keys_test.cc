@@ -265,7 +265,7 @@ TEST_F(WrongKeys, AreNotThoseOfDamagedTensorsThatAreSmall) {
 TEST_F(WrongKeys, AreNotThoseOfAChunkThatCannotBeRead) {
   HaveKey(kKey);
   auto broken = Tensor(10, kKey);
-  broken.data.source = std::make_shared<BrokenSource>("disk", 10, "bad sector");
+  broken.data.source = std::make_shared<BrokenSource>("disk", 10, Error(EIO, "bad sector"));
   const auto whole = Tensor(20, kKey);
   Open({broken, whole});
   EXPECT_EQ(KeyFor(whole), Hex(kKey));
@@ -274,7 +274,7 @@ TEST_F(WrongKeys, AreNotThoseOfAChunkThatCannotBeRead) {
 TEST_F(WrongKeys, AreNotToldFromRightOnesIfNothingCanBeRead) {
   HaveKey(kKey);
   auto broken = Tensor(10, kKey);
-  broken.data.source = std::make_shared<BrokenSource>("disk", 10, "bad sector");
+  broken.data.source = std::make_shared<BrokenSource>("disk", 10, Error(EIO, "bad sector"));
   EXPECT_THAT([&] { Open({broken}); }, Fails(EIO, "bad sector"));
 }
 

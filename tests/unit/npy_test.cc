@@ -567,7 +567,7 @@ TEST(NpyFile, WhoseSecondArrayIsCutKeepsTheFirst) {
   const Checkpoint checkpoint = CheckpointIn(array + array.substr(0, array.size() - 1));
   ASSERT_EQ(checkpoint.root.members.size(), 2U);
   EXPECT_EQ(BytesAt(checkpoint, 0), "ab");
-  EXPECT_EQ(std::get<Tensor>(checkpoint.root.members[1].content).error,
+  EXPECT_EQ(MessageOf(std::get<Tensor>(checkpoint.root.members[1].content).error),
             "has 1 bytes, but its 2 elements need 2");
   ASSERT_EQ(checkpoint.warnings.size(), 1U);
 }

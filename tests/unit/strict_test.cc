@@ -14,9 +14,9 @@ namespace {
 
 using testing::ThrowsMessage;
 
-Member TensorCalled(std::string name, std::string error = "") {
+Member TensorCalled(std::string name, std::string_view error = "") {
   Tensor tensor;
-  tensor.error = std::move(error);
+  if (!error.empty()) tensor.error.emplace(EIO, error);
   return {{std::move(name)}, std::move(tensor)};
 }
 
@@ -53,18 +53,18 @@ TEST(Strict, CountsATensorThatHasLostSomeOfItsPieces) {
 
 TEST(Strict, CountsAnObjectThatIsLost) {
   Checkpoint checkpoint;
-  Value lost{.json = "null", .python_type = "", .annotations = {}};
-  lost.annotations.emplace_back("error", "\"it is gone\"");
+  Value lost{
+      .json = "null", .python_type = "", .error = Error(EIO, "it is gone"), .annotations = {}};
   checkpoint.root.members.push_back({{"step"}, std::move(lost)});
   EXPECT_THAT([&] { CheckWhole(checkpoint, "dcp"); },
-              ThrowsMessage<Error>("dcp: value 'step': \"it is gone\": 1 of 1 tensors are "
+              ThrowsMessage<Error>("dcp: value 'step': it is gone: 1 of 1 tensors are "
                                    "unreadable (strict)"));
 }
 
 TEST(Strict, CountsATableThatCannotBeRead) {
   Checkpoint checkpoint;
   Table lost;
-  lost.error = "its member is not there";
+  lost.error.emplace(EIO, "its member is not there");
   checkpoint.root.members.push_back({{"log"}, std::move(lost)});
   EXPECT_THAT([&] { CheckWhole(checkpoint, "m.zanj"); },
               ThrowsMessage<Error>("m.zanj: table 'log': its member is not there: 1 of 1 tensors "

@@ -332,13 +332,13 @@ TEST(Validate, AcceptsATensorOfAllDimensionsThatThereMayBe) {
 TEST(Validate, NeedsNoSourceOfATensorThatHasAnError) {
   Tensor tensor{.dtype = Dtype::kFloat32, .shape = {3}};
   tensor.data.length = 12;
-  tensor.error = "data/0 is not there";
+  tensor.error.emplace(EIO, "data/0 is not there");
   EXPECT_NO_THROW(Validate(With(std::move(tensor))));
 }
 
 TEST(Validate, WantsTheLengthOfATensorThatHasAnError) {
   Tensor tensor{.dtype = Dtype::kFloat32, .shape = {3}};
-  tensor.error = "data/0 is not there";
+  tensor.error.emplace(EIO, "data/0 is not there");
   EXPECT_THAT([&] { Validate(With(std::move(tensor))); },
               ThrowsMessage<Error>("tensor 'w': has 0 bytes, but its dtype and shape need 12"));
 }

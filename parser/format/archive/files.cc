@@ -40,7 +40,7 @@ constexpr size_t kMostDepth = 32;  // Directories in one another.
 // Returns the bytes of `file`. Throws Error if they cannot be read.
 ByteSourcePtr SourceOf(const ArchivedFile& file) {
   const Record& record = file.record;
-  if (!record.error.empty()) throw Error(record.error_code, record.error);
+  record.Check();
   return std::make_shared<Slice>(record.data);
 }
 

@@ -69,9 +69,9 @@ Members::Members(Extent data, Budget& budget, const ReadOptions& options,
       directory_(ReadDirectory(data_, budget)) {}
 
 Record Members::Open(const zip::Member& member, std::string_view name) const {
-  Record opened{.data = {}, .member = std::string(name), .is_in_file = false, .error = ""};
+  Record opened{.data = {}, .member = std::string(name), .is_in_file = false};
   if (!member.error.empty()) {
-    opened.error = fmt::format("{}: {}", name, member.error);
+    opened.error.emplace(EBADMSG, fmt::format("{}: {}", name, member.error));
     return opened;
   }
   opened.is_in_file = member.method == zip::Method::kStored;
@@ -146,7 +146,7 @@ void Members::PrefetchHeads(std::span<const zip::Member> members, uint64_t most)
 }
 
 std::vector<std::byte> Members::Read(const Record& record) const {
-  if (!record.error.empty()) throw Error(record.error_code, record.error);
+  record.Check();
   try {
     budget_.Grow(StoredSize(record.data));
     budget_.Charge(record.data.length);
@@ -162,7 +162,7 @@ std::vector<std::byte> Members::Read(const Record& record) const {
 // Decoding the first byte of bzip2 data requires a whole block, up to a megabyte, so the length of
 // a head does not bound the work.
 std::vector<std::byte> Members::ReadHead(const Record& record, size_t most) const {
-  if (!record.error.empty()) throw Error(record.error_code, record.error);
+  record.Check();
   std::vector<std::byte> head(std::min<uint64_t>(most, record.data.length));
   const zip::Member* const member = directory_.Find(record.member);
   if (head.empty()) return head;

@@ -32,7 +32,7 @@ Value StringOf(const std::string& text, Budget& budget) {
 }  // namespace
 
 std::optional<std::string> TextIn(const Record& record, Budget& budget) {
-  if (!record.error.empty()) throw Error(record.error_code, record.error);
+  record.Check();
   const uint64_t length = record.data.length;
   if (length > kMostText) return std::nullopt;
   budget.Charge(length);
@@ -68,7 +68,6 @@ Content ContentOfFile(const Record& record, Budget& budget) {
   Tensor tensor{.dtype = Dtype::kUint8,
                 .shape = {record.data.length},
                 .data = record.data,
-                .error = "",
                 .member = record.member,
                 .file_offset = record.data.offset,
                 .is_in_file = record.is_in_file};

@@ -31,19 +31,16 @@ std::string MergedAnnotations::Add(const Checkpoint& checkpoint) {
 
 void MergedAnnotations::Add(const std::vector<Annotation>& annotations, std::string& json) {
   for (const auto& [name, text] : annotations) {
-    if (name == kGlobalsAnnotation || name == kRefusedGlobalsAnnotation) continue;
     budget_.Charge(name.size() + text.size());
     json += fmt::format(",\"{}\":{}", name, text);
   }
 }
 
 void MergedAnnotations::Finish(Checkpoint& merged) const {
-  std::vector<Global> globals;
-  globals.reserve(globals_.size());
+  merged.globals.reserve(globals_.size());
   for (const auto& [name, is_refused] : globals_) {
-    globals.push_back({.name = name, .is_refused = is_refused});
+    merged.globals.push_back({.name = name, .is_refused = is_refused});
   }
-  SetGlobals(std::move(globals), merged);
 }
 
 PythonTypes::Inside::Inside(std::string& pointer, std::string_view step)

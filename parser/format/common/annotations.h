@@ -23,7 +23,7 @@ class MergedAnnotations {
   // braces. The globals that its pickles name are kept for Finish.
   std::string Add(const Checkpoint& checkpoint);
 
-  // Adds the globals of all checkpoints, if there are any, to the annotations of `merged`.
+  // Sets the globals of `merged` to those of all checkpoints.
   void Finish(Checkpoint& merged) const;
 
  private:

@@ -16,17 +16,15 @@ Content Damaged(Tensor tensor, const Error& error) {
   }();
   if (has_size && tensor.data.length <= kMostForDamaged) {
     tensor.data = {.source = nullptr, .offset = 0, .length = tensor.data.length};
-    tensor.error = error.what();
-    tensor.error_code = error.code();
+    tensor.error = error;
     tensor.is_in_file = false;
     return tensor;
   }
-  Value value{
+  return Value{
       .json = fmt::format(R"({{"class":"torch.Tensor","error":{}}})", json::String(error.what())),
       .python_type = "tensor",
+      .error = error,
       .annotations = {}};
-  value.annotations.emplace_back("error", json::String(error.what()));
-  return value;
 }
 
 void WarnOfDamage(std::string_view name, const Error& error, Budget& budget,

@@ -81,7 +81,7 @@ void Assembly::Take(const Region& box, Content content) {
     whole_ = std::move(content);
     return;
   }
-  if (!tensor->error.empty()) throw Error(EBADMSG, tensor->error);
+  if (tensor->error) throw Error(EBADMSG, tensor->error->what());
   if (tensor->dtype != item_.dtype) {
     Fail(EBADMSG, "is of {}, but should be of {}", Name(tensor->dtype), item_.dtype_name);
   }
@@ -174,7 +174,6 @@ Content Assembly::Assembled(Tensor tensor, const Tiling& tiling) {
   if (tiling.order.size() > 1) AddAnnotation(tensor, "chunks", ChunksAnnotation(tiling), budget_);
   if (tiling.is_complete && lost_.empty()) return tensor;
   tensor.is_complete = false;
-  AddAnnotation(tensor, "complete", "false", budget_);
   if (!lost_.empty()) AddAnnotation(tensor, "lost_chunks", LostAnnotation(), budget_);
   if (!tiling.is_complete) Lose(index_, "its chunks leave out some of its elements");
   return tensor;
@@ -225,19 +224,13 @@ Content LostTensor(Tensor tensor, std::string_view error) {
 }
 
 Content LostValue(std::string_view error) {
-  Value value{.json = "null", .python_type = "", .annotations = {}};
-  value.annotations.emplace_back("error", json::String(error));
-  return value;
+  return Value{
+      .json = "null", .python_type = "", .error = Error(EBADMSG, error), .annotations = {}};
 }
 
 bool IsLost(const Content& content) {
   return std::visit(Overloaded{[](const std::unique_ptr<Group>& /*group*/) { return false; },
-                               [](const Tensor& tensor) { return !tensor.error.empty(); },
-                               [](const Value& value) {
-                                 return std::ranges::count(value.annotations, "error",
-                                                           &Annotation::first) != 0;
-                               },
-                               [](const Table& table) { return !table.error.empty(); }},
+                               [](const auto& other) { return other.error.has_value(); }},
                     content);
 }
 

@@ -46,7 +46,7 @@ Files::Files(const Folder& folder, const StringTable& names) : names_(names) {
     const std::string_view name = names.TextOf(static_cast<uint32_t>(i));
     File& file = files_[i];
     if (name.size() > kMostName || !IsPlainName(name)) {
-      file.error = "is not the name of a file in the directory";
+      file.error.emplace(ENOENT, "is not the name of a file in the directory");
       continue;
     }
     plain.emplace_back(name);
@@ -56,7 +56,7 @@ Files::Files(const Folder& folder, const StringTable& names) : names_(names) {
   for (size_t i = 0; i < opened.size(); ++i) {
     File& file = files_[numbers[i]];
     if (opened[i].error) {
-      file.error = opened[i].error->what();
+      file.error.emplace(ENOENT, opened[i].error->what());
     } else {
       file.source = std::move(opened[i].file);
       if (__builtin_add_overflow(size_, file.source->size(), &size_)) {
@@ -86,7 +86,7 @@ void Files::Prefetch(std::span<const Item> items) const {
 
 Extent Files::At(const ChunkLocation& place) const {
   const File& file = files_[place.file];
-  if (!file.error.empty()) throw Error(ENOENT, file.error);
+  if (file.error) throw Error(*file.error);
   const uint64_t size = file.source->size();
   if (place.length == 0 || place.offset > size || place.length > size - place.offset) {
     Fail(EBADMSG, "should have {} bytes at byte {}, but the file ends at byte {}", place.length,

@@ -36,8 +36,8 @@ class Files {
 
  private:
   struct File {
-    ByteSourcePtr source;  // Null if it cannot be opened.
-    std::string error;     // Of opening it.
+    ByteSourcePtr source;        // Null if it cannot be opened.
+    std::optional<Error> error;  // Of opening it.
   };
 
   const StringTable& names_;

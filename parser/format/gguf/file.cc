@@ -78,7 +78,6 @@ Tensor TensorOf(const TensorInfo& entry, const DataRange& place, bool is_big_end
                 .foreign_dtype = "",
                 .shape = entry.shape,
                 .data = {file, offset, place.length},
-                .error = "",
                 .member = "",
                 .file_offset = place.offset,
                 .is_in_file = true,
@@ -116,14 +115,14 @@ void AddTensors(const ByteSourcePtr& file, const GgufHeader& header, uint64_t al
   for (size_t i = 0; i < places.size(); ++i) {
     const TensorInfo& entry = header.entries[i];
     const DataRange& place = places[i];
-    if (place.error.empty()) {
+    if (!place.error) {
       Tensor tensor = TensorOf(entry, place, header.is_big_endian, file);
       budget.Charge(CostOf(tensor));
       checkpoint.root.members.push_back({{entry.name}, std::move(tensor)});
       ++good;
       continue;
     }
-    const Error error(EBADMSG, place.error);
+    const Error& error = *place.error;
     if (!damage) damage = WithContext("tensor " + Quoted(entry.name), error);
     WarnOfDamage(entry.name, error, budget, checkpoint);
     checkpoint.root.members.push_back({{entry.name}, Damaged({}, error)});

@@ -192,7 +192,7 @@ DataRange LocateTensor(const TensorInfo& entry, uint64_t data_offset, uint64_t a
     place.length = SizeOf(entry, *type);
   } catch (const Error& e) {
     if (e.code() != EBADMSG) throw;
-    place.error = e.what();
+    place.error = e;
     return place;
   }
   if (place.length != 0 && (entry.offset > data_size || place.length > data_size - entry.offset)) {
@@ -236,7 +236,7 @@ std::vector<DataRange> LocateTensors(const GgufHeader& header, uint64_t alignmen
     } catch (const Error& e) {
       throw WithContext(Subject(entry), e);
     }
-    budget.Charge(places.back().error.size());
+    budget.Charge(MessageOf(places.back().error).size());
   }
   CheckOverlaps(header, order, places);
   return places;

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "parser/base/budget.h"
+#include "parser/base/error.h"
 #include "parser/format/gguf/metadata.h"
 #include "parser/io/byte_source.h"
 
@@ -56,9 +57,9 @@ constexpr uint32_t kUsualAlignment = 32;  // Unless the metadata specifies anoth
 
 // The data of one tensor.
 struct DataRange {
-  uint64_t offset = 0;  // In the file, in bytes.
-  uint64_t length = 0;  // In bytes.
-  std::string error;    // Not empty: the tensor is invalid.
+  uint64_t offset = 0;         // In the file, in bytes.
+  uint64_t length = 0;         // In bytes.
+  std::optional<Error> error;  // Set: the tensor is invalid.
 };
 
 // Locates the data of all tensors in a file of `file_size` bytes. A tensor of an unknown type

@@ -225,9 +225,10 @@ void Joiner::AddShardAnnotations(Part& part, uint64_t alignment) {
 void Joiner::AddLost(const Part& part) {
   const std::string error = json::String(part.error->what());
   budget_.Charge(2 * sizeof(Member) + 8 * error.size());
-  Value value{
-      .json = fmt::format(R"({{"error":{}}})", error), .python_type = "", .annotations = {}};
-  value.annotations.emplace_back("error", error);
+  Value value{.json = fmt::format(R"({{"error":{}}})", error),
+              .python_type = "",
+              .error = *part.error,
+              .annotations = {}};
   merged_.root.members.push_back({{part.name, Key::Kind::kOther}, std::move(value)});
   lost_.push_back(part.number - 1);
   json::AppendString(shards_, part.name);

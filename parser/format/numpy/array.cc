@@ -81,7 +81,7 @@ void SetType(const Layout& layout, Tensor& tensor) {
 void SetBytes(const Layout& layout, const Record& stored, const std::shared_ptr<BlockCache>& blocks,
               Tensor& tensor) {
   tensor.member = stored.member;
-  if (!stored.error.empty()) throw Error(stored.error_code, stored.error);
+  stored.Check();
   const uint64_t need = tensor.data.length;
   if (stored.data.length != need) {
     Fail(EBADMSG, "has {} bytes, but its {} elements need {}", stored.data.length,

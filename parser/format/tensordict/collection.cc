@@ -136,12 +136,12 @@ std::string PathOf(std::string_view path, std::string_view key) {
   return whole;
 }
 
-Value Lost(std::string_view class_name, std::string_view why) {
+Value Lost(std::string_view class_name, const Error& error) {
   Value value;
-  value.json =
-      fmt::format(R"({{"class":{},"error":{}}})", json::String(class_name), json::String(why));
+  value.json = fmt::format(R"({{"class":{},"error":{}}})", json::String(class_name),
+                           json::String(error.what()));
   value.python_type = class_name;
-  value.annotations.emplace_back("error", json::String(why));
+  value.error = error;
   return value;
 }
 
@@ -164,7 +164,7 @@ Content Losses::LoseCollection(std::string_view path, const Error& error) {
                                      : fmt::format("collection {}: {}", Quoted(path), error.what());
   budget_.Charge(kCopies * warning.size());
   checkpoint_.warnings.push_back(std::move(warning));
-  return Lost("tensordict", error.what());
+  return Lost("tensordict", error);
 }
 
 void Losses::Finish() const {

@@ -72,7 +72,7 @@ void AppendName(std::string& members, std::string_view name);
 std::string PathOf(std::string_view path, std::string_view key);
 
 // Returns the placeholder for a value that cannot be read.
-Value Lost(std::string_view class_name, std::string_view why);
+Value Lost(std::string_view class_name, const Error& error);
 
 // Adds warnings and placeholders for the corrupt members of a checkpoint. Everything is charged to
 // `budget`, which must outlive this, as must `checkpoint`. Belongs to one thread. `path` is the

@@ -59,15 +59,14 @@ class FolderDirectory final : public Directory {
  private:
   std::optional<Record> OpenFile(const std::string& name) const {
     if (!IsPlainName(name)) return std::nullopt;
-    Record record{.data = {}, .member = PathOf(name), .is_in_file = true, .error = ""};
+    Record record{.data = {}, .member = PathOf(name), .is_in_file = true};
     try {
       const ByteSourcePtr file = folder_->Open(name);
       record.data = {file, 0, file->size()};
     } catch (const Error& e) {
       if (e.code() == ENOENT || e.code() == ENAMETOOLONG) return std::nullopt;
       if (IsTransient(e.code())) throw WithContext(record.member, e);
-      record.error = e.what();
-      record.error_code = e.code();
+      record.error = e;
     }
     budget_.Grow(kParsed);
     budget_.Charge(kCostOfFile + 2 * record.member.size());

@@ -57,7 +57,7 @@ void SetBytes(const std::optional<Record>& record, std::string_view name, Tensor
     return;
   }
   tensor.member = record->member;
-  if (!record->error.empty()) throw Error(record->error_code, record->error);
+  record->Check();
   const uint64_t length = record->data.length;
   if (length < need) {
     Fail(EBADMSG, "its file has {} bytes, but its dtype and shape need {}", length, need);

@@ -35,7 +35,7 @@ struct Place {
 json::Document ReadMeta(const Directory& directory, Budget& budget) {
   const std::optional<Record> record = directory.Open(kMetaName);
   if (!record) Fail(EBADMSG, "there is no such file");
-  if (!record->error.empty()) throw Error(record->error_code, record->error);
+  record->Check();
   if (record->data.length > kMostMeta) {
     Fail(EFBIG, "has {} bytes, but {} is the most", record->data.length, kMostMeta);
   }

@@ -104,7 +104,7 @@ constexpr int kMostDepth = 64;  // Of stacks; torch has no more dimensions.
 class Bytes {
  public:
   Bytes(const Record& record, Budget& budget) : budget_(budget) {
-    if (!record.error.empty()) throw Error(record.error_code, record.error);
+    record.Check();
     budget.Grow(StoredSize(record.data));
     budget.Charge(record.data.length);
     budget.WorkOnBytes(record.data.length);
@@ -276,7 +276,7 @@ Data ReadData(json::Node meta, std::string_view type, const Directory& directory
   } else if (const auto node = meta.Find(kData)) {
     data.value = ValueOf(*node, budget);
   } else if (data.error) {
-    data.value = Lost("object", data.error->what());
+    data.value = Lost("object", *data.error);
   } else {
     data.value.json = "null";
   }

@@ -183,8 +183,7 @@ Tensor Open(TensorDescription described, const std::string& name, const ReadCont
     const TensorEncryption& encryption = *described.encryption;
     const auto key = opening.keys.KeyFor(encryption);
     if (!key) {
-      tensor.error = opening.keys.NoKeyReason(encryption);
-      tensor.error_code = ENOKEY;
+      tensor.error.emplace(ENOKEY, opening.keys.NoKeyReason(encryption));
       return std::move(tensor);
     }
     ByteSourcePtr plain = MakeDecrypted(tensor.data, encryption.chunks, key, opening.opened);

@@ -110,12 +110,13 @@ Record Archive::Open(const std::string& record) const {
   return {.data = {},
           .member = record,
           .is_in_file = false,
-          .error = fmt::format("the archive has no member {}", Quoted(prefix_ + record))};
+          .error = Error(EBADMSG,
+                         fmt::format("the archive has no member {}", Quoted(prefix_ + record)))};
 }
 
 Record Archive::Require(const std::string& record) const {
   Record opened = Open(record);
-  if (!opened.error.empty()) throw Error(opened.error_code, opened.error);
+  opened.Check();
   return opened;
 }
 

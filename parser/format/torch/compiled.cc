@@ -41,7 +41,6 @@ Tensor BytesOf(const Record& record) {
   return {.dtype = Dtype::kUint8,
           .shape = {record.data.length},
           .data = record.data,
-          .error = "",
           .member = record.member,
           .file_offset = record.data.offset,
           .is_in_file = record.is_in_file};
@@ -142,15 +141,13 @@ class Reader {
       const auto offset = items.Next();
       if (offset->kind() != json::Node::Kind::kWhole) Fail(EBADMSG, "its offset is no number");
       const Tensor& whole = TensorOf(std::string(kWeights) + std::string(record->text()));
-      if (!whole.error.empty()) throw Error(whole.error_code, whole.error);
+      if (whole.error) throw Error(*whole.error);
       view.dtype = whole.dtype;
-      const Storage storage = {.record = {.data = whole.data,
-                                          .member = whole.member,
-                                          .is_in_file = whole.is_in_file,
-                                          .error = ""},
-                               .type = {.dtype = whole.dtype},
-                               .size = whole.data.length,
-                               .location = "cpu"};
+      const Storage storage = {
+          .record = {.data = whole.data, .member = whole.member, .is_in_file = whole.is_in_file},
+          .type = {.dtype = whole.dtype},
+          .size = whole.data.length,
+          .location = "cpu"};
       FillView(storage, offset->whole(), view, context_, tensor);
       return tensor;
     } catch (const Error& e) {

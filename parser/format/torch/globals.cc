@@ -371,12 +371,10 @@ void Globals::Add(const pickle::Graph& graph) {
 }
 
 void Globals::Report(Checkpoint& checkpoint) const {
-  std::vector<Global> globals;
-  globals.reserve(names_.size());
+  checkpoint.globals.reserve(names_.size());
   for (const std::string& name : names_) {
-    globals.push_back({.name = name, .is_refused = !IsAllowedByWeightsOnly(name)});
+    checkpoint.globals.push_back({.name = name, .is_refused = !IsAllowedByWeightsOnly(name)});
   }
-  SetGlobals(std::move(globals), checkpoint);
 }
 
 bool IsAllowedByWeightsOnly(std::string_view name) {

@@ -115,7 +115,7 @@ class Globals {
   // Adds those of one pickle. Throws Error(EFBIG).
   void Add(const pickle::Graph& graph);
 
-  // Sets the globals of `checkpoint` and annotates it: see SetGlobals.
+  // Sets the globals of `checkpoint`, which had none.
   void Report(Checkpoint& checkpoint) const;
 
  private:

@@ -85,8 +85,7 @@ std::optional<std::string_view> BytesOf(const Value& value, std::string& decoded
 }
 
 Record RecordOfBytes(const Value& value, Context& context) {
-  Record record{
-      .data = {}, .member = context.pickle_record.member, .is_in_file = false, .error = ""};
+  Record record{.data = {}, .member = context.pickle_record.member, .is_in_file = false};
   std::string decoded;
   const auto bytes = BytesOf(value, decoded, context.budget);
   if (!bytes) Fail(EBADMSG, "its bytes are missing");

@@ -308,14 +308,16 @@ const Value* StateOfJoblibArray(const Value& value) {
 
 Checkpoint ReadJoblib(const Record& record, Reading& reading, uint64_t& length) {
   Storages storages(reading.budget, reading.sidecar, [](std::string_view) {
-    return Record{.data = {}, .member = "", .is_in_file = false, .error = "joblib has no storages"};
+    return Record{.data = {},
+                  .member = "",
+                  .is_in_file = false,
+                  .error = Error(EBADMSG, "joblib has no storages")};
   });
   Context context{
       .reading = reading,
       .storages = storages,
       .pickle = {},
-      .pickle_record = {
-          .data = {}, .member = record.member, .is_in_file = record.is_in_file, .error = ""}};
+      .pickle_record = {.data = {}, .member = record.member, .is_in_file = record.is_in_file}};
   Arrays arrays(record.data, reading.budget, context.raw_arrays);
   const pickle::Graph graph = pickle::LoadWithGaps(
       record.data, reading.budget,

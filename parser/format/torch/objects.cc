@@ -228,7 +228,7 @@ ckptfs::Value Walk::MakeValue(const pickle::Value& value) try {
   std::string warning = fmt::format("value {}: {}", Quoted(path_), e.what());
   context_.budget.Charge(kCopies * warning.size());
   checkpoint_.warnings.push_back(std::move(warning));
-  return tensordict::Lost(Interpret(value, context_.budget).type, e.what());
+  return tensordict::Lost(Interpret(value, context_.budget).type, e);
 }
 
 std::unique_ptr<Group> Walk::MakeGroup(const pickle::Value& value, int depth) {

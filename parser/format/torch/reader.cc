@@ -44,7 +44,7 @@ Checkpoint ReadSaved(const Extent& data, Reading& reading) {
   const std::string_view text(reinterpret_cast<const char*>(head.data()), head.size());
   if (text.starts_with("PK\3\4")) return ReadZip(data, reading);
   if (IsLegacy(text)) return ReadLegacy(data, reading);
-  return ReadPlainPickle({.data = data, .member = "", .is_in_file = true, .error = ""}, reading);
+  return ReadPlainPickle({.data = data, .member = "", .is_in_file = true}, reading);
 }
 
 void AddPickle(std::string_view name, Context& context, Checkpoint& checkpoint,

@@ -68,7 +68,7 @@ void Sidecar::Open() {
     warnings_ = std::move(checkpoint.warnings);
   } catch (const Error& e) {
     if (e.code() == EKEYREJECTED || e.code() == EFBIG || IsTransient(e.code())) throw;
-    error_ = e.what();  // Which names the file.
+    error_.emplace(EBADMSG, e.what());  // Which names the file.
   }
 }
 
@@ -78,15 +78,14 @@ Record Sidecar::Find(uint64_t index) {
                 .member = fmt::format("{}: tensor {}", name_, index),
                 .is_in_file = false,
                 .error = error_};
-  if (!error_.empty()) return record;
+  if (error_) return record;
   const auto found = tensors_.find(std::to_string(index));
   if (found == tensors_.end()) {
-    record.error = fmt::format("{} has no tensor {}", name_, index);
-  } else if (const Tensor& tensor = found->second; tensor.error.empty()) {
+    record.error.emplace(EBADMSG, fmt::format("{} has no tensor {}", name_, index));
+  } else if (const Tensor& tensor = found->second; !tensor.error) {
     record.data = tensor.data;
   } else {
-    record.error = fmt::format("{}: {}", record.member, tensor.error);
-    record.error_code = tensor.error_code;
+    record.error = WithContext(record.member, *tensor.error);
   }
   return record;
 }
@@ -272,9 +271,9 @@ const Storage& Storages::Whole(StorageId id) {
     budget_.Charge(CostOf(id));
     Record record = id.in_sidecar ? sidecar_.Find(*id.in_sidecar) : find_(id.key);
     if (id.in_sidecar) id.size = record.data.length;
-    if (record.error.empty() && record.data.length < id.size) {
-      record.error = fmt::format("{} has {} bytes, but its storage needs {}", record.member,
-                                 record.data.length, id.size);
+    if (!record.error && record.data.length < id.size) {
+      record.error.emplace(EBADMSG, fmt::format("{} has {} bytes, but its storage needs {}",
+                                                record.member, record.data.length, id.size));
     }
     Storage storage{
         .record = std::move(record), .type = id.type, .size = id.size, .location = id.location};
@@ -299,7 +298,7 @@ const Storage& Storages::Get(const Value& persistent) {
     Storage& view = found->second;
     view = whole;
     view.size = id.view->size;
-    if (view.record.error.empty()) {
+    if (!view.record.error) {
       view.record.data.offset += id.view->offset;
       view.record.data.length = id.view->size;
     }
@@ -330,15 +329,14 @@ Storage ReadNestedStorage(Checkpoint file, const Record& record) {
   if (tensor == nullptr || !tensor->storage) {
     Fail(EBADMSG, "its storage is a file that has no storage in it");
   }
-  if (!tensor->error.empty()) throw Error(EBADMSG, tensor->error);
+  if (tensor->error) throw Error(EBADMSG, tensor->error->what());
   const StorageType& type = *tensor->storage;
   if (type.is_untyped && type.is_big_endian) {
     Fail(ENOTSUP, "its storage is a big-endian file, and of no type");
   }
   return {.record = {.data = tensor->data,
                      .member = tensor->member,
-                     .is_in_file = tensor->is_in_file && record.is_in_file,
-                     .error = ""},
+                     .is_in_file = tensor->is_in_file && record.is_in_file},
           .type = {.dtype = type.dtype, .is_untyped = type.is_untyped},
           .size = tensor->data.length,
           .location = "cpu"};
@@ -365,10 +363,10 @@ const Storage& NestedStorages::Get(const Value& call, Context& context) {
       storage = Read(call, context);
     } catch (const Error& e) {
       if (e.code() == EFBIG || IsTransient(e.code())) throw;
-      storage.record.error = e.what();
+      storage.record.error.emplace(EBADMSG, e.what());
     }
   }
-  if (!storage.record.error.empty()) throw Error(EBADMSG, storage.record.error);
+  storage.record.Check();
   return storage;
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "parser/base/budget.h"
+#include "parser/base/error.h"
 #include "parser/checkpoint.h"
 #include "parser/codec/pickle.h"
 #include "parser/format/archive/record.h"
@@ -51,7 +52,7 @@ class Sidecar {
   const ReadOptions& options_;
   bool is_open_ = false;
   std::string name_;
-  std::string error_;  // Of the file as a whole.
+  std::optional<Error> error_;  // Of the file as a whole.
   std::vector<std::string> warnings_;
   std::map<std::string, Tensor> tensors_;  // By their keys: "0".
 };

@@ -153,7 +153,7 @@ void SetData(const Storage& storage, uint64_t offset, const View& view, Context&
              Tensor& tensor) {
   const uint64_t length = tensor.data.length;
   const Record& record = storage.record;
-  if (!record.error.empty()) throw Error(record.error_code, record.error);
+  record.Check();
   uint64_t begin = 0;
   const bool is_beyond = __builtin_mul_overflow(offset, ItemSize(view.dtype), &begin) ||
                          (length > 0 && begin > storage.size);

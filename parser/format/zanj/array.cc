@@ -95,8 +95,7 @@ Record RecordOf(std::string bytes) {
   const uint64_t length = bytes.size();
   return {.data = {std::make_shared<MemorySource>(std::move(bytes)), 0, length},
           .member = "",
-          .is_in_file = false,
-          .error = ""};
+          .is_in_file = false};
 }
 
 // Bytes whose type we do not know: as large as they have room for.
@@ -168,7 +167,7 @@ void FillExternal(json::Node node, Externals& externals, Tensor& tensor) {
   Expect(node, externals, tensor);
   const Record record = externals.Open(ReferenceOf(node));
   tensor.member = record.member;
-  if (!record.error.empty()) throw Error(record.error_code, record.error);
+  record.Check();
   npy::ArrayHeader header =
       npy::ReadHeader([&](size_t most) { return externals.members().ReadHead(record, most); },
                       record.data.length, externals.budget());

@@ -126,7 +126,7 @@ void FillExternal(json::Node node, Externals& externals, Table& table) {
   const zip::Member* member = externals.members().Find(record.member);
   const uint64_t size = member == nullptr ? 0 : member->size;
   table.data = {nullptr, 0, size <= kMostForDamaged ? size : 0};
-  if (!record.error.empty()) throw Error(record.error_code, record.error);
+  record.Check();
   if (rows) CheckRows(record, *rows, externals);
   table.data = record.data;
 }
@@ -146,7 +146,7 @@ Table TableOf(json::Node node, const Tag& tag, Externals& externals) {
     }
   } catch (const Error& e) {
     if (e.code() == EFBIG || IsTransient(e.code())) throw;
-    table.error = e.what();
+    table.error.emplace(EIO, e.what());
     table.data = {nullptr, 0, table.data.length};
   }
   return table;
@@ -239,8 +239,8 @@ class Builder {
 
   Content LinesOf(json::Node node, const Tag& tag) {
     Table table = TableOf(node, tag, externals_);
-    if (!table.error.empty()) {
-      Warn("table {}: {}: reading it will fail", Quoted(Path()), table.error);
+    if (table.error) {
+      Warn("table {}: {}: reading it will fail", Quoted(Path()), table.error->what());
       if (externals_.members().Find(table.member) == nullptr) return LostTable(table);
       return table;
     }
@@ -256,12 +256,11 @@ class Builder {
 
   // Stands for a table whose member is missing, so that not even its length is known.
   static Value LostTable(const Table& table) {
-    Value value{.json = fmt::format(R"({{"class":{},"error":{}}})", json::String(table.python_type),
-                                    json::String(table.error)),
-                .python_type = table.python_type,
-                .annotations = {}};
-    value.annotations.emplace_back("error", json::String(table.error));
-    return value;
+    return {.json = fmt::format(R"({{"class":{},"error":{}}})", json::String(table.python_type),
+                                json::String(table.error->what())),
+            .python_type = table.python_type,
+            .error = table.error,
+            .annotations = {}};
   }
 
   // A table or, if there are arrays in its rows, these beside it.

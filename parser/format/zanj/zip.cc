@@ -66,11 +66,7 @@ void AddMeta(Externals& externals, Checkpoint& checkpoint) try {
   if (const auto time = meta.Find("timestamp")) {
     checkpoint.annotations.emplace_back("timestamp", ValueOf(*time, externals).json);
   }
-  Table table{.data = {},
-              .python_type = "dict",
-              .error = "",
-              .member = std::string(kMeta),
-              .annotations = {}};
+  Table table{.data = {}, .python_type = "dict", .member = std::string(kMeta), .annotations = {}};
   std::string line = ValueOf(meta, externals).json + '\n';
   const uint64_t length = line.size();
   table.data = {std::make_shared<MemorySource>(std::move(line)), 0, length};
@@ -129,14 +125,14 @@ Record Externals::Open(std::string_view reference) {
     return {.data = {},
             .member = std::string(reference),
             .is_in_file = false,
-            .error = fmt::format("no such member: {}", Quoted(reference))};
+            .error = Error(EBADMSG, fmt::format("no such member: {}", Quoted(reference)))};
   }
   if (opened_.insert(member).second) budget().Charge(kCost);
   return members_.Open(*member, reference);
 }
 
 void Externals::TakeAllowance(const Record& record) {
-  if (!record.error.empty()) throw Error(record.error_code, record.error);
+  record.Check();
   const uint64_t size = record.data.length;
   if (!Allows(size)) {
     Fail(EFBIG, "{}: has {} bytes of JSON, but only {} more may be read of a file of this size",
