@@ -1,10 +1,8 @@
 #include "fs/log.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <fuse_log.h>
-#include <spdlog/logger.h>
-#include <spdlog/sinks/base_sink.h>
-#include <spdlog/spdlog.h>
 #include <sys/stat.h>
 #include <syslog.h>
 #include <unistd.h>
@@ -13,22 +11,20 @@
 #include <cstdarg>
 #include <cstdio>
 #include <ctime>
-#include <mutex>
 #include <string>
 #include <utility>
 
 #include "parser/base/error.h"
-#include "parser/base/fd.h"
 
 namespace ckptfs {
 namespace {
 
 constexpr const char* kName = "ckptfs";
 
-// Bytes of a message. Names of a checkpoint may be as long as the checkpoint.
+// The maximum length of a message, in bytes. Names may be as long as the checkpoint.
 constexpr size_t kMostText = 4096;
 
-// `text` as a message shows it: printable, and what is longer ends with an ellipsis.
+// Returns `text` printable, and truncated with an ellipsis if it is too long.
 std::string Shown(std::string_view text) {
   if (text.size() <= kMostText) return Printable(text);
   constexpr std::string_view kEllipsis = "…";
@@ -38,37 +34,29 @@ std::string Shown(std::string_view text) {
   return Printable(text.substr(0, cut)).append(kEllipsis);
 }
 
-// spdlog has no level between warning and info, so those from there on are one lower with it.
-spdlog::level::level_enum ToSpdlog(Log::Level level) {
+int ToSyslog(Log::Level level) {
   switch (level) {
     case Log::Level::kError:
-      return spdlog::level::err;
+      return LOG_ERR;
     case Log::Level::kWarning:
-      return spdlog::level::warn;
+      return LOG_WARNING;
     case Log::Level::kNotice:
-      return spdlog::level::info;
+      return LOG_NOTICE;
     case Log::Level::kInfo:
-      return spdlog::level::debug;
+      return LOG_INFO;
     case Log::Level::kDebug:
       break;
   }
-  return spdlog::level::trace;
+  return LOG_DEBUG;
 }
 
-int ToSyslog(spdlog::level::level_enum level) {
-  if (level >= spdlog::level::err) return LOG_ERR;
-  if (level == spdlog::level::warn) return LOG_WARNING;
-  if (level == spdlog::level::info) return LOG_NOTICE;
-  return level == spdlog::level::debug ? LOG_INFO : LOG_DEBUG;
+Log::Level FromFuse(fuse_log_level level) {
+  if (level <= FUSE_LOG_ERR) return Log::Level::kError;
+  if (level == FUSE_LOG_WARNING) return Log::Level::kWarning;
+  return level == FUSE_LOG_DEBUG ? Log::Level::kDebug : Log::Level::kInfo;
 }
 
-spdlog::level::level_enum FromFuse(fuse_log_level level) {
-  if (level <= FUSE_LOG_ERR) return spdlog::level::err;
-  if (level == FUSE_LOG_WARNING) return spdlog::level::warn;
-  return ToSpdlog(level == FUSE_LOG_DEBUG ? Log::Level::kDebug : Log::Level::kInfo);
-}
-
-// The time in UTC, as in RFC 3339.
+// Returns the time in UTC, as in RFC 3339.
 std::string Now() {
   const std::time_t now = std::time(nullptr);
   std::tm parts = {};
@@ -77,15 +65,21 @@ std::string Now() {
   return {text.data(), std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts)};
 }
 
-// libfuse passes nothing to its callback by which it could find a Log, but spdlog knows each logger
-// by its name.
-__attribute__((format(printf, 2, 0))) void SayForFuse(fuse_log_level level, const char* format,
+// The log of libfuse's messages: it passes its callback no pointer of ours.
+std::atomic<Log*> fuse_log = nullptr;
+
+__attribute__((format(printf, 2, 0))) void LogForFuse(fuse_log_level level, const char* format,
                                                       va_list arguments) {
   std::array<char, 512> text = {};
   if (std::vsnprintf(text.data(), text.size(), format, arguments) < 0) return;
   std::string_view line = text.data();
   while (line.ends_with('\n')) line.remove_suffix(1);
-  if (const auto logger = spdlog::get(kName)) logger->log(FromFuse(level), line);
+  if (Log* log = fuse_log.load()) log->Write(FromFuse(level), line);
+}
+
+// In one write, so that lines of several threads or processes do not mix.
+void WriteLine(int file, const std::string& line) {
+  [[maybe_unused]] const ssize_t written = ::write(file, line.data(), line.size());
 }
 
 }  // namespace
@@ -108,102 +102,65 @@ uint64_t RateLimit::TakeDropped(Clock::time_point now) {
   return IsInWindow(now) ? 0 : std::exchange(dropped_, 0);
 }
 
-// Its base class takes a mutex around each method.
-class Log::Sink final : public spdlog::sinks::base_sink<std::mutex> {
- public:
-  Sink() = default;
-  Sink(const Sink&) = delete;
-  Sink& operator=(const Sink&) = delete;
-  ~Sink() override {
-    TellLeftOut(RateLimit::Clock::time_point::max());
-    closelog();
-  }
-
-  void UseFile(Fd file) {
-    const std::lock_guard lock(mutex_);
-    file_ = std::move(file);
-  }
-
-  void LeaveTerminal() {
-    const std::lock_guard lock(mutex_);
-    if (file_.number() < 0) openlog(kName, LOG_NDELAY | LOG_PID, LOG_DAEMON);
-    is_on_terminal_ = false;
-  }
-
- private:
-  void sink_it_(const spdlog::details::log_msg& message) override {
-    const auto now = RateLimit::Clock::now();
-    if (IsLimited(message.level)) {
-      TellLeftOut(now);
-      if (!limit_.Admits(now)) return;
-    }
-    Write(message.level, std::string_view(message.payload.data(), message.payload.size()));
-  }
-
-  void flush_() override {}
-
-  static bool IsLimited(spdlog::level::level_enum level) {
-    return level != ToSpdlog(Level::kNotice) && level != ToSpdlog(Level::kDebug);
-  }
-
-  void TellLeftOut(RateLimit::Clock::time_point now) {
-    if (const uint64_t count = limit_.TakeDropped(now); count != 0) {
-      Write(spdlog::level::warn, fmt::format("{} more messages were left out", count));
-    }
-  }
-
-  void Write(spdlog::level::level_enum level, std::string_view text) const {
-    const std::string printable = Shown(text);
-    const char* mark = level == spdlog::level::warn ? "warning: " : "";
-    if (is_on_terminal_) {
-      WriteLine(STDERR_FILENO, fmt::format("{}: {}{}\n", kName, mark, printable));
-    }
-    if (file_.number() >= 0) {
-      WriteLine(file_.number(),
-                fmt::format("{} {}[{}]: {}{}\n", Now(), kName, ::getpid(), mark, printable));
-    } else if (!is_on_terminal_) {
-      ::syslog(ToSyslog(level), "%s", printable.c_str());
-    }
-  }
-
-  // In one write, so that lines of several threads or processes do not mix.
-  static void WriteLine(int file, const std::string& line) {
-    [[maybe_unused]] const ssize_t written = ::write(file, line.data(), line.size());
-  }
-
-  RateLimit limit_;
-  Fd file_;
-  bool is_on_terminal_ = true;
-};
-
-Log::Log()
-    : sink_(std::make_shared<Sink>()), logger_(std::make_shared<spdlog::logger>(kName, sink_)) {
-  SetLevel(Level::kWarning);
-  logger_->set_error_handler([](const std::string&) {});
-  spdlog::register_logger(logger_);
-}
-
 Log::~Log() {
-  fuse_set_log_func(nullptr);
-  spdlog::drop(kName);
+  ::fuse_set_log_func(nullptr);
+  fuse_log = nullptr;
+  ReportDropped(RateLimit::Clock::time_point::max());
+  ::closelog();
 }
 
-void Log::SetLevel(Level least) { logger_->set_level(ToSpdlog(least)); }
+void Log::SetLevel(Level least) { least_ = least; }
 
 void Log::OpenFile(const std::string& path) {
   // O_NONBLOCK is for a pipe without a reader.
   constexpr int kFlags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
   Fd file(::open(path.c_str(), kFlags, S_IRUSR | S_IWUSR));
   if (file.number() < 0) FailErrno("{}: cannot open the log file", path);
-  sink_->UseFile(std::move(file));
+  const std::lock_guard lock(mutex_);
+  file_ = std::move(file);
 }
 
-void Log::LeaveTerminal() { sink_->LeaveTerminal(); }
+void Log::LeaveTerminal() {
+  const std::lock_guard lock(mutex_);
+  if (file_.number() < 0) ::openlog(kName, LOG_NDELAY | LOG_PID, LOG_DAEMON);
+  is_on_terminal_ = false;
+}
 
-void Log::CaptureFuse() { fuse_set_log_func(SayForFuse); }
+void Log::CaptureFuse() {
+  fuse_log = this;
+  ::fuse_set_log_func(LogForFuse);
+}
 
-void Log::Write(Level level, std::string_view text) noexcept {
-  logger_->log(ToSpdlog(level), text);
+void Log::Write(Level level, std::string_view text) noexcept try {
+  if (level > least_) return;
+  const std::lock_guard lock(mutex_);
+  if (level != Level::kNotice && level != Level::kDebug) {
+    const auto now = RateLimit::Clock::now();
+    ReportDropped(now);
+    if (!limit_.Admits(now)) return;
+  }
+  WriteLocked(level, text);
+} catch (const std::exception&) {  // Out of memory: the message is dropped.
+}
+
+void Log::ReportDropped(RateLimit::Clock::time_point now) {
+  if (const uint64_t count = limit_.TakeDropped(now); count != 0) {
+    WriteLocked(Level::kWarning, fmt::format("{} more messages were left out", count));
+  }
+}
+
+void Log::WriteLocked(Level level, std::string_view text) const {
+  const std::string printable = Shown(text);
+  const char* mark = level == Level::kWarning ? "warning: " : "";
+  if (is_on_terminal_) {
+    WriteLine(STDERR_FILENO, fmt::format("{}: {}{}\n", kName, mark, printable));
+  }
+  if (file_.number() >= 0) {
+    WriteLine(file_.number(),
+              fmt::format("{} {}[{}]: {}{}\n", Now(), kName, ::getpid(), mark, printable));
+  } else if (!is_on_terminal_) {
+    ::syslog(ToSyslog(level), "%s", printable.c_str());
+  }
 }
 
 }  // namespace ckptfs

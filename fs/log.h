@@ -8,14 +8,16 @@
 #pragma once
 
 #include <fmt/core.h>
-#include <spdlog/fwd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <utility>
+
+#include "parser/base/fd.h"
 
 namespace ckptfs {
 
@@ -25,33 +27,33 @@ class RateLimit {
   using Clock = std::chrono::steady_clock;
   static constexpr uint64_t kMostPerSecond = 20;
 
-  // Whether a message at `now` may pass. Times do not go backwards.
+  // Returns whether a message at `now` may pass. Times do not go backwards.
   bool Admits(Clock::time_point now);
 
-  // How many messages did not pass in the seconds before that of `now`; each is counted once.
+  // Returns the number of messages dropped in the seconds before that of `now`, each counted once.
   uint64_t TakeDropped(Clock::time_point now);
 
  private:
   bool IsInWindow(Clock::time_point now) const;
 
-  Clock::time_point window_;  // When the second began in which messages are counted.
+  Clock::time_point window_;  // The start of the second in which messages are counted.
   uint64_t admitted_ = 0;
   uint64_t dropped_ = 0;
 };
 
-// Where messages go. There is one at a time. All methods may be called by several threads at once.
+// The destination of messages. At most one exists at a time. Thread-safe.
 class Log {
  public:
   enum class Level : uint8_t {
     kError,    // Something failed.
     kWarning,  // Something will not be as expected.
-    kNotice,   // What the user has asked for and cannot learn otherwise. Not limited in number.
+    kNotice,   // An answer to a request of the user. Not limited in number.
     kInfo,     // Mounted, unmounted.
     kDebug,    // Each request. Not limited in number.
   };
 
   // Logs errors and warnings to standard error.
-  Log();
+  Log() = default;
   Log(const Log&) = delete;
   Log& operator=(const Log&) = delete;
   ~Log();
@@ -92,10 +94,14 @@ class Log {
   }
 
  private:
-  class Sink;
+  void WriteLocked(Level level, std::string_view text) const;
+  void ReportDropped(RateLimit::Clock::time_point now);
 
-  std::shared_ptr<Sink> sink_;
-  std::shared_ptr<spdlog::logger> logger_;
+  std::atomic<Level> least_ = Level::kWarning;
+  std::mutex mutex_;  // Guards the members below.
+  RateLimit limit_;
+  Fd file_;
+  bool is_on_terminal_ = true;
 };
 
 }  // namespace ckptfs

@@ -19,7 +19,7 @@ forbid() {
 
 # The headers of parser/ itself, which are about checkpoints, formats and schemes.
 story='parser/[a-z_]+\.h'
-forbid parser 'fs/|fuse|spdlog'
+forbid parser 'fs/|fuse'
 forbid parser/base "parser/(io|codec|layer|source|format)/|$story"
 forbid parser/io "parser/(codec|layer|source|format)/|$story"
 forbid parser/codec "parser/(layer|source|format)/|$story"

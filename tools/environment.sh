@@ -9,7 +9,7 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 build_packages=(g++ meson:meson ninja-build:ninja pkg-config libfuse3-dev fuse3 libfmt-dev
-  libspdlog-dev libsodium-dev zlib1g-dev libbz2-dev liblzma-dev libcurl4-openssl-dev libpugixml-dev
+  libsodium-dev zlib1g-dev libbz2-dev liblzma-dev libcurl4-openssl-dev libpugixml-dev
   libxxhash-dev nlohmann-json3-dev libgtest-dev libgmock-dev)
 # The last are servers: nginx, Redis, and Ceph's, which speaks S3.
 test_packages=(python3-venv rsync attr jq zip util-linux openssl nginx-light:nginx
