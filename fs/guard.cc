@@ -168,7 +168,7 @@ ParseNet::~ParseNet() {
 
 // The deadline may move, so it is looked at again and again.
 void ParseNet::Watch(const std::stop_token& stop) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (!stopped_.wait_for(lock, stop, pace_.interval, [&] { return stop.stop_requested(); })) {
     if (Budget::Clock::now() - pace_.grace >= budget_.deadline()) return late_();
   }

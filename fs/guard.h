@@ -6,13 +6,13 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <thread>
 
 #include "fs/log.h"
 #include "fs/options.h"
 #include "parser/base/budget.h"
 #include "parser/base/cancellation.h"
+#include "parser/base/mutex.h"
 
 namespace ckptfs {
 
@@ -72,7 +72,7 @@ class ParseNet {
   const Pace pace_;
   const Cancellation::IsCancelled is_cancelled_;
   const Cancellation cancellation_;
-  std::mutex mutex_;
+  Mutex mutex_;
   std::condition_variable_any stopped_;
   std::jthread watch_;  // Last: it uses the others.
 };

@@ -18,15 +18,16 @@ Invalidator::Invalidator(const Tree& tree)
 
 void Invalidator::Add(uint64_t number) {
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     added_.insert(number);
   }
   is_added_.notify_one();
 }
 
 uint64_t Invalidator::Take(const std::stop_token& stop) {
-  std::unique_lock lock(mutex_);
-  if (!is_added_.wait(lock, stop, [&] { return !added_.empty(); }) || stop.stop_requested()) {
+  MutexLock lock(mutex_);
+  if (!is_added_.wait(lock, stop, [&]() REQUIRES(mutex_) { return !added_.empty(); }) ||
+      stop.stop_requested()) {
     return 0;
   }
   return added_.extract(added_.begin()).value();

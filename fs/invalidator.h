@@ -9,12 +9,12 @@
 
 #include <condition_variable>
 #include <cstdint>
-#include <mutex>
 #include <set>
 #include <stop_token>
 #include <vector>
 
 #include "fs/tree.h"
+#include "parser/base/mutex.h"
 
 namespace ckptfs {
 
@@ -40,9 +40,9 @@ class Invalidator {
   const Tree& tree_;
   std::vector<bool> is_known_;  // By inode: it was found to be corrupt. Only for Run.
 
-  std::mutex mutex_;
+  Mutex mutex_;
   std::condition_variable_any is_added_;
-  std::set<uint64_t> added_;
+  std::set<uint64_t> added_ GUARDED_BY(mutex_);
 };
 
 }  // namespace ckptfs

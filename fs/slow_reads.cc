@@ -129,7 +129,7 @@ SlowReads::~SlowReads() { Stop(); }
 void SlowReads::Add(std::unique_ptr<Request> request) {
   if (is_stopped_) return request->Refuse(EIO);
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     Push({.request = std::move(request)});
     ++unanswered_;
     if (threads_.size() < std::min(unanswered_, most_threads_)) StartThread();
@@ -146,20 +146,22 @@ void SlowReads::StartThread() try {
 void SlowReads::Stop() {
   is_stopped_ = true;
   {
-    const std::scoped_lock lock(mutex_);  // Or a thread could be about to wait.
+    const MutexLock lock(mutex_);  // Or a thread could be about to wait.
   }
   wanted_.notify_all();
 }
 
 bool SlowReads::AwaitEnd(Clock::time_point deadline) {
-  std::unique_lock lock(mutex_);
-  return answered_.wait_until(lock, deadline, [&] { return unanswered_ == 0; });
+  MutexLock lock(mutex_);
+  return answered_.wait_until(lock, deadline, [&]() REQUIRES(mutex_) { return unanswered_ == 0; });
 }
 
 void SlowReads::Serve() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
-    wanted_.wait(lock, [&] { return !waiting_.empty() || (is_stopped_ && !is_looking_); });
+    wanted_.wait(lock, [&]() REQUIRES(mutex_) {
+      return !waiting_.empty() || (is_stopped_ && !is_looking_);
+    });
     if (waiting_.empty()) return;
     Job job = Pop();
     lock.unlock();
@@ -211,9 +213,9 @@ void SlowReads::LookAtWaiting(const std::stop_token& stop) {
     job.request->Refuse(EINTR);
     return true;
   };
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   // An idle mount must not wake up: there is nothing to poll until a read waits.
-  while (has_waiting_.wait(lock, stop, [&] { return !waiting_.empty(); })) {
+  while (has_waiting_.wait(lock, stop, [&]() REQUIRES(mutex_) { return !waiting_.empty(); })) {
     has_waiting_.wait_for(lock, stop, kLookAtWaiting, [] { return false; });
     if (stop.stop_requested()) return;
     for (unsigned level = 0; level <= kMostLevel; ++level) {

@@ -23,10 +23,11 @@
 #include <limits>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <stop_token>
 #include <thread>
 #include <vector>
+
+#include "parser/base/mutex.h"
 
 namespace ckptfs {
 
@@ -94,25 +95,25 @@ class SlowReads {
   bool Run(Job& job) const;
   void LookAtWaiting(const std::stop_token& stop);
 
-  // To be called with the mutex.
-  void StartThread();
-  void Push(Job job);
-  Job Pop();
-  void RecordLevel();
+  void StartThread() REQUIRES(mutex_);
+  void Push(Job job) REQUIRES(mutex_);
+  Job Pop() REQUIRES(mutex_);
+  void RecordLevel() REQUIRES(mutex_);
 
   const size_t most_threads_;
 
   std::atomic<bool> is_stopped_ = false;
   std::atomic<unsigned> least_level_ = kNoLevel;  // Of those that wait.
 
-  std::mutex mutex_;                   // Nothing is read, looked at or refused under it.
-  std::condition_variable wanted_;     // There is a read to be done, or none any more.
-  std::condition_variable answered_;   // All have been.
-  std::map<unsigned, Queue> waiting_;  // By level. No queue is empty.
-  size_t unanswered_ = 0;              // Those that wait, and those that are being read.
-  bool is_looking_ = false;  // Some of those that wait are taken out, and will be put back.
-  uint64_t pushes_ = 0;
-  uint64_t pops_ = 0;
+  Mutex mutex_;                       // No request is run, polled or refused under it.
+  std::condition_variable wanted_;    // There is a read to be done, or none any more.
+  std::condition_variable answered_;  // All have been.
+  std::map<unsigned, Queue> waiting_ GUARDED_BY(mutex_);  // By level. No queue is empty.
+  size_t unanswered_ GUARDED_BY(mutex_) = 0;  // Those that wait, and those that are being read.
+  // Some of those that wait are taken out, and will be put back.
+  bool is_looking_ GUARDED_BY(mutex_) = false;
+  uint64_t pushes_ GUARDED_BY(mutex_) = 0;
+  uint64_t pops_ GUARDED_BY(mutex_) = 0;
   std::condition_variable_any has_waiting_;  // For the last thread.
 
   // The last members: they use the others.

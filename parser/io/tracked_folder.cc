@@ -30,7 +30,7 @@ bool HasCheckpoint(const Folder& folder) {
 
 std::vector<std::string> WatchedFolder::LeftOut(std::span<const std::string> files) const {
   std::vector<std::string> left_out;
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const std::string& name : files) {
     if (IsCalledCheckpoint(name) && !opened_.contains(name)) left_out.push_back(name);
   }

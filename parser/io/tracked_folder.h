@@ -4,7 +4,6 @@
 
 #include <ctime>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <span>
 #include <string>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "parser/base/budget.h"
+#include "parser/base/mutex.h"
 #include "parser/io/folder.h"
 
 namespace ckptfs {
@@ -44,13 +44,13 @@ class WatchedFolder final : public Folder {
 
  private:
   void Record(const std::string& name) const {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     opened_.insert(name);
   }
 
   const FolderPtr folder_;
-  mutable std::mutex mutex_;
-  mutable std::set<std::string> opened_;
+  mutable Mutex mutex_;
+  mutable std::set<std::string> opened_ GUARDED_BY(mutex_);
 };
 
 // Returns `folder`, of which each file that is opened is added to `budget`; null if that is null.

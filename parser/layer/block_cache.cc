@@ -29,7 +29,7 @@ constexpr std::chrono::seconds kMostTime(3);
 
 Worker::~Worker() {
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     is_ending_ = is_interrupted_ = true;
     waiting_.clear();
   }
@@ -39,7 +39,7 @@ Worker::~Worker() {
 
 void Worker::Do(uint64_t owner, Job job) {
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     if (waiting_.size() == kMostWaiting) return;
     if (!thread_.joinable()) {
       try {
@@ -54,10 +54,10 @@ void Worker::Do(uint64_t owner, Job job) {
 }
 
 void Worker::Cancel(uint64_t owner) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   std::erase_if(waiting_, [owner](const Waiting& w) { return w.owner == owner; });
   if (busy_for_ == owner) is_interrupted_ = true;
-  changed_.wait(lock, [&] { return busy_for_ != owner; });
+  changed_.wait(lock, [&]() REQUIRES(mutex_) { return busy_for_ != owner; });
 }
 
 void Worker::RunJob(const Job& job) const {
@@ -70,9 +70,9 @@ void Worker::RunJob(const Job& job) const {
 }
 
 void Worker::Run() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [&] { return is_ending_ || !waiting_.empty(); });
+    changed_.wait(lock, [&]() REQUIRES(mutex_) { return is_ending_ || !waiting_.empty(); });
     if (is_ending_) return;
     Waiting next = std::move(waiting_.front());
     waiting_.pop_front();
@@ -114,12 +114,12 @@ Pages Map(size_t size) {
 void Unmap::operator()(std::byte* /*bytes*/) const noexcept { ::munmap(begin, length); }
 
 uint64_t BlockCache::NewOwner() {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   return ++owners_;
 }
 
 size_t BlockCache::used() const {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   return used_;
 }
 
@@ -144,13 +144,13 @@ void BlockCache::ReadAlone(size_t size, size_t offset, std::span<std::byte> buff
                            const Fill& fill) {
   assert(offset <= size && buffer.size() <= size - offset);
   {
-    std::unique_lock lock(mutex_);
-    Cancellation::Wait(lock, changed_, [&] { return !is_alone_; });
+    MutexLock lock(mutex_);
+    Cancellation::Wait(lock, changed_, [&]() REQUIRES(mutex_) { return !is_alone_; });
     is_alone_ = true;
   }
   const auto end = [&] {
     {
-      const std::scoped_lock lock(mutex_);
+      const MutexLock lock(mutex_);
       is_alone_ = false;
     }
     changed_.notify_all();
@@ -171,7 +171,7 @@ void BlockCache::Prepare(const Key& key, size_t size, const Fill& fill,
   std::list<Block> evicted;  // Outlives the lock: to free megabytes takes a while.
   Block* block = nullptr;
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     // Under the lock, so that later readers of the block find it.
     if (std::ranges::count(blocks_, key, &Block::key) != 0 || !is_wanted()) return;
     block = Add(key, size, true, evicted);
@@ -205,7 +205,7 @@ BlockCache::Block* BlockCache::Add(const Key& key, size_t size, bool spare_unrea
 
 BlockCache::Block* BlockCache::Acquire(const Key& key, size_t size, bool may_make) {
   std::list<Block> evicted;  // Outlives the lock: to free megabytes takes a while.
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = std::ranges::find(blocks_, key, &Block::key);
   if (found == blocks_.end()) return may_make ? Add(key, size, false, evicted) : nullptr;
   blocks_.splice(blocks_.begin(), blocks_, found);
@@ -227,14 +227,14 @@ bool BlockCache::MakeRoom(size_t size, bool spare_unread, std::list<Block>& evic
 
 const std::byte* BlockCache::BytesOf(Block& block, const Fill& fill) {
   {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     Cancellation::Wait(lock, changed_, [&] { return !block.is_filling; });
     if (block.is_filled || fill == nullptr) return block.is_filled ? block.bytes.get() : nullptr;
     block.is_filling = true;
   }
   const auto end = [&](bool is_filled) {
     {
-      const std::scoped_lock lock(mutex_);
+      const MutexLock lock(mutex_);
       block.is_filling = false;
       block.is_filled = is_filled;
     }
@@ -253,7 +253,7 @@ const std::byte* BlockCache::BytesOf(Block& block, const Fill& fill) {
 
 void BlockCache::Release(Block& block, size_t given) noexcept {
   std::list<Block> read_out;  // Outlives the lock.
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   block.given += given;
   if (--block.users > 0) return;
   if (block.given < block.size && block.is_filled) return;

@@ -11,11 +11,12 @@
 #include <functional>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <thread>
 #include <vector>
+
+#include "parser/base/mutex.h"
 
 namespace ckptfs {
 
@@ -46,11 +47,11 @@ class Worker {
   void RunJob(const Job& job) const;
   void Run();
 
-  std::mutex mutex_;  // Guards all below but the thread; no job is done under it.
+  Mutex mutex_;  // No job is run under it.
   std::condition_variable changed_;
-  std::deque<Waiting> waiting_;
-  std::optional<uint64_t> busy_for_;  // The owner of the job at hand.
-  bool is_ending_ = false;
+  std::deque<Waiting> waiting_ GUARDED_BY(mutex_);
+  std::optional<uint64_t> busy_for_ GUARDED_BY(mutex_);  // The owner of the job at hand.
+  bool is_ending_ GUARDED_BY(mutex_) = false;
   std::atomic<bool> is_interrupted_ = false;  // The job at hand.
   std::thread thread_;  // Started and joined under no lock but that of the first Do.
 };
@@ -130,8 +131,9 @@ class BlockCache {
                const std::function<bool()>& is_wanted);
 
   // Adds a block in front, which has one user. Null if there is no room for it; `spare_unread` as
-  // for MakeRoom. The caller holds the mutex.
-  Block* Add(const Key& key, size_t size, bool spare_unread, std::list<Block>& evicted);
+  // for MakeRoom.
+  Block* Add(const Key& key, size_t size, bool spare_unread, std::list<Block>& evicted)
+      REQUIRES(mutex_);
 
   // Returns the block, which has one more user, or null if it is not there and may or can not be.
   Block* Acquire(const Key& key, size_t size, bool may_make);
@@ -143,18 +145,17 @@ class BlockCache {
   const std::byte* BytesOf(Block& block, const Fill& fill);
 
   // Moves the blocks that must go for `size` bytes more to `evicted`, but those in use, and if
-  // `spare_unread`, those that have not been read. Returns whether that is enough. The caller holds
-  // the mutex.
-  bool MakeRoom(size_t size, bool spare_unread, std::list<Block>& evicted);
+  // `spare_unread`, those that have not been read. Returns whether that is enough.
+  bool MakeRoom(size_t size, bool spare_unread, std::list<Block>& evicted) REQUIRES(mutex_);
 
   const size_t capacity_;
 
-  mutable std::mutex mutex_;  // Nothing else is done under it: no fill, no other lock.
-  std::list<Block> blocks_;   // Used last first.
-  size_t used_ = 0;
-  uint64_t owners_ = 0;
-  bool is_alone_ = false;            // A read has a block for itself.
-  std::condition_variable changed_;  // A fill has ended, or such a read.
+  mutable Mutex mutex_;  // Nothing else is done under it: no fill, no other lock.
+  std::list<Block> blocks_ GUARDED_BY(mutex_);  // Used last first.
+  size_t used_ GUARDED_BY(mutex_) = 0;
+  uint64_t owners_ GUARDED_BY(mutex_) = 0;
+  bool is_alone_ GUARDED_BY(mutex_) = false;  // A read has a block for itself.
+  std::condition_variable changed_;           // A fill has ended, or such a read.
 
   // Memory of blocks that were read to their end. To be given new memory by the system takes half
   // as long as decrypting something into it.
@@ -162,7 +163,7 @@ class BlockCache {
     Pages bytes;
     size_t size = 0;
   };
-  std::vector<Spare> spares_;  // A few.
+  std::vector<Spare> spares_ GUARDED_BY(mutex_);  // A few.
 
   Worker worker_;  // The last member: its jobs use the others.
 };

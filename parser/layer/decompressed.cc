@@ -24,7 +24,6 @@
 #include <cassert>
 #include <cerrno>
 #include <condition_variable>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -32,6 +31,7 @@
 
 #include "parser/base/cancellation.h"
 #include "parser/base/error.h"
+#include "parser/base/mutex.h"
 #include "parser/codec/deflate.h"
 #include "parser/io/byte_source.h"
 
@@ -116,6 +116,11 @@ class DecompressedSource final : public ByteSource, public PartlyStored {
     return compressed_.size / kBlock + (compressed_.size % kBlock != 0 ? 1 : 0);
   }
 
+  uint64_t PassedCount() const {
+    const MutexLock lock(mutex_);
+    return passed_.size();
+  }
+
   size_t SizeOf(uint64_t index) const {
     return std::min<uint64_t>(kBlock, compressed_.size - index * kBlock);
   }
@@ -142,16 +147,19 @@ class DecompressedSource final : public ByteSource, public PartlyStored {
 
   // Makes a block that the first pass has not reached. Returns false if it has, or ends before.
   bool MakeFirst(uint64_t index, std::span<std::byte> block) const {
-    const auto is_over = [&] { return passed_.size() > index || good_ < compressed_.size; };
+    const auto is_over = [&]() REQUIRES(mutex_) {
+      return passed_.size() > index || good_ < compressed_.size;
+    };
     {
-      std::unique_lock lock(mutex_);
-      Cancellation::Wait(lock, changed_, [&] { return !is_driven_ || is_over(); });
+      MutexLock lock(mutex_);
+      Cancellation::Wait(lock, changed_,
+                         [&]() REQUIRES(mutex_) { return !is_driven_ || is_over(); });
       if (is_over()) return false;
       is_driven_ = true;
     }
     const auto stop = [&] {
       {
-        const std::scoped_lock lock(mutex_);
+        const MutexLock lock(mutex_);
         is_driven_ = false;
       }
       changed_.notify_all();
@@ -169,7 +177,7 @@ class DecompressedSource final : public ByteSource, public PartlyStored {
   // Takes the first pass to the end of block `index`, or to where it ends before that. To be called
   // by one thread at a time.
   void Drive(uint64_t index, std::span<std::byte> block) const {
-    uint64_t next = passed_.size();  // Changed only by the driver of the first pass.
+    uint64_t next = PassedCount();
     auto decompressor = DecompressorAt(next * kBlock);
     std::unique_ptr<std::byte[]> other;
     for (; next < index; ++next) {
@@ -205,7 +213,7 @@ class DecompressedSource final : public ByteSource, public PartlyStored {
       passed.kept = decoding_->scratch.Keep(block);
     }
     {
-      const std::scoped_lock lock(mutex_);
+      const MutexLock lock(mutex_);
       if (access_point) access_points_.push_back(*access_point);
       passed_.push_back(passed);
     }
@@ -230,7 +238,7 @@ class DecompressedSource final : public ByteSource, public PartlyStored {
   // Records the error after the first `good` bytes.
   void SetDamage(uint64_t good, std::string damage) const {
     if (crc_ != 0) verdict_ = Verdict::kWrong;
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     damage_ = std::move(damage);
     good_ = good;
   }
@@ -251,7 +259,7 @@ class DecompressedSource final : public ByteSource, public PartlyStored {
     const uint64_t begin = index * kBlock;
     std::optional<Passed> passed;  // Not of a block where the stream is corrupt.
     {
-      const std::scoped_lock lock(mutex_);
+      const MutexLock lock(mutex_);
       if (begin >= good_) return;  // It turned out just now.
       if (index < passed_.size()) passed = passed_[index];
     }
@@ -276,7 +284,7 @@ class DecompressedSource final : public ByteSource, public PartlyStored {
   DecompressorPool::Working DecompressorAt(uint64_t position) const {
     std::optional<CachedAccessPoint> access_point;
     {
-      const std::scoped_lock lock(mutex_);
+      const MutexLock lock(mutex_);
       const auto after = std::ranges::upper_bound(
           access_points_, position, {},
           [](const CachedAccessPoint& e) { return e.access_point.position; });
@@ -328,11 +336,11 @@ class DecompressedSource final : public ByteSource, public PartlyStored {
   mutable std::atomic<uint64_t> good_;
   mutable std::atomic<Verdict> verdict_;
 
-  mutable std::mutex mutex_;  // No decoding and no reading under it. Guards what is below.
+  mutable Mutex mutex_;  // Nothing is decoded or read under it.
   mutable std::condition_variable changed_;
-  mutable bool is_driven_ = false;                        // A thread drives the first pass.
-  mutable std::vector<Passed> passed_;                    // By block.
-  mutable std::vector<CachedAccessPoint> access_points_;  // By position.
+  mutable bool is_driven_ GUARDED_BY(mutex_) = false;      // A thread drives the first pass.
+  mutable std::vector<Passed> passed_ GUARDED_BY(mutex_);  // By block.
+  mutable std::vector<CachedAccessPoint> access_points_ GUARDED_BY(mutex_);  // By position.
 };
 
 }  // namespace

@@ -117,7 +117,7 @@ void DecompressorPool::Return::operator()(Decompressor* decompressor) const noex
   const size_t memory = decompressor->memory();
   delete decompressor;
   {
-    const std::scoped_lock lock(decompressors->mutex_);
+    const MutexLock lock(decompressors->mutex_);
     decompressors->used_ -= memory;
   }
   decompressors->changed_.notify_all();
@@ -127,8 +127,8 @@ DecompressorPool::Working DecompressorPool::Start(std::unique_ptr<Decompressor> 
   const size_t memory = decompressor->memory();
   while (true) {
     std::list<Cached> dropped;  // Outlives the lock.
-    std::unique_lock lock(mutex_);
-    Cancellation::Wait(lock, changed_, [&] {
+    MutexLock lock(mutex_);
+    Cancellation::Wait(lock, changed_, [&]() REQUIRES(mutex_) {
       return used_ == 0 || (used_ <= capacity_ && memory <= capacity_ - used_) || !cached_.empty();
     });
     if (used_ == 0 || (used_ <= capacity_ && memory <= capacity_ - used_)) {
@@ -140,7 +140,7 @@ DecompressorPool::Working DecompressorPool::Start(std::unique_ptr<Decompressor> 
 }
 
 DecompressorPool::Working DecompressorPool::Take(uint64_t owner, uint64_t begin, uint64_t end) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   auto best = cached_.end();
   for (auto cached = cached_.begin(); cached != cached_.end(); ++cached) {
     if (cached->owner != owner) continue;
@@ -158,7 +158,7 @@ void DecompressorPool::Keep(uint64_t owner, Working decompressor) {
   std::list<Cached> one;
   one.push_back({.owner = owner, .decompressor = std::move(decompressor)});
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     cached_.splice(cached_.begin(), one);
   }
   changed_.notify_all();
@@ -166,7 +166,7 @@ void DecompressorPool::Keep(uint64_t owner, Working decompressor) {
 
 void DecompressorPool::Drop(uint64_t owner) {
   std::list<Cached> dropped;  // Outlives the lock.
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   for (auto cached = cached_.begin(); cached != cached_.end();) {
     const auto next = std::next(cached);
     if (cached->owner == owner) dropped.splice(dropped.end(), cached_, cached);
@@ -175,7 +175,7 @@ void DecompressorPool::Drop(uint64_t owner) {
 }
 
 size_t DecompressorPool::used() const {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   return used_;
 }
 

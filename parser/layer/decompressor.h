@@ -7,11 +7,11 @@
 #include <cstdint>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 
+#include "parser/base/mutex.h"
 #include "parser/codec/decoder.h"
 #include "parser/io/byte_source.h"
 
@@ -124,12 +124,12 @@ class DecompressorPool {
   };
 
   const size_t capacity_;
-  mutable std::mutex mutex_;  // No decoder is made or destroyed under it.
+  mutable Mutex mutex_;  // No decoder is made or destroyed under it.
   std::condition_variable changed_;
-  size_t used_ = 0;  // Bytes.
+  size_t used_ GUARDED_BY(mutex_) = 0;  // Bytes.
 
   // Most recent first. The last member: its destructor uses the others.
-  std::list<Cached> cached_;
+  std::list<Cached> cached_ GUARDED_BY(mutex_);
 };
 
 }  // namespace ckptfs

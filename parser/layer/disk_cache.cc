@@ -11,10 +11,10 @@
 #include <exception>
 #include <list>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <utility>
 
+#include "parser/base/mutex.h"
 #include "parser/layer/disk_cache/directory.h"
 #include "parser/layer/disk_cache/segment.h"
 
@@ -47,7 +47,7 @@ std::array<std::byte, 32> HashOfIdentity(std::string_view identity, uint64_t siz
 class OpenSegments {
  public:
   std::shared_ptr<const Segment> Find(const SegmentId& id) {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto found = places_.find(id);
     if (found == places_.end()) return nullptr;
     used_.splice(used_.begin(), used_, found->second);
@@ -55,7 +55,7 @@ class OpenSegments {
   }
 
   void Add(const SegmentId& id, std::shared_ptr<const Segment> segment) {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     RemoveLocked(id);
     used_.emplace_front(id, std::move(segment));
     places_.emplace(id, used_.begin());
@@ -63,14 +63,14 @@ class OpenSegments {
   }
 
   void Remove(const SegmentId& id) {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     RemoveLocked(id);
   }
 
   // Closes unused segments: the removed ones take disk space until then.
   void Clear() {
     Used closed;
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     places_.clear();
     closed.swap(used_);
   }
@@ -80,16 +80,16 @@ class OpenSegments {
 
   static constexpr size_t kMost = 64;
 
-  void RemoveLocked(const SegmentId& id) {
+  void RemoveLocked(const SegmentId& id) REQUIRES(mutex_) {
     const auto found = places_.find(id);
     if (found == places_.end()) return;
     used_.erase(found->second);
     places_.erase(found);
   }
 
-  std::mutex mutex_;
-  Used used_;  // The last one first.
-  std::map<SegmentId, Used::iterator> places_;
+  Mutex mutex_;
+  Used used_ GUARDED_BY(mutex_);  // The last one first.
+  std::map<SegmentId, Used::iterator> places_ GUARDED_BY(mutex_);
 };
 
 }  // namespace

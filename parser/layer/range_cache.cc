@@ -51,12 +51,12 @@ class RangeCache::Cached final : public ByteSource, public PartlyImmediate {
   }
 
   void AdviseFile(ByteRange range) const override {
-    const std::lock_guard lock(cache_->mutex_);
+    const MutexLock lock(cache_->mutex_);
     cache_->scheduler_.AdviseFile(number_, range);
   }
 
   void Prefetch(std::span<const ByteRange> ranges) const override {
-    const std::lock_guard lock(cache_->mutex_);
+    const MutexLock lock(cache_->mutex_);
     cache_->scheduler_.Prefetch(number_, ranges);
     cache_->Dispatch();
   }
@@ -84,7 +84,7 @@ class RangeCache::FrameDelivery final : public Delivery {
     filled_ += count;
     bool is_awaited = false;
     {
-      const std::lock_guard lock(cache_.mutex_);
+      const MutexLock lock(cache_.mutex_);
       cache_.stats_.fetched += count;
       is_awaited = cache_.scheduler_.Arrived(fetch_, frame, filled_, Clock::now());
     }
@@ -118,7 +118,7 @@ ByteSourcePtr RangeCache::Add(RemoteObjectPtr object) {
   const std::string identity = object->identity();
   DiskObjectPtr on_disk;
   if (open_on_disk_ && !identity.empty()) on_disk = open_on_disk_(identity, object->size());
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (threads_.empty()) {
     // Signals are the business of other threads.
     sigset_t all;
@@ -136,7 +136,7 @@ ByteSourcePtr RangeCache::Add(RemoteObjectPtr object) {
 
 void RangeCache::Stop() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     is_stopped_ = true;
     scheduler_.StopAll();
   }
@@ -145,7 +145,7 @@ void RangeCache::Stop() {
 }
 
 RangeCache::Stats RangeCache::stats() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Stats stats = stats_;
   stats.memory = scheduler_.capacity();
   stats.used = scheduler_.memory_used();
@@ -155,8 +155,8 @@ RangeCache::Stats RangeCache::stats() const {
   return stats;
 }
 
-// Passes due fetches to the threads. The caller holds the lock, and has changed the cached blocks,
-// the waiting readers or the streams.
+// Passes due fetches to the threads. Called after a change of the cached blocks, the waiting
+// readers or the streams.
 void RangeCache::Dispatch() {
   if (is_stopped_) return;
   while (auto fetch = scheduler_.Take(Clock::now())) {
@@ -165,9 +165,9 @@ void RangeCache::Dispatch() {
   }
 }
 
-// Copies the cached beginning of `buffer`. Returns its length. Releases the lock while it copies.
-size_t RangeCache::CopyReady(std::unique_lock<std::mutex>& lock, uint32_t object, uint64_t size,
-                             uint64_t offset, std::span<std::byte> buffer) {
+// Copies the cached beginning of `buffer`. Returns its length. Unlocks the mutex while it copies.
+size_t RangeCache::CopyReady(uint32_t object, uint64_t size, uint64_t offset,
+                             std::span<std::byte> buffer) {
   struct Part {
     Frame* frame;
     size_t begin;
@@ -188,17 +188,17 @@ size_t RangeCache::CopyReady(std::unique_lock<std::mutex>& lock, uint32_t object
     length += end - begin;
   }
   if (count == 0) return 0;
-  lock.unlock();
+  mutex_.unlock();
   for (size_t i = 0, done = 0; i < count; done += parts[i].length, ++i) {
     std::memcpy(buffer.data() + done, parts[i].frame->bytes + parts[i].begin, parts[i].length);
   }
-  lock.lock();
+  mutex_.lock();
   for (size_t i = 0; i < count; ++i) scheduler_.Unpin(*parts[i].frame, parts[i].length);
   stats_.read += length;
   return length;
 }
 
-void RangeCache::WaitFor(std::unique_lock<std::mutex>& lock, Waiter& waiter) {
+void RangeCache::WaitFor(MutexLock& lock, Waiter& waiter) {
   scheduler_.Wait(waiter);
   bool is_cancelled = false;
   while (!is_stopped_ && !is_cancelled && waiter.error == nullptr &&
@@ -216,10 +216,10 @@ void RangeCache::WaitFor(std::unique_lock<std::mutex>& lock, Waiter& waiter) {
 void RangeCache::Read(uint32_t object, uint64_t size, uint64_t offset,
                       std::span<std::byte> buffer) {
   if (buffer.empty()) return;
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   const auto stream = scheduler_.RecordRead(object, {offset, buffer.size()}, Clock::now());
   while (true) {
-    const size_t copied = CopyReady(lock, object, size, offset, buffer);
+    const size_t copied = CopyReady(object, size, offset, buffer);
     offset += copied;
     buffer = buffer.subspan(copied);
     if (buffer.empty()) break;
@@ -252,11 +252,11 @@ bool RangeCache::IsReady(uint32_t object, uint64_t size, uint64_t offset, size_t
 bool RangeCache::TryRead(uint32_t object, uint64_t size, uint64_t offset,
                          std::span<std::byte> buffer) {
   if (buffer.empty()) return true;
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   if (!IsReady(object, size, offset, buffer.size())) return false;
   scheduler_.RecordRead(object, {offset, buffer.size()}, Clock::now());
   while (!buffer.empty()) {  // Meanwhile blocks that are not pinned yet may be evicted.
-    const size_t copied = CopyReady(lock, object, size, offset, buffer);
+    const size_t copied = CopyReady(object, size, offset, buffer);
     if (copied == 0) return false;
     offset += copied;
     buffer = buffer.subspan(copied);
@@ -266,9 +266,9 @@ bool RangeCache::TryRead(uint32_t object, uint64_t size, uint64_t offset,
 }
 
 void RangeCache::RunFetches() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
-    taken_.wait(lock, [&] { return is_stopped_ || !fetches_.empty(); });
+    taken_.wait(lock, [&]() REQUIRES(mutex_) { return is_stopped_ || !fetches_.empty(); });
     if (is_stopped_) return;
     std::unique_ptr<RangeFetch> fetch = std::move(fetches_.front());
     fetches_.pop_front();
@@ -290,7 +290,7 @@ void RangeCache::RunFetches() {
 void RangeCache::RunFetch(RangeFetch& fetch) {
   Object object;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     object = objects_[fetch.object];
   }
   const size_t count = fetch.frames.size();
@@ -300,7 +300,7 @@ void RangeCache::RunFetch(RangeFetch& fetch) {
   for (const Frame* frame : fetch.frames) blocks.emplace_back(frame->bytes, frame->size);
   const std::vector<bool> is_cached = object.disk->Read(fetch.first_block, blocks);
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (size_t i = 0; i < count; ++i) {
       if (!is_cached[i]) continue;
       scheduler_.Arrived(fetch, *fetch.frames[i], blocks[i].size(), Clock::now());

@@ -14,12 +14,12 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string_view>
 #include <thread>
 #include <vector>
 
+#include "parser/base/mutex.h"
 #include "parser/io/byte_source.h"
 #include "parser/io/remote_object.h"
 #include "parser/layer/disk_cache.h"
@@ -77,26 +77,27 @@ class RangeCache : public std::enable_shared_from_this<RangeCache> {
   };
 
   void Read(uint32_t object, uint64_t size, uint64_t offset, std::span<std::byte> buffer);
-  size_t CopyReady(std::unique_lock<std::mutex>& lock, uint32_t object, uint64_t size,
-                   uint64_t offset, std::span<std::byte> buffer);
-  bool IsReady(uint32_t object, uint64_t size, uint64_t offset, size_t length);
+  size_t CopyReady(uint32_t object, uint64_t size, uint64_t offset, std::span<std::byte> buffer)
+      REQUIRES(mutex_);
+  bool IsReady(uint32_t object, uint64_t size, uint64_t offset, size_t length) REQUIRES(mutex_);
   bool TryRead(uint32_t object, uint64_t size, uint64_t offset, std::span<std::byte> buffer);
-  void WaitFor(std::unique_lock<std::mutex>& lock, Waiter& waiter);
-  void Dispatch();
+  void WaitFor(MutexLock& lock, Waiter& waiter) REQUIRES(mutex_);
+  void Dispatch() REQUIRES(mutex_);
   void RunFetches();
   void RunFetch(RangeFetch& fetch);
   void FetchRun(const Object& object, RangeFetch& fetch, size_t begin, size_t end);
 
   const OpenOnDisk open_on_disk_;
 
-  mutable std::mutex mutex_;         // Guards all below but the threads; nothing waits under it.
+  mutable Mutex mutex_;              // Nothing waits under it.
   std::condition_variable arrived_;  // For readers: bytes have come, or never will.
   std::condition_variable taken_;    // For fetchers: there is a range to be fetched.
-  Scheduler scheduler_;
-  std::vector<Object> objects_;
-  std::deque<std::unique_ptr<RangeFetch>> fetches_;  // That no thread has begun yet.
-  Stats stats_;                                      // The last three of it.
-  bool is_stopped_ = false;
+  Scheduler scheduler_ GUARDED_BY(mutex_);
+  std::vector<Object> objects_ GUARDED_BY(mutex_);
+  // That no thread has begun yet.
+  std::deque<std::unique_ptr<RangeFetch>> fetches_ GUARDED_BY(mutex_);
+  Stats stats_ GUARDED_BY(mutex_);  // The last three of it.
+  bool is_stopped_ GUARDED_BY(mutex_) = false;
 
   std::vector<std::jthread> threads_;  // Started by the first Add, joined by the destructor.
 };

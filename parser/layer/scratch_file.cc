@@ -18,7 +18,7 @@ ScratchFile::~ScratchFile() {
 std::optional<uint64_t> ScratchFile::Keep(std::span<const std::byte> bytes) {
   const auto offset = Reserve(bytes.size());
   if (!offset || WriteFully(file_.number(), *offset, bytes) == 0) return offset;
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (end_ == *offset + bytes.size()) {
     end_ = *offset;
     space_->Return(bytes.size());
@@ -27,7 +27,7 @@ std::optional<uint64_t> ScratchFile::Keep(std::span<const std::byte> bytes) {
 }
 
 std::optional<uint64_t> ScratchFile::Reserve(size_t size) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (space_ == nullptr || !space_->Take(size)) return std::nullopt;
   if (file_.number() < 0) file_ = MakeTemporaryFile();
   struct statvfs disk = {};

@@ -5,12 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <utility>
 
 #include "parser/base/fd.h"
+#include "parser/base/mutex.h"
 #include "parser/base/temporary_file.h"
 
 namespace ckptfs {
@@ -39,9 +39,9 @@ class ScratchFile {
 
   const std::shared_ptr<ScratchSpace> space_;
 
-  std::mutex mutex_;  // Guards what is below.
-  Fd file_;           // Never changes once it is made, and is not read before.
-  uint64_t end_ = 0;  // Of what has been reserved.
+  Mutex mutex_;
+  Fd file_;                              // Never changes once it is made, and is not read before.
+  uint64_t end_ GUARDED_BY(mutex_) = 0;  // Of what has been reserved.
 };
 
 }  // namespace ckptfs

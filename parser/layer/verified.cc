@@ -18,13 +18,13 @@
 #include <cassert>
 #include <cerrno>
 #include <exception>
-#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "parser/base/cancellation.h"
 #include "parser/base/encoding.h"
 #include "parser/base/error.h"
+#include "parser/base/mutex.h"
 
 namespace ckptfs {
 namespace {
@@ -170,19 +170,22 @@ class VerifiedSource final : public ForwardingSource {
   // Takes account of pieces that have been read, which are as those of ReadPiecesAt.
   void LookAt(uint64_t offset, uint64_t stride, size_t length,
               std::span<const std::byte> buffer) const {
-    std::unique_lock lock(mutex_);
-    if (!check_) return;
-    for (; !buffer.empty(); offset += stride, buffer = buffer.subspan(length)) {
-      Take(offset, buffer.first(length));
+    {
+      const MutexLock lock(mutex_);
+      if (!check_) return;
+      for (; !buffer.empty(); offset += stride, buffer = buffer.subspan(length)) {
+        Take(offset, buffer.first(length));
+      }
+      if (check_->is_reading_again) return;
+      if (check_->early.HasNext(check_->hashed)) ReadAgain();
+      if (check_->hashed != length_) return;
+      Finish();
     }
-    if (check_->is_reading_again) return;
-    if (check_->early.HasNext(check_->hashed)) ReadAgain(lock);
-    if (check_->hashed == length_) Finish(lock);
+    verification_->report(fmt::format("{}: {}", name(), what_), verdict_, found_);
   }
 
-  // Hashes `bytes`, which are at `offset` of the source, or remembers where they are. With the
-  // lock.
-  void Take(uint64_t offset, std::span<const std::byte> bytes) const {
+  // Hashes `bytes`, which are at `offset` of the source, or remembers where they are.
+  void Take(uint64_t offset, std::span<const std::byte> bytes) const REQUIRES(mutex_) {
     if (!Touches(offset, bytes.size())) return;
     if (offset < offset_) {
       bytes = bytes.subspan(offset_ - offset);
@@ -197,23 +200,23 @@ class VerifiedSource final : public ForwardingSource {
     check_->hashed = end;
   }
 
-  // Hashes the early bytes that follow the hashed ones. Begins and ends with the lock, but reads
-  // and hashes without it.
-  void ReadAgain(std::unique_lock<std::mutex>& lock) const {
+  // Hashes the early bytes that follow the hashed ones. Reads and hashes with the mutex unlocked.
+  void ReadAgain() const REQUIRES(mutex_) {
     constexpr size_t kPiece = size_t{128} << 10U;
     const auto buffer = std::make_unique_for_overwrite<std::byte[]>(kPiece);
-    check_->is_reading_again = true;
-    while (check_->early.HasNext(check_->hashed)) {
-      const uint64_t end = check_->early.TakeFirst().end;
-      uint64_t position = check_->hashed;
+    Check& check = *check_;  // No other thread replaces it.
+    check.is_reading_again = true;
+    while (check.early.HasNext(check.hashed)) {
+      const uint64_t end = check.early.TakeFirst().end;
+      uint64_t position = check.hashed;
       bool is_stopped = false;
-      lock.unlock();
+      mutex_.unlock();
       try {
         while (position < end) {
           Cancellation::CheckPreempted();
           const std::span piece(buffer.get(), std::min<uint64_t>(kPiece, end - position));
           source().ReadAt(offset_ + position, piece);
-          check_->hasher.Add(piece);
+          check.hasher.Add(piece);
           position += piece.size();
         }
       } catch (const Preempted&) {
@@ -224,24 +227,21 @@ class VerifiedSource final : public ForwardingSource {
         // Not an error of this read, which has its bytes. The rest of the run is forgotten; a later
         // read of it reports the error.
       }
-      lock.lock();
-      check_->hashed = position;
+      mutex_.lock();
+      check.hashed = position;
       if (is_stopped) {  // The next read goes on.
-        if (position < end) check_->early.Add(position, end);
+        if (position < end) check.early.Add(position, end);
         break;
       }
     }
-    check_->is_reading_again = false;
+    check.is_reading_again = false;
   }
 
-  // Ends with the verdict, without the lock.
-  void Finish(std::unique_lock<std::mutex>& lock) const {
+  void Finish() const REQUIRES(mutex_) {
     auto [verdict, found] = check_->hasher.Compare();
     check_.reset();
     found_ = std::move(found);
     verdict_ = verdict;
-    lock.unlock();
-    verification_->report(fmt::format("{}: {}", name(), what_), verdict, found_);
   }
 
   const uint64_t offset_;  // Of the data that have hashes.
@@ -251,8 +251,8 @@ class VerifiedSource final : public ForwardingSource {
   mutable std::string found_;  // Never changes once there is a verdict.
   mutable std::atomic<Verdict> verdict_ = Verdict::kUnread;
 
-  mutable std::mutex mutex_;
-  mutable std::unique_ptr<Check> check_;  // Null once there is a verdict.
+  mutable Mutex mutex_;
+  mutable std::unique_ptr<Check> check_ GUARDED_BY(mutex_);  // Null once there is a verdict.
 };
 
 }  // namespace

@@ -58,7 +58,7 @@ CurlConnection::CurlConnection(const TrustedCertificates& trust, const std::stri
 CurlConnection::~CurlConnection() = default;
 
 void CurlConnection::ShutDown() {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   is_shut_ = true;
   for (const curl_socket_t socket : open_) ::shutdown(socket, SHUT_RDWR);
 }
@@ -66,7 +66,7 @@ void CurlConnection::ShutDown() {
 curl_socket_t CurlConnection::OpenSocket(void* self, curlsocktype /*purpose*/,
                                          curl_sockaddr* address) noexcept {
   auto& connection = *static_cast<CurlConnection*>(self);
-  const std::scoped_lock lock(connection.mutex_);
+  const MutexLock lock(connection.mutex_);
   if (connection.is_shut_) return CURL_SOCKET_BAD;
   const curl_socket_t socket =
       ::socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
@@ -82,7 +82,7 @@ curl_socket_t CurlConnection::OpenSocket(void* self, curlsocktype /*purpose*/,
 
 int CurlConnection::CloseSocket(void* self, curl_socket_t socket) noexcept {
   auto& connection = *static_cast<CurlConnection*>(self);
-  const std::scoped_lock lock(connection.mutex_);
+  const MutexLock lock(connection.mutex_);
   std::erase(connection.open_, socket);
   return ::close(socket);
 }

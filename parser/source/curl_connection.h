@@ -4,11 +4,11 @@
 
 #include <chrono>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "parser/base/mutex.h"
 #include "parser/source/curl.h"
 
 namespace ckptfs {
@@ -44,9 +44,9 @@ class CurlConnection {
                                   curl_sockaddr* address) noexcept;
   static int CloseSocket(void* self, curl_socket_t socket) noexcept;
 
-  std::mutex mutex_;  // Guards the two below: no socket is closed while ShutDown uses it.
-  std::vector<curl_socket_t> open_;
-  bool is_shut_ = false;
+  Mutex mutex_;  // Held so that no socket is closed while ShutDown uses it.
+  std::vector<curl_socket_t> open_ GUARDED_BY(mutex_);
+  bool is_shut_ GUARDED_BY(mutex_) = false;
   std::unique_ptr<CURL, Close> handle_;  // Destroyed first: its destructor closes sockets.
 };
 

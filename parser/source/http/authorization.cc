@@ -144,20 +144,22 @@ Authorization::Authorization(const Url& url, const SourceOptions& options) : ser
 }
 
 void Authorization::SetToken(std::string_view token, std::string origin) {
-  value_ = "Bearer " + ParseToken(token, origin);
+  std::string value = "Bearer " + ParseToken(token, origin);
+  const MutexLock lock(mutex_);
+  value_ = std::move(value);
   origin_ = std::move(origin);
 }
 
 std::string Authorization::HeaderFor(const Url& url) const {
   if (url.Origin() != server_) return {};
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   return value_.empty() ? "" : "Authorization: " + value_;
 }
 
 bool Authorization::Renew() {
   if (token_file_.empty()) return false;
   std::string value = "Bearer " + ReadToken(token_file_);
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   return std::exchange(value_, value) != value;
 }
 

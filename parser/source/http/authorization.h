@@ -11,11 +11,11 @@
 
 #pragma once
 
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "parser/base/mutex.h"
 #include "parser/io/source_options.h"
 #include "parser/source/http/url.h"
 
@@ -45,8 +45,8 @@ class Authorization {
   std::string origin_;
   std::string token_file_;  // Empty if the credentials are from elsewhere.
 
-  mutable std::mutex mutex_;
-  std::string value_;  // Of the header.
+  mutable Mutex mutex_;
+  std::string value_ GUARDED_BY(mutex_);  // Of the header.
 };
 
 // The entry of a host in a netrc file.

@@ -12,12 +12,12 @@
 #include <cstdint>
 #include <exception>
 #include <filesystem>
-#include <mutex>
 #include <new>
 
 #include "parser/base/cancellation.h"
 #include "parser/base/environment.h"
 #include "parser/base/error.h"
+#include "parser/base/mutex.h"
 #include "parser/base/text.h"
 #include "parser/source/curl_connection.h"
 #include "parser/source/http/url.h"
@@ -327,7 +327,7 @@ class Client::Pool {
 
   std::unique_ptr<CurlConnection> Take() {
     {
-      const std::scoped_lock lock(mutex_);
+      const MutexLock lock(mutex_);
       if (!idle_.empty()) {
         auto connection = std::move(idle_.back());
         idle_.pop_back();
@@ -339,7 +339,7 @@ class Client::Pool {
 
   // Only for connections without an error; others are destroyed by the caller.
   void Return(std::unique_ptr<CurlConnection> connection) {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     if (idle_.size() < kMostIdle) idle_.push_back(std::move(connection));
   }
 
@@ -348,8 +348,9 @@ class Client::Pool {
 
   const TrustedCertificates trust_;
   const std::string user_agent_;
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<CurlConnection>> idle_;  // The last one was used last.
+  Mutex mutex_;
+  std::vector<std::unique_ptr<CurlConnection>> idle_
+      GUARDED_BY(mutex_);  // The last one was used last.
 };
 
 std::string_view Response::Find(std::string_view name) const {

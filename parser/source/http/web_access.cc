@@ -30,7 +30,7 @@ WebAccess::WebAccess(Url start, std::shared_ptr<Authorization> authorization)
 PreparedRequest WebAccess::Prepare(const std::vector<std::string>& headers) {
   PreparedRequest prepared;
   prepared.request.headers = headers;
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   prepared.generation = generation_;
   prepared.request.url = target_.text;
   if (std::string header = authorization_->HeaderFor(target_); !header.empty()) {
@@ -42,7 +42,7 @@ PreparedRequest WebAccess::Prepare(const std::vector<std::string>& headers) {
 
 bool WebAccess::Recover(const PreparedRequest& prepared, const Response& response) {
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     if (prepared.generation != generation_) return true;  // Another thread has recovered.
     if (IsRedirect(response.status) && !response.location.empty()) return Follow(response);
     if (target_.text != start_.text && IsExpired(response.status) && Restart()) return true;
@@ -82,7 +82,7 @@ bool WebAccess::Restart() {
 }
 
 void WebAccess::Succeeded() {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   redirects_ = 0;
   restarts_ = 0;
 }

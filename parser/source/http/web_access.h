@@ -4,10 +4,10 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "parser/base/mutex.h"
 #include "parser/source/http/authorization.h"
 #include "parser/source/http/object.h"
 #include "parser/source/http/url.h"
@@ -25,21 +25,20 @@ class WebAccess final : public Access {
   void Succeeded() override;
 
  private:
-  // All are called with the mutex held.
-  void MoveTo(Url target);
-  bool Follow(const Response& response);
-  bool Restart();
+  void MoveTo(Url target) REQUIRES(mutex_);
+  bool Follow(const Response& response) REQUIRES(mutex_);
+  bool Restart() REQUIRES(mutex_);
 
   [[noreturn]] void ThrowError(const Response& response) const;
 
   const Url start_;
   const std::shared_ptr<Authorization> authorization_;
 
-  std::mutex mutex_;
-  Url target_;               // Of the last redirect; at first `start_`.
-  uint64_t generation_ = 0;  // Number of changes of `target_`.
-  int redirects_ = 0;        // From the start to the target.
-  int restarts_ = 0;         // In a row.
+  Mutex mutex_;
+  Url target_ GUARDED_BY(mutex_);               // Of the last redirect; at first `start_`.
+  uint64_t generation_ GUARDED_BY(mutex_) = 0;  // Number of changes of `target_`.
+  int redirects_ GUARDED_BY(mutex_) = 0;        // From the start to the target.
+  int restarts_ GUARDED_BY(mutex_) = 0;         // In a row.
 };
 
 }  // namespace ckptfs::http

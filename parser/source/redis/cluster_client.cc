@@ -236,7 +236,7 @@ std::unique_ptr<Connection> ClusterClient::Take(const Address& server, Limits li
   while (true) {
     std::unique_ptr<Connection> connection;
     {
-      const std::scoped_lock lock(mutex_);
+      const MutexLock lock(mutex_);
       const auto idle = idle_.find(server);
       if (idle == idle_.end()) break;
       connection = std::move(idle->second.back());
@@ -260,7 +260,7 @@ std::unique_ptr<Connection> ClusterClient::Take(const Address& server, Limits li
 }
 
 void ClusterClient::Return(const Address& server, std::unique_ptr<Connection> connection) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (idle_count_ == kMostIdleInAll) return;
   auto& idle = idle_[server];
   if (idle.size() == kMostIdle) return;
@@ -280,13 +280,13 @@ void ClusterClient::RequireTrusted(const Address& server) const {
 }
 
 Address ClusterClient::FindServer(const std::string& key) const {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   const uint16_t index = slots_.empty() ? kUnknown : slots_[resp::SlotOf(key)];
   return known_[index == kUnknown ? first_ : index];
 }
 
 void ClusterClient::Learn(const Address& server, std::optional<uint16_t> slot) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   auto found = std::ranges::find(known_, server);
   if (found == known_.end()) {
     if (known_.size() == kMostServers) {
@@ -300,7 +300,7 @@ void ClusterClient::Learn(const Address& server, std::optional<uint16_t> slot) {
 }
 
 void ClusterClient::ForgetSlots() {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   slots_.clear();
   // The server for unknown slots may be the one that failed.
   first_ = (first_ + 1) % known_.size();

@@ -13,13 +13,13 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "parser/base/mutex.h"
 #include "parser/source/redis/connection.h"
 #include "parser/source/redis/uri.h"
 #include "parser/source/retry_policy.h"
@@ -82,13 +82,14 @@ class ClusterClient {
   const Target target_;
   const TrustedCertificates trust_;
 
-  mutable std::mutex mutex_;
-  std::vector<Address> known_;   // The first one is that of the URI.
-  size_t first_ = 0;             // Index of the server for unknown slots.
-  std::vector<uint16_t> slots_;  // Index of the server of each slot, or kUnknown. May be empty.
+  mutable Mutex mutex_;
+  std::vector<Address> known_ GUARDED_BY(mutex_);  // The first one is that of the URI.
+  size_t first_ GUARDED_BY(mutex_) = 0;            // Index of the server for unknown slots.
+  std::vector<uint16_t> slots_
+      GUARDED_BY(mutex_);  // Index of the server of each slot, or kUnknown. May be empty.
   // No vector is empty; the last connection of each was used last.
-  std::map<Address, std::vector<std::unique_ptr<Connection>>> idle_;
-  size_t idle_count_ = 0;  // In all of them.
+  std::map<Address, std::vector<std::unique_ptr<Connection>>> idle_ GUARDED_BY(mutex_);
+  size_t idle_count_ GUARDED_BY(mutex_) = 0;  // In all of them.
 };
 
 }  // namespace ckptfs::redis

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <map>
-#include <mutex>
 #include <utility>
 
 #include "parser/base/error.h"
+#include "parser/base/mutex.h"
 #include "parser/source/redis/connection.h"
 
 namespace ckptfs::redis {
@@ -123,7 +123,7 @@ class ModelSource final : public ByteSource {
   }
 
   ByteSourcePtr Part(size_t i) const {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     ByteSourcePtr& part = parts_[i];
     if (part == nullptr) {
       part = cached_(std::make_shared<PartObject>(object_, object_->table().parts()[i]));
@@ -134,8 +134,9 @@ class ModelSource final : public ByteSource {
   const std::shared_ptr<const Object> object_;
   const std::function<ByteSourcePtr(RemoteObjectPtr)> cached_;
   const ByteSourcePtr whole_;
-  mutable std::mutex mutex_;
-  mutable std::map<size_t, ByteSourcePtr> parts_;  // Those that have been needed.
+  mutable Mutex mutex_;
+  mutable std::map<size_t, ByteSourcePtr> parts_
+      GUARDED_BY(mutex_);  // Those that have been needed.
 };
 
 }  // namespace

@@ -45,7 +45,7 @@ class ObjectAccess final : public http::Access {
   http::PreparedRequest Prepare(const std::vector<std::string>& headers) override {
     Query query;
     {
-      const std::scoped_lock lock(mutex_);
+      const MutexLock lock(mutex_);
       if (!version_.empty()) query.emplace_back("versionId", version_);
     }
     return bucket_->Prepare(key_, query, headers);
@@ -59,7 +59,7 @@ class ObjectAccess final : public http::Access {
     constexpr std::string_view kNoVersion = "null";  // In buckets without versions.
     constexpr size_t kLongestVersion = 1024;
     const std::string_view version = response.Find("x-amz-version-id");
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     if (version_.empty() && version != kNoVersion && version.size() <= kLongestVersion) {
       version_ = version;
     }
@@ -72,8 +72,8 @@ class ObjectAccess final : public http::Access {
   const std::shared_ptr<Bucket> bucket_;
   const std::string key_;
 
-  std::mutex mutex_;
-  std::string version_;  // Empty: the latest.
+  Mutex mutex_;
+  std::string version_ GUARDED_BY(mutex_);  // Empty: the latest.
 };
 
 }  // namespace
@@ -123,7 +123,7 @@ http::PreparedRequest Bucket::Prepare(std::string_view key, const Query& query,
   std::string region;
   std::time_t now = std::time(nullptr);
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     prepared.generation = generation_;
     region = region_;
     now += clock_offset_;
@@ -173,7 +173,7 @@ bool Bucket::Recover(const http::PreparedRequest& prepared, const http::Response
 
 bool Bucket::FollowRegion(uint64_t generation, std::string_view region) {
   constexpr int kMostMoves = 4;
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (generation != generation_) return true;  // Another thread has recovered.
   if (!IsRegion(region) || region == region_ || ++moves_ > kMostMoves) return false;
   region_ = region;
@@ -186,7 +186,7 @@ bool Bucket::CorrectClock(uint64_t generation, const http::Response& response) {
   const auto server_time = http::ParseDate(response.Find("date"));
   if (!server_time) return false;
   const int64_t now = std::time(nullptr);
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (generation != generation_) return true;  // Another thread has recovered.
   if (AreClose(now + clock_offset_, *server_time) || ++corrections_ > kMostCorrections) {
     return false;
@@ -199,7 +199,7 @@ bool Bucket::CorrectClock(uint64_t generation, const http::Response& response) {
 void Bucket::CountObject() { files_.Add(); }
 
 void Bucket::Succeeded() {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   moves_ = 0;
   corrections_ = 0;
 }

@@ -7,11 +7,11 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "parser/base/mutex.h"
 #include "parser/io/folder.h"
 #include "parser/io/remote_object.h"
 #include "parser/io/source_options.h"
@@ -76,12 +76,13 @@ class Bucket {
 
   FileCount files_;  // Objects that were opened, or tried to be.
 
-  std::mutex mutex_;  // Guards all below.
-  std::string region_;
-  int64_t clock_offset_ = 0;  // Seconds that the server's clock is ahead of ours.
-  uint64_t generation_ = 0;   // Number of changes of the two above.
-  int moves_ = 0;             // To other regions, in a row.
-  int corrections_ = 0;       // Of the clock, in a row.
+  Mutex mutex_;
+  std::string region_ GUARDED_BY(mutex_);
+  int64_t clock_offset_ GUARDED_BY(mutex_) =
+      0;                                        // Seconds that the server's clock is ahead of ours.
+  uint64_t generation_ GUARDED_BY(mutex_) = 0;  // Number of changes of the two above.
+  int moves_ GUARDED_BY(mutex_) = 0;            // To other regions, in a row.
+  int corrections_ GUARDED_BY(mutex_) = 0;      // Of the clock, in a row.
 };
 
 // Opens an object; `name` is for messages, and an empty `version` stands for the latest one. If the

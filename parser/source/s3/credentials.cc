@@ -63,10 +63,10 @@ bool CredentialsCache::IsDue(const Credentials& credentials) const {
          (now_() >= found_at_ + kPause || !IsValid(credentials));
 }
 
-void CredentialsCache::FindAgain(std::unique_lock<std::mutex>& lock) {
+void CredentialsCache::FindAgain() {
   const bool was_found = current_ != nullptr;
   is_finding_ = true;
-  lock.unlock();
+  mutex_.unlock();
   CredentialsPtr found;
   std::exception_ptr failure;
   try {
@@ -76,7 +76,7 @@ void CredentialsCache::FindAgain(std::unique_lock<std::mutex>& lock) {
   } catch (...) {
     failure = std::current_exception();
   }
-  lock.lock();
+  mutex_.lock();
   is_finding_ = false;
   found_at_ = now_();
   found_again_.notify_all();
@@ -89,21 +89,21 @@ void CredentialsCache::FindAgain(std::unique_lock<std::mutex>& lock) {
 }
 
 CredentialsPtr CredentialsCache::Get() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (is_finding_ && !(is_found_ && current_ && IsValid(*current_))) found_again_.wait(lock);
-  if (!is_finding_ && (!is_found_ || (current_ && IsDue(*current_)))) FindAgain(lock);
+  if (!is_finding_ && (!is_found_ || (current_ && IsDue(*current_)))) FindAgain();
   return current_;
 }
 
 bool CredentialsCache::Renew(const std::string& access_key) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (is_finding_) found_again_.wait(lock);
   if (!current_) return false;
   if (current_->access_key != access_key) return true;  // Another thread has renewed them.
   if (renewed_at_ && now_() < *renewed_at_ + kPause) return false;
   renewed_at_ = now_();
   const CredentialsPtr refused = current_;
-  FindAgain(lock);
+  FindAgain();
   return current_ && !AreSame(*refused, *current_);
 }
 

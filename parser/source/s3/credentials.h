@@ -6,12 +6,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "parser/base/mutex.h"
 #include "parser/base/secret.h"
 
 namespace ckptfs::s3 {
@@ -64,19 +64,19 @@ class CredentialsCache {
 
  private:
   bool IsValid(const Credentials& credentials) const;
-  bool IsDue(const Credentials& credentials) const;
-  void FindAgain(std::unique_lock<std::mutex>& lock);
+  bool IsDue(const Credentials& credentials) const REQUIRES(mutex_);
+  void FindAgain() REQUIRES(mutex_);
 
   const Find find_;
   const Now now_;
 
-  std::mutex mutex_;  // Guards all below. Not held while `find_` runs.
+  Mutex mutex_;  // Not held while `find_` runs.
   std::condition_variable found_again_;
-  bool is_finding_ = false;
-  bool is_found_ = false;
-  CredentialsPtr current_;
-  int64_t found_at_ = 0;               // When `find_` returned or threw last.
-  std::optional<int64_t> renewed_at_;  // When Renew called it last.
+  bool is_finding_ GUARDED_BY(mutex_) = false;
+  bool is_found_ GUARDED_BY(mutex_) = false;
+  CredentialsPtr current_ GUARDED_BY(mutex_);
+  int64_t found_at_ GUARDED_BY(mutex_) = 0;               // When `find_` returned or threw last.
+  std::optional<int64_t> renewed_at_ GUARDED_BY(mutex_);  // When Renew called it last.
 };
 
 }  // namespace ckptfs::s3

@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <pugixml.hpp>
 #include <string_view>
 #include <unordered_set>
@@ -14,6 +13,7 @@
 #include "parser/base/budget.h"
 #include "parser/base/encoding.h"
 #include "parser/base/error.h"
+#include "parser/base/mutex.h"
 #include "parser/io/folder.h"
 #include "parser/source/http/object.h"
 #include "parser/source/s3/bucket.h"
@@ -179,7 +179,7 @@ class BucketFolder final : public Folder {
   FolderPtr OpenFolder(const std::string& name) const override {
     RequirePlain(name);
     if (!std::ranges::binary_search(GetListing()->folders, name)) return nullptr;
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     FolderPtr& folder = folders_[name];
     if (!folder) folder = MakeBucketFolder(bucket_, prefix_ + name + "/", name_ + name + "/");
     return folder;
@@ -188,12 +188,12 @@ class BucketFolder final : public Folder {
  private:
   std::shared_ptr<const Listing> GetListing() const {
     {
-      const std::scoped_lock lock(mutex_);
+      const MutexLock lock(mutex_);
       if (listing_) return listing_;
     }
     auto listing = std::make_shared<const Listing>(
         s3::List(prefix_, [&](const Query& query) { return FetchListing(*bucket_, query); }));
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!listing_) listing_ = std::move(listing);
     return listing_;
   }
@@ -202,9 +202,9 @@ class BucketFolder final : public Folder {
   const std::string prefix_;
   const std::string name_;
 
-  mutable std::mutex mutex_;                        // Guards all below. Not held during requests.
-  mutable std::shared_ptr<const Listing> listing_;  // Null: not fetched yet.
-  mutable std::map<std::string, FolderPtr> folders_;
+  mutable Mutex mutex_;                                                // Not held during requests.
+  mutable std::shared_ptr<const Listing> listing_ GUARDED_BY(mutex_);  // Null: not fetched yet.
+  mutable std::map<std::string, FolderPtr> folders_ GUARDED_BY(mutex_);
 };
 
 }  // namespace
