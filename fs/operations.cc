@@ -21,7 +21,6 @@
 #include "parser/base/cancellation.h"
 #include "parser/base/error.h"
 #include "parser/io/byte_source.h"
-#include "parser/io/partly_immediate.h"
 
 namespace ckptfs {
 namespace {
@@ -188,7 +187,6 @@ void ReportCorrupt(const Mount& mount, fuse_ino_t number) noexcept {
 // but neither can report that the file was changed or truncated under the mount.
 void Read(fuse_req_t req, fuse_ino_t number, size_t size, off_t off) {
   const Inode& inode = InodeOf(req, number);
-  if (inode.is_directory()) Fail(EISDIR, "it is a directory");
   const uint64_t begin = std::min(static_cast<uint64_t>(off), inode.length);
   const auto buffer = Scratch(std::min<uint64_t>(size, inode.length - begin));
   if (!buffer.empty()) {
@@ -197,13 +195,14 @@ void Read(fuse_req_t req, fuse_ino_t number, size_t size, off_t off) {
   fuse_reply_buf(req, buffer.data(), buffer.size());
 }
 
-// Reads a file and replies if that is immediate. Returns whether it is.
+// Reads a file and replies if that takes no longer than a local read. Returns whether it does.
 bool TryRead(fuse_req_t req, const Inode& inode, size_t size, off_t off) {
-  const auto* const source = dynamic_cast<const PartlyImmediate*>(inode.source.get());
-  if (source == nullptr) return false;
   const uint64_t begin = std::min(static_cast<uint64_t>(off), inode.length);
   const auto buffer = Scratch(std::min<uint64_t>(size, inode.length - begin));
-  if (!source->TryReadAt(inode.offset + begin, std::as_writable_bytes(buffer))) return false;
+  if (!buffer.empty() &&
+      !inode.source->TryReadAt(inode.offset + begin, std::as_writable_bytes(buffer))) {
+    return false;
+  }
   fuse_reply_buf(req, buffer.data(), buffer.size());
   return true;
 }
@@ -245,9 +244,8 @@ void ReadOp(fuse_req_t req, fuse_ino_t number, size_t size, off_t off, fuse_file
   Answer(req, "read", number, [&] {
     const Mount& mount = MountOf(req);
     const Inode& inode = InodeOf(req, number);
-    if (inode.is_directory() || IsImmediate(*inode.source)) {
-      Read(req, number, size, off);
-    } else if (!TryRead(req, inode, size, off)) {
+    if (inode.is_directory()) Fail(EISDIR, "it is a directory");
+    if (!TryRead(req, inode, size, off)) {
       mount.slow_reads->Add(std::make_unique<SlowRead>(req, number, size, off));
     }
   });

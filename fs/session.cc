@@ -54,7 +54,7 @@ sigset_t AwaitedSignals() {
 bool HasSlowReads(const Tree& tree) {
   for (uint64_t number = Tree::kRoot; number < Tree::kRoot + tree.inode_count(); ++number) {
     const Inode& inode = *tree.Find(number);
-    if (!inode.is_directory() && !IsImmediate(*inode.source)) return true;
+    if (!inode.is_directory() && !inode.source->is_immediate()) return true;
   }
   return false;
 }

@@ -79,6 +79,18 @@ class ByteSource {
   // Whether the bytes are zeros that take no room anywhere.
   virtual bool is_hole() const { return false; }
 
+  // Whether reads take no longer than those of a local file: they do not decode, decrypt, gather,
+  // hash or fetch.
+  virtual bool is_immediate() const { return false; }
+
+  // Reads as ReadAt does if that takes no longer than a read of a local file. Returns whether it
+  // does; if not, `buffer` may have changed. A cache does so where it has the bytes.
+  virtual bool TryReadAt(uint64_t offset, std::span<std::byte> buffer) const {
+    if (!is_immediate()) return false;
+    ReadAt(offset, buffer);
+    return true;
+  }
+
   // Whether a read may cost a round trip over a network, however few bytes it is for.
   virtual bool is_remote() const { return false; }
 
@@ -95,8 +107,9 @@ class ByteSource {
 // Sources are immutable, so they are shared freely.
 using ByteSourcePtr = std::shared_ptr<const ByteSource>;
 
-// A source on top of another one. It forwards everything, so that a subclass overrides what differs
-// and forgets no hint and no verdict.
+// A source on top of another one. A subclass overrides what differs, and forgets no hint and no
+// verdict. Only is_immediate and TryReadAt are not forwarded: by default no read of a subclass,
+// which may decode, is immediate.
 class ForwardingSource : public ByteSource {
  public:
   std::string name() const override { return source_->name(); }
@@ -149,25 +162,6 @@ inline uint64_t StoredSize(const ByteSource& source) {
 // `data` may have no source.
 inline uint64_t StoredSize(const Extent& data) {
   return data.source == nullptr ? 0 : std::min(data.length, StoredSize(*data.source));
-}
-
-// A source whose reads can take no longer than those of a local file: they do not decode, decrypt,
-// gather, hash or fetch.
-class Immediate {
- public:
-  Immediate() = default;
-  Immediate(const Immediate&) = delete;
-  Immediate& operator=(const Immediate&) = delete;
-  virtual bool is_immediate() const { return true; }
-
- protected:
-  ~Immediate() = default;
-};
-
-// Whether reads of `source` are immediate; false for a source that is not an Immediate.
-inline bool IsImmediate(const ByteSource& source) {
-  const auto* const immediate = dynamic_cast<const Immediate*>(&source);
-  return immediate != nullptr && immediate->is_immediate();
 }
 
 }  // namespace ckptfs

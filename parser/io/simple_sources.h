@@ -1,4 +1,5 @@
-// Byte sources that need no cache: of memory, zeros, unavailable bytes, and a part of another source.
+// Byte sources that need no cache: of memory, zeros, unavailable bytes, and a part of another
+// source.
 
 #pragma once
 
@@ -17,12 +18,13 @@
 
 namespace ckptfs {
 
-class MemorySource : public ByteSource, public Immediate {
+class MemorySource : public ByteSource {
  public:
   explicit MemorySource(std::string bytes) : bytes_(std::move(bytes)) {}
 
   std::string name() const override { return "memory"; }
   uint64_t size() const override { return bytes_.size(); }
+  bool is_immediate() const override { return true; }
   void ReadAt(uint64_t offset, std::span<std::byte> buffer) const override {
     assert(offset <= size() && buffer.size() <= size() - offset);
     std::ranges::copy(std::as_bytes(std::span(bytes_)).subspan(offset, buffer.size()),
@@ -34,13 +36,14 @@ class MemorySource : public ByteSource, public Immediate {
 };
 
 // For tensors of which a checkpoint has a shape, but no data.
-class Zeros final : public ByteSource, public Immediate {
+class Zeros final : public ByteSource {
  public:
   explicit Zeros(uint64_t size) : size_(size) {}
 
   std::string name() const override { return "zeros"; }
   uint64_t size() const override { return size_; }
   bool is_hole() const override { return true; }
+  bool is_immediate() const override { return true; }
 
   void ReadAt([[maybe_unused]] uint64_t offset, std::span<std::byte> buffer) const override {
     assert(offset <= size() && buffer.size() <= size() - offset);
@@ -53,13 +56,14 @@ class Zeros final : public ByteSource, public Immediate {
 
 // Stands for a corrupt or missing part of a checkpoint, so that the rest can be used. Each read
 // throws the given Error.
-class BrokenSource final : public ByteSource, public Immediate {
+class BrokenSource final : public ByteSource {
  public:
   BrokenSource(std::string name, uint64_t size, Error error)
       : name_(std::move(name)), size_(size), error_(std::move(error)) {}
 
   std::string name() const override { return name_; }
   uint64_t size() const override { return size_; }
+  bool is_immediate() const override { return true; }
   void ReadAt(uint64_t /*offset*/, std::span<std::byte> /*buffer*/) const override {
     throw Error(error_);
   }
@@ -71,13 +75,13 @@ class BrokenSource final : public ByteSource, public Immediate {
 };
 
 // For what counts its offsets from its own beginning, but lies in the middle of a file.
-class Slice final : public ForwardingSource, public Immediate {
+class Slice final : public ForwardingSource {
  public:
   explicit Slice(const Extent& extent)
       : ForwardingSource(extent.source), offset_(extent.offset), size_(extent.length) {}
 
   uint64_t size() const override { return size_; }
-  bool is_immediate() const override { return IsImmediate(source()); }
+  bool is_immediate() const override { return source().is_immediate(); }
   void AdviseFile(ByteRange range) const override {
     source().AdviseFile({.offset = offset_ + range.offset, .length = range.length});
   }
@@ -90,6 +94,11 @@ class Slice final : public ForwardingSource, public Immediate {
   void ReadAt(uint64_t offset, std::span<std::byte> buffer) const override {
     assert(offset <= size() && buffer.size() <= size() - offset);
     source().ReadAt(offset_ + offset, buffer);
+  }
+
+  bool TryReadAt(uint64_t offset, std::span<std::byte> buffer) const override {
+    assert(offset <= size() && buffer.size() <= size() - offset);
+    return source().TryReadAt(offset_ + offset, buffer);
   }
 
   void ReadPiecesAt(uint64_t offset, uint64_t stride, size_t length,

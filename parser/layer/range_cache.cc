@@ -13,7 +13,6 @@
 
 #include "parser/base/cancellation.h"
 #include "parser/base/error.h"
-#include "parser/io/partly_immediate.h"
 #include "parser/io/remote_object.h"
 
 namespace ckptfs {
@@ -30,7 +29,7 @@ constexpr size_t kMostPinned = 8;
 }  // namespace
 
 // An object as a source.
-class RangeCache::Cached final : public ByteSource, public PartlyImmediate {
+class RangeCache::Cached final : public ByteSource {
  public:
   Cached(std::shared_ptr<RangeCache> cache, uint32_t number, RemoteObjectPtr object)
       : cache_(std::move(cache)), number_(number), object_(std::move(object)) {}

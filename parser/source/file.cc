@@ -83,7 +83,7 @@ struct OpenFile {
   struct stat st;
 };
 
-class FileSource final : public ByteSource, public Immediate, public PartlyStored {
+class FileSource final : public ByteSource, public PartlyStored {
  public:
   // Keeps `file` open. `name` is for messages.
   FileSource(std::string name, OpenFile file)
@@ -96,6 +96,7 @@ class FileSource final : public ByteSource, public Immediate, public PartlyStore
   std::string name() const override { return name_; }
   uint64_t size() const override { return static_cast<uint64_t>(pinned_.st_size); }
   timespec modified() const override { return pinned_.st_mtim; }
+  bool is_immediate() const override { return true; }
 
   uint64_t stored_size() const override {
     constexpr uint64_t kBlock = 512;  // Bytes, whatever the file system has.

@@ -20,7 +20,6 @@
 
 #include "parser/base/cancellation.h"
 #include "parser/base/error.h"
-#include "parser/io/partly_immediate.h"
 #include "parser/io/remote_object.h"
 
 namespace ckptfs {
@@ -134,17 +133,15 @@ TEST_F(RangeCacheTest, ReadsAnObjectOfAnySize) {
 
 TEST_F(RangeCacheTest, ReadsAtOnceOnlyWhatIsThere) {
   Make(8 * kMiB, 2 * kMiB);
-  const auto* const source = dynamic_cast<const PartlyImmediate*>(source_.get());
-  ASSERT_NE(source, nullptr);
   std::vector<std::byte> buffer(9 * kBlockSize);  // More than is copied at a time.
   server_->Close();
-  EXPECT_FALSE(source->TryReadAt(kBlockSize, buffer));
+  EXPECT_FALSE(source_->TryReadAt(kBlockSize, buffer));
   EXPECT_EQ(cache_->stats().fetches, 0U);
   server_->Open();
   ASSERT_TRUE(IsRight(kBlockSize, buffer.size()));
   AwaitIdle();
   server_->Close();
-  ASSERT_TRUE(source->TryReadAt(kBlockSize + 1, std::span(buffer).first(buffer.size() - 1)));
+  ASSERT_TRUE(source_->TryReadAt(kBlockSize + 1, std::span(buffer).first(buffer.size() - 1)));
   for (size_t i = 0; i + 1 < buffer.size(); ++i) {
     ASSERT_EQ(buffer[i], ByteAt(kBlockSize + 1 + i)) << i;
   }

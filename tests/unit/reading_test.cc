@@ -262,13 +262,24 @@ TEST(VerifiedReader, LeavesItToTheNextOneToGoOnHashing) {
 
 TEST(Immediate, IsWhatIsReadWithoutMuchWork) {
   const auto memory = std::make_shared<MemorySource>("abcd");
-  EXPECT_TRUE(IsImmediate(*memory));
-  EXPECT_TRUE(IsImmediate(Slice({memory, 1, 2})));
+  EXPECT_TRUE(memory->is_immediate());
+  EXPECT_TRUE(Slice({memory, 1, 2}).is_immediate());
   const Compressed compressed =
       CompressedOf(Coding::kDeflate, Compress(Coding::kDeflate, "abcd"), 4);
   const auto decoded = MakeDecompressed(compressed, 0, NewDecoding());
-  EXPECT_FALSE(IsImmediate(*decoded));
-  EXPECT_FALSE(IsImmediate(Slice({decoded, 1, 2})));
+  EXPECT_FALSE(decoded->is_immediate());
+  EXPECT_FALSE(Slice({decoded, 1, 2}).is_immediate());
+}
+
+TEST(TryReadAt, ReadsWhatIsImmediate) {
+  const auto memory = std::make_shared<MemorySource>("abcd");
+  const Compressed compressed =
+      CompressedOf(Coding::kDeflate, Compress(Coding::kDeflate, "abcd"), 4);
+  std::string read(2, '\0');
+  const auto buffer = std::as_writable_bytes(std::span(read));
+  ASSERT_TRUE(Slice({memory, 1, 2}).TryReadAt(0, buffer));
+  EXPECT_EQ(read, "bc");
+  EXPECT_FALSE(Slice({MakeDecompressed(compressed, 0, NewDecoding()), 1, 2}).TryReadAt(0, buffer));
 }
 
 TEST(ScratchFile, SharesItsSpaceWithOthers) {
