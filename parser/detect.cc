@@ -20,8 +20,8 @@
 #include "parser/format.h"
 #include "parser/format/common/diagnose.h"
 #include "parser/io/byte_source.h"
+#include "parser/io/folder.h"
 #include "parser/io/prefetch.h"
-#include "parser/io/tracked_folder.h"
 
 namespace ckptfs {
 namespace {

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 
+#include "parser/base/budget.h"
 #include "parser/base/error.h"
 
 namespace ckptfs {
@@ -22,6 +24,87 @@ std::string Listed(std::span<const std::string> names) {
   }
   if (names.size() > kMost) list += fmt::format(" and {} more", names.size() - kMost);
   return list;
+}
+
+namespace {
+
+constexpr size_t kMostFolders = 100;
+
+bool IsCalledCheckpoint(std::string_view name) {
+  constexpr std::string_view kEndings[] = {".safetensors", ".bin", ".pt",  ".pth",    ".ckpt",
+                                           ".gguf",        ".npz", ".npy", ".tensors"};
+  return !name.starts_with('.') && std::ranges::any_of(kEndings, [&](std::string_view ending) {
+    return name.ends_with(ending);
+  });
+}
+
+bool HasCheckpoint(const Folder& folder) {
+  return std::ranges::any_of(folder.List(),
+                             [](const std::string& name) { return IsCalledCheckpoint(name); });
+}
+
+}  // namespace
+
+ByteSourcePtr WatchedFolder::Open(const std::string& name) const {
+  Record(name);
+  return ForwardingFolder::Open(name);
+}
+
+FolderPtr WatchedFolder::OpenFolder(const std::string& name) const {
+  Record(name);
+  return ForwardingFolder::OpenFolder(name);
+}
+
+void WatchedFolder::Record(const std::string& name) const {
+  const MutexLock lock(mutex_);
+  opened_.insert(name);
+}
+
+std::vector<std::string> WatchedFolder::LeftOut(std::span<const std::string> files) const {
+  std::vector<std::string> left_out;
+  const MutexLock lock(mutex_);
+  for (const std::string& name : files) {
+    if (IsCalledCheckpoint(name) && !opened_.contains(name)) left_out.push_back(name);
+  }
+  if (is_remote()) return left_out;
+  try {
+    const std::vector<std::string> names = ListFolders();
+    for (const std::string& name : std::span(names).first(std::min(names.size(), kMostFolders))) {
+      if (opened_.contains(name) || name.starts_with('.')) continue;
+      const FolderPtr below = folder().OpenFolder(name);
+      if (below != nullptr && HasCheckpoint(*below)) left_out.push_back(name + '/');
+    }
+  } catch (const Error&) {  // NOLINT(bugprone-empty-catch): the warning is optional.
+  }
+  return left_out;
+}
+
+namespace {
+
+class CountedFolder final : public ForwardingFolder {
+ public:
+  CountedFolder(FolderPtr folder, Budget& budget)
+      : ForwardingFolder(std::move(folder)), budget_(budget) {}
+
+  ByteSourcePtr Open(const std::string& name) const override {
+    ByteSourcePtr file = ForwardingFolder::Open(name);
+    budget_.AddFile(StoredSize(*file), file->is_remote());
+    return file;
+  }
+
+  FolderPtr OpenFolder(const std::string& name) const override {
+    return MakeCountedFolder(ForwardingFolder::OpenFolder(name), budget_);
+  }
+
+ private:
+  Budget& budget_;
+};
+
+}  // namespace
+
+FolderPtr MakeCountedFolder(FolderPtr folder, Budget& budget) {
+  if (folder == nullptr) return nullptr;
+  return std::make_shared<CountedFolder>(std::move(folder), budget);
 }
 
 }  // namespace ckptfs

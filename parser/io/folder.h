@@ -1,4 +1,4 @@
-// Folders: the directories of local and remote checkpoints.
+// Folders: the directories of local and remote checkpoints, and which of their files are opened.
 
 #pragma once
 
@@ -7,15 +7,20 @@
 #include <cstddef>
 #include <ctime>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "parser/base/error.h"
+#include "parser/base/mutex.h"
 #include "parser/io/byte_source.h"
 
 namespace ckptfs {
+
+class Budget;
 
 // A directory whose files make up one checkpoint: local, or the keys under one prefix of a bucket.
 // All methods may be called by several threads at once.
@@ -52,6 +57,51 @@ class Folder {
 constexpr size_t kMostFiles = 100'000;
 
 using FolderPtr = std::shared_ptr<const Folder>;
+
+// A folder on top of another one. It forwards everything; a subclass overrides what differs.
+class ForwardingFolder : public Folder {
+ public:
+  std::string name() const override { return folder_->name(); }
+  std::vector<std::string> List() const override { return folder_->List(); }
+  ByteSourcePtr Open(const std::string& name) const override { return folder_->Open(name); }
+  std::vector<std::string> ListFolders() const override { return folder_->ListFolders(); }
+  FolderPtr OpenFolder(const std::string& name) const override { return folder_->OpenFolder(name); }
+  bool is_remote() const override { return folder_->is_remote(); }
+  timespec modified() const override { return folder_->modified(); }
+
+ protected:
+  // `folder` is not null.
+  explicit ForwardingFolder(FolderPtr folder) : folder_(std::move(folder)) {}
+
+  const Folder& folder() const { return *folder_; }
+
+ private:
+  const FolderPtr folder_;
+};
+
+// A folder that records which of its files and folders were opened. Thread-safe, as folders are.
+class WatchedFolder final : public ForwardingFolder {
+ public:
+  explicit WatchedFolder(FolderPtr folder) : ForwardingFolder(std::move(folder)) {}
+
+  ByteSourcePtr Open(const std::string& name) const override;
+  FolderPtr OpenFolder(const std::string& name) const override;
+
+  // Returns those of `files`, all of this folder, that were not opened and have names of
+  // checkpoints; and, with a slash, the subfolders with such files. Does not look into remote
+  // subfolders, nor into more than a hundred. Throws nothing.
+  std::vector<std::string> LeftOut(std::span<const std::string> files) const;
+
+ private:
+  void Record(const std::string& name) const;
+
+  mutable Mutex mutex_;
+  mutable std::set<std::string> opened_ GUARDED_BY(mutex_);
+};
+
+// Returns `folder`, of which each file that is opened is added to `budget`; null if that is null.
+// `budget` must outlive the result.
+FolderPtr MakeCountedFolder(FolderPtr folder, Budget& budget);
 
 // Whether `name` names a file of a folder itself: not empty, ".", or "..", and without '/', '\' or
 // NUL.
