@@ -39,7 +39,8 @@
 #include "parser/base/error.h"
 #include "parser/base/metering.h"
 #include "parser/base/temporary_file.h"
-#include "parser/open.h"
+#include "parser/detect.h"
+#include "parser/location.h"
 
 namespace ckptfs {
 namespace {
@@ -106,8 +107,8 @@ std::shared_ptr<const Verification> VerificationFor(Verify verify, Log& log) {
       Verification{.is_enforced = verify == Verify::kEnforce, .report = report});
 }
 
-ByteSourcePtr OpenSidecar(const std::string& uri, const SourceOptions& options) {
-  Source source = OpenSource(uri, options);
+ByteSourcePtr OpenSidecar(const std::string& uri, Remote& remote) {
+  Source source = remote.Open(uri);
   if (!source.file) Fail(EISDIR, "{}: is a directory, but a sidecar is a file", Redacted(uri));
   return std::move(source.file);
 }
@@ -188,9 +189,9 @@ int Serve(Options options, Mountpoint mountpoint, Log& log, const std::function<
     step = Step::kOpen;
     Readers readers;
     Remote remote(options, readers, log);
-    Source source = OpenSource(options.source, remote.options());
+    Source source = remote.Open(options.source);
     ByteSourcePtr sidecar;
-    if (!options.sidecar.empty()) sidecar = OpenSidecar(options.sidecar, remote.options());
+    if (!options.sidecar.empty()) sidecar = OpenSidecar(options.sidecar, remote);
     step = Step::kParse;
     const auto scratch = std::make_shared<ScratchSpace>();
     const Tree tree =

@@ -21,7 +21,7 @@
 #include "parser/base/encoding.h"
 #include "parser/base/error.h"
 #include "parser/io/folder.h"
-#include "parser/open.h"
+#include "parser/location.h"
 
 namespace ckptfs {
 namespace {
@@ -242,14 +242,10 @@ std::string_view NameIn(std::string_view path) {
 
 // The path in `source`: without host or bucket, and without user.
 std::string PathIn(const std::string& source) {
-  constexpr std::string_view kAfterScheme = "://";
-  const std::string_view scheme = SchemeNameOf(source);
-  if (scheme.empty()) return source;
-  const std::string shown = Redacted(source);
-  const std::string_view rest = std::string_view(shown).substr(scheme.size() + kAfterScheme.size());
-  const std::string_view path = rest.substr(std::min(rest.find('/'), rest.size()));
-  const bool is_encoded = scheme == "file" || scheme == "http" || scheme == "https";
-  return is_encoded ? PercentDecode(path) : std::string(path);
+  const Location shown = ParseLocation(Redacted(source));
+  const bool is_encoded =
+      shown.scheme == "file" || shown.scheme == "http" || shown.scheme == "https";
+  return is_encoded ? PercentDecode(shown.path) : shown.path;
 }
 
 }  // namespace

@@ -33,14 +33,16 @@ void ShowProgress(uint64_t done, uint64_t total) {
 
 Remote::Remote(const Options& options, Readers& readers, Log& log)
     : settings_(options), source_options_(options.sources) {
-  source_options_.cached = [this](RemoteObjectPtr object) {
-    return Cache()->Add(std::move(object));
-  };
   source_options_.warn = [&log](std::string_view what) { log.Write(Log::Level::kWarning, what); };
   source_options_.opened = [&readers](mode_t permissions, gid_t group) {
     readers.Add(permissions, group);
   };
   source_options_.progress = ShowProgress;
+}
+
+Source Remote::Open(const std::string& uri) {
+  return OpenSource(uri, source_options_,
+                    [this](RemoteObjectPtr object) { return Cache()->Add(std::move(object)); });
 }
 
 std::shared_ptr<RangeCache> Remote::Cache() {

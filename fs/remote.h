@@ -1,4 +1,4 @@
-// What a mount needs of networks: the cache of remote bytes, made when the first is wanted.
+// Opens the sources of a mount, and caches those that are remote.
 
 #pragma once
 
@@ -9,30 +9,30 @@
 #include "fs/log.h"
 #include "fs/options.h"
 #include "fs/strict.h"
-#include "parser/io/source_options.h"
 #include "parser/layer/range_cache.h"
+#include "parser/open.h"
 
 namespace ckptfs {
 
-// Thread-safe once it is made.
+// Thread-safe after construction. The cache is created with the first remote object.
 class Remote {
  public:
-  // Adds local files to `readers`. All three must outlive this and all sources that are opened with options().
+  // Adds local files to `readers`. All three must outlive this.
   Remote(const Options& options, Readers& readers, Log& log);
   Remote(const Remote&) = delete;
   Remote& operator=(const Remote&) = delete;
   ~Remote() = default;
 
-  // To open sources with.
-  const SourceOptions& options() const { return source_options_; }
+  // Opens a source as OpenSource does, with the options of the mount. This must outlive the result.
+  Source Open(const std::string& uri);
 
-  // Whether a source has been opened that is remote.
+  // Whether a remote source has been opened.
   bool is_used() const;
 
-  // Makes reads of remote bytes fail, those that wait and those to come.
+  // Makes reads of remote sources fail, both blocked and later ones.
   void Stop() const;
 
-  // A sentence about what the cache is doing.
+  // Returns a sentence about the state of the cache.
   std::string Status() const;
 
  private:
@@ -43,7 +43,7 @@ class Remote {
   SourceOptions source_options_;
 
   mutable std::mutex mutex_;
-  std::shared_ptr<RangeCache> cache_;  // Null as long as nothing is remote.
+  std::shared_ptr<RangeCache> cache_;  // Null until an object is remote.
 };
 
 }  // namespace ckptfs

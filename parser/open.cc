@@ -5,32 +5,116 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <span>
 #include <string>
-#include <system_error>
+#include <string_view>
 #include <utility>
+#include <variant>
+#include <vector>
 
 #include "parser/base/cancellation.h"
 #include "parser/base/error.h"
+#include "parser/base/mutex.h"
+#include "parser/location.h"
 #include "parser/scheme.h"
 
 namespace ckptfs {
 namespace {
 
-constexpr std::string_view kAfterScheme = "://";
+// An object with parts. The cache fetches larger ranges than are read, so a lost part makes reads
+// of its neighbours fail: these are then repeated part by part, each as an object of its own.
+class PartedSource final : public ForwardingSource {
+ public:
+  PartedSource(RemoteObjectPtr object, CacheObject cache)
+      : ForwardingSource(cache(object)), object_(std::move(object)), cache_(std::move(cache)) {}
 
-// Not std::isalnum, which depends on the locale.
-bool IsLetter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
-bool IsOfScheme(char c) {
-  return IsLetter(c) || (c >= '0' && c <= '9') || c == '+' || c == '-' || c == '.';
+  void ReadAt(uint64_t offset, std::span<std::byte> buffer) const override {
+    try {
+      return ForwardingSource::ReadAt(offset, buffer);
+    } catch (const Error& e) {
+      if ((e.code() != EIO && e.code() != ESTALE) || !object_->has_lost_parts()) throw;
+    }
+    while (!buffer.empty()) {
+      const RemoteObject::Part part = object_->FindPart(offset);
+      const uint64_t begin = offset - part.offset;
+      const auto count =
+          static_cast<size_t>(std::min<uint64_t>(buffer.size(), part.object->size() - begin));
+      SourceOf(part)->ReadAt(begin, buffer.first(count));
+      offset += count;
+      buffer = buffer.subspan(count);
+    }
+  }
+
+  bool TryReadAt(uint64_t offset, std::span<std::byte> buffer) const override {
+    return source().TryReadAt(offset, buffer);
+  }
+
+  // Piece by piece, since each may be in another part.
+  void ReadPiecesAt(uint64_t offset, uint64_t stride, size_t length,
+                    std::span<std::byte> buffer) const override {
+    ByteSource::ReadPiecesAt(offset, stride, length, buffer);
+  }
+
+ private:
+  ByteSourcePtr SourceOf(const RemoteObject::Part& part) const {
+    const MutexLock lock(mutex_);
+    ByteSourcePtr& source = parts_[part.offset];
+    if (source == nullptr) source = cache_(part.object);
+    return source;
+  }
+
+  const RemoteObjectPtr object_;
+  const CacheObject cache_;
+  mutable Mutex mutex_;
+  // By offset: those that have been needed.
+  mutable std::map<uint64_t, ByteSourcePtr> parts_ GUARDED_BY(mutex_);
+};
+
+ByteSourcePtr MakeCached(RemoteObjectPtr object, const CacheObject& cache) {
+  if (object->has_parts()) return std::make_shared<PartedSource>(std::move(object), cache);
+  return cache(std::move(object));
 }
 
-const Scheme& SchemeOf(std::string_view uri) {
-  const std::string_view given = SchemeNameOf(uri);
-  const std::string_view name = given.empty() ? "file" : given;
+// A remote folder whose files are cached.
+class CachedFolder final : public Folder {
+ public:
+  CachedFolder(RemoteFolderPtr folder, CacheObject cache)
+      : folder_(std::move(folder)), cache_(std::move(cache)) {}
+
+  std::string name() const override { return folder_->name(); }
+  std::vector<std::string> List() const override { return folder_->List(); }
+  std::vector<std::string> ListFolders() const override { return folder_->ListFolders(); }
+  bool is_remote() const override { return true; }
+
+  ByteSourcePtr Open(const std::string& name) const override {
+    return MakeCached(folder_->Open(name), cache_);
+  }
+
+  FolderPtr OpenFolder(const std::string& name) const override {
+    RemoteFolderPtr folder = folder_->OpenFolder(name);
+    return folder ? std::make_shared<CachedFolder>(std::move(folder), cache_) : nullptr;
+  }
+
+ private:
+  const RemoteFolderPtr folder_;
+  const CacheObject cache_;
+};
+
+Source MakeCached(RemoteSource source, const CacheObject& cache) {
+  Source cached;
+  if (source.object) cached.file = MakeCached(std::move(source.object), cache);
+  if (source.folder)
+    cached.folder = std::make_shared<CachedFolder>(std::move(source.folder), cache);
+  cached.file_name = std::move(source.file_name);
+  return cached;
+}
+
+const Scheme& SchemeOf(const Location& location) {
+  const std::string name = location.scheme.empty() ? "file" : location.scheme;
   std::string known;
   for (const Scheme* scheme : Schemes()) {
     if (std::ranges::count(scheme->names, name) != 0) return *scheme;
@@ -39,60 +123,12 @@ const Scheme& SchemeOf(std::string_view uri) {
     }
   }
   Fail(ENOTSUP, "unsupported URI scheme {} (supported: {}; a file of that name is ./{})",
-       Quoted(name), known, Redacted(uri));
+       Quoted(name), known, Redacted(location.text));
 }
-
-bool IsPort(std::string_view text) {
-  uint16_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && end == text.data() + text.size();
-}
-
-// Returns the length of "user:password@" after "scheme://". A password should not contain '/', '?'
-// or '#', but if it does, it must be redacted, too. The '@' may be percent-encoded by mistake. Only
-// paths of web servers may contain '@' after a port: a bucket has no port, and redis/uri.h rejects
-// it.
-size_t UserLength(std::string_view scheme, std::string_view rest) {
-  const std::string_view authority = rest.substr(0, rest.find_first_of("/?#"));
-  const size_t colon = authority.find(':');
-  const std::string_view port = authority.substr(std::min(authority.size(), colon + 1));
-  const bool is_web = scheme == "http" || scheme == "https";
-  const bool has_port =
-      !authority.empty() && (colon == std::string_view::npos || authority.starts_with('[') ||
-                             (is_web && colon > 0 && IsPort(port)));
-  constexpr std::string_view kEncodedAt = "%40";
-  const size_t at = (has_port ? authority : rest).rfind('@');
-  const size_t encoded_at = authority.rfind(kEncodedAt);
-  return std::max(at == std::string_view::npos ? 0 : at + 1,
-                  encoded_at == std::string_view::npos ? 0 : encoded_at + kEncodedAt.size());
-}
-
-}  // namespace
-
-std::string_view SchemeNameOf(std::string_view uri) {
-  const size_t end = uri.find(kAfterScheme);
-  if (end == std::string_view::npos || end == 0 || !IsLetter(uri[0])) return {};
-  const std::string_view name = uri.substr(0, end);
-  return std::ranges::all_of(name, IsOfScheme) ? name : std::string_view();
-}
-
-std::string Redacted(std::string_view uri) {
-  const std::string_view scheme = SchemeNameOf(uri);
-  if (scheme.empty()) return std::string(uri);
-  std::string_view rest = uri.substr(scheme.size() + kAfterScheme.size());
-  // A file URI has no query, and its authority should be empty.
-  if (scheme == "file" && UserLength(scheme, rest.substr(0, rest.find('/'))) == 0)
-    return std::string(uri);
-  rest.remove_prefix(UserLength(scheme, rest));
-  rest = rest.substr(0, rest.find_first_of("?#"));
-  return fmt::format("{}{}{}", scheme, kAfterScheme, rest);
-}
-
-namespace {
 
 // Opening may take many requests: redirects, credentials, pages of a listing. Each may take
 // options.timeout, all of them together twice that; a download extends the limit by its progress.
-Source OpenWithDeadline(const std::string& uri, SourceOptions options) {
+Source OpenWithDeadline(const std::string& uri, SourceOptions options, const CacheObject& cache) {
   using Clock = std::chrono::steady_clock;
   constexpr uint64_t kSlowestDownload = 16 << 10;  // Bytes per second.
   const auto allowed = 2 * options.timeout;
@@ -106,9 +142,12 @@ Source OpenWithDeadline(const std::string& uri, SourceOptions options) {
   const Cancellation::IsCancelled is_late = [&] {
     return Clock::now() - start > allowed + std::chrono::seconds(*downloaded / kSlowestDownload);
   };
-  const Cancellation interruption(is_late);
+  const Cancellation cancellation(is_late);
   try {
-    return SchemeOf(uri).open(uri, options);
+    const Location location = ParseLocation(uri);
+    SchemeSource source = SchemeOf(location).open(location, options);
+    if (auto* const local = std::get_if<Source>(&source)) return std::move(*local);
+    return MakeCached(std::get<RemoteSource>(std::move(source)), cache);
   } catch (const Error& e) {
     if ((e.code() != ECANCELED && e.code() != EINTR) || !is_late()) throw;
     Fail(ETIMEDOUT, "opening timed out after {} s, twice the timeout", allowed.count());
@@ -117,8 +156,9 @@ Source OpenWithDeadline(const std::string& uri, SourceOptions options) {
 
 }  // namespace
 
-Source OpenSource(const std::string& uri, const SourceOptions& options) try {
-  return OpenWithDeadline(uri, options);
+Source OpenSource(const std::string& uri, const SourceOptions& options,
+                  const CacheObject& cache) try {
+  return OpenWithDeadline(uri, options, cache);
 } catch (const Error& e) {
   throw WithContext(Redacted(uri), e);
 }

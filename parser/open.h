@@ -2,24 +2,23 @@
 
 #pragma once
 
+#include <functional>
 #include <string>
-#include <string_view>
 
 #include "parser/detect.h"  // IWYU pragma: export
 #include "parser/io/folder.h"
+#include "parser/io/remote_object.h"
 #include "parser/io/source_options.h"
 
 namespace ckptfs {
 
+// Returns an object as a source that keeps what it has fetched. Callable from any thread.
+using CacheObject = std::function<ByteSourcePtr(RemoteObjectPtr)>;
+
 // Opens the file or folder `uri`; without a scheme and "://" it is a local path.
-// Throws Error; the message starts with the URI, redacted.
-Source OpenSource(const std::string& uri, const SourceOptions& options = {});
-
-// Returns the scheme of `uri`; empty for a path.
-std::string_view SchemeNameOf(std::string_view uri);
-
-// Returns `uri` without parts that may be secret: user, password, query and fragment. A path is
-// returned unchanged.
-std::string Redacted(std::string_view uri);
+// Remote objects are read through `cache`, which must not be empty if the scheme is remote, and must
+// be usable as long as the result. Throws Error; the message starts with the URI, redacted.
+Source OpenSource(const std::string& uri, const SourceOptions& options = {},
+                  const CacheObject& cache = {});
 
 }  // namespace ckptfs

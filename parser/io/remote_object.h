@@ -1,4 +1,4 @@
-// Objects on servers, and the blocks that caches divide them into.
+// Objects and folders on servers, and the blocks that caches divide objects into.
 
 #pragma once
 
@@ -10,6 +10,7 @@
 #include <span>
 #include <stop_token>
 #include <string>
+#include <vector>
 
 namespace ckptfs {
 
@@ -58,9 +59,40 @@ class RemoteObject {
   // it, ETIMEDOUT, EREMOTEIO, EACCES or ENOENT.
   virtual void Fetch(uint64_t offset, uint64_t length, Delivery& delivery,
                      const std::stop_token& stop) const = 0;
+
+  // A part that is stored separately: it remains available while others are lost.
+  struct Part {
+    std::shared_ptr<const RemoteObject> object;
+    uint64_t offset = 0;  // Of its first byte in the whole.
+  };
+
+  // Whether the object consists of such parts.
+  virtual bool has_parts() const { return false; }
+
+  // Whether a part is known to be lost.
+  virtual bool has_lost_parts() const { return false; }
+
+  // Returns the part that contains the byte at `offset`. Call it only if has_parts(). Throws
+  // Error(EIO) if no part contains it.
+  virtual Part FindPart(uint64_t /*offset*/) const { return {}; }
 };
 
 using RemoteObjectPtr = std::shared_ptr<const RemoteObject>;
+
+// A folder on a server. Its methods are those of Folder, but the files are objects, which are not
+// cached. All methods may be called by several threads at once.
+class RemoteFolder {
+ public:
+  virtual ~RemoteFolder() = default;
+
+  virtual std::string name() const = 0;
+  virtual std::vector<std::string> List() const = 0;
+  virtual RemoteObjectPtr Open(const std::string& name) const = 0;
+  virtual std::vector<std::string> ListFolders() const = 0;
+  virtual std::shared_ptr<const RemoteFolder> OpenFolder(const std::string& name) const = 0;
+};
+
+using RemoteFolderPtr = std::shared_ptr<const RemoteFolder>;
 
 // In bytes. A read of 4 KiB costs one block, two if it lies across their border.
 constexpr size_t kBlockSize = size_t{32} << 10;

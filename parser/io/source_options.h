@@ -10,9 +10,6 @@
 #include <string>
 #include <string_view>
 
-#include "parser/io/byte_source.h"
-#include "parser/io/remote_object.h"
-
 namespace ckptfs {
 
 // Which symbolic links are followed in a local directory of a checkpoint, where another user may
@@ -25,10 +22,6 @@ enum class LinkPolicy : uint8_t {
 };
 
 struct SourceOptions {
-  // Makes a source of an object, which keeps what it has fetched. Not empty where a scheme is
-  // opened that is remote.
-  std::function<ByteSourcePtr(RemoteObjectPtr)> cached;
-
   // Logs a network or server error, or a degraded service: a sentence without secrets. Callable
   // from any thread; rate-limited. May be empty.
   std::function<void(std::string_view what)> warn;

@@ -283,8 +283,8 @@ class LocalFolder final : public Folder {
 };
 
 // Follows links, because the user has named the file.
-Source Open(const std::string& uri, const SourceOptions& options) {
-  const std::string path = file::ParseFileUri(uri);
+SchemeSource Open(const Location& location, const SourceOptions& options) {
+  const std::string path = file::PathOf(location);
   if (path.empty()) Fail(ENOENT, "the path is empty");
   const std::filesystem::path parts(path);
   const std::string parent = parts.has_parent_path() ? parts.parent_path().string() : ".";
@@ -298,14 +298,15 @@ Source Open(const std::string& uri, const SourceOptions& options) {
   if (S_ISDIR(StatOf(fd).st_mode)) {
     const auto root = std::make_shared<const Root>(std::move(fd), options);
     root->Report(StatOf(*root->fd));
-    return {.file = nullptr, .folder = std::make_shared<LocalFolder>(path, root), .file_name = ""};
+    return Source{
+        .file = nullptr, .folder = std::make_shared<LocalFolder>(path, root), .file_name = ""};
   }
   OpenFile opened(file::OpenForReading(fd));
   const auto root = std::make_shared<const Root>(std::move(directory), options);
   root->Report(opened.st);
-  return {.file = std::make_shared<FileSource>(path, std::move(opened)),
-          .folder = std::make_shared<LocalFolder>(parent, root),
-          .file_name = name};
+  return Source{.file = std::make_shared<FileSource>(path, std::move(opened)),
+                .folder = std::make_shared<LocalFolder>(parent, root),
+                .file_name = name};
 }
 
 constexpr std::string_view kNames[] = {"file"};

@@ -29,11 +29,10 @@ class Server {
             http::Client::Options{.ca_file = options.ca_file, .user_agent = options.user_agent})),
         authorization_(std::make_shared<http::Authorization>(url, options)) {}
 
-  ByteSourcePtr Open(const http::Url& url) const {
+  RemoteObjectPtr Open(const http::Url& url) const {
     files_.Add();
     auto access = std::make_shared<http::WebAccess>(url, authorization_);
-    return options_.cached(
-        http::OpenObject(WithoutQuery(url), client_, std::move(access), options_));
+    return http::OpenObject(WithoutQuery(url), client_, std::move(access), options_);
   }
 
  private:
@@ -44,23 +43,22 @@ class Server {
 };
 
 // The directory of a file on a web server. HTTP has no listings.
-class WebFolder final : public Folder {
+class WebFolder final : public RemoteFolder {
  public:
   // `url` ends with '/' and has no query.
   WebFolder(std::string url, std::shared_ptr<const Server> server)
       : url_(std::move(url)), server_(std::move(server)) {}
 
   std::string name() const override { return url_; }
-  bool is_remote() const override { return true; }
 
   std::vector<std::string> List() const override { FailUnlisted(); }
   std::vector<std::string> ListFolders() const override { FailUnlisted(); }
 
-  ByteSourcePtr Open(const std::string& name) const override {
+  RemoteObjectPtr Open(const std::string& name) const override {
     return server_->Open(http::ParseUrl(url_ + EncodeName(name)));
   }
 
-  FolderPtr OpenFolder(const std::string& name) const override {
+  RemoteFolderPtr OpenFolder(const std::string& name) const override {
     return std::make_shared<WebFolder>(url_ + EncodeName(name) + "/", server_);
   }
 
@@ -80,21 +78,20 @@ class WebFolder final : public Folder {
   const std::shared_ptr<const Server> server_;
 };
 
-Source Open(const std::string& uri, const SourceOptions& options) {
-  const http::Url url = http::ParseUrl(uri);
+SchemeSource Open(const Location& location, const SourceOptions& options) {
+  const http::Url url = http::ParseUrl(location.text);
   if (url.path.ends_with('/')) {
     Fail(ENOTSUP,
          "is a directory, and directory listings are not supported over HTTP: name the checkpoint "
-         "or "
-         "its index");
+         "or its index");
   }
   auto server = std::make_shared<const Server>(url, options);
-  ByteSourcePtr file = server->Open(url);
+  RemoteObjectPtr object = server->Open(url);
   const std::string shown = WithoutQuery(url);
   const size_t last = shown.rfind('/') + 1;
-  return {.file = std::move(file),
-          .folder = std::make_shared<WebFolder>(shown.substr(0, last), server),
-          .file_name = PercentDecode(std::string_view(shown).substr(last))};
+  return RemoteSource{.object = std::move(object),
+                      .folder = std::make_shared<WebFolder>(shown.substr(0, last), server),
+                      .file_name = PercentDecode(std::string_view(shown).substr(last))};
 }
 
 constexpr std::string_view kNames[] = {"http", "https"};

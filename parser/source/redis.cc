@@ -119,7 +119,7 @@ std::vector<std::byte> ReadHeader(const std::string& key, const KeyProbe::Result
 // Opens the value or the model of `target`: one round trip for a value; for a model, also the
 // length of every value. Throws Error: ENOENT, EACCES, EINVAL if the value is not a string, or as
 // RemoteObject::Fetch does.
-std::shared_ptr<const Object> OpenObject(Target target, const SourceOptions& options) {
+RemoteObjectPtr OpenObject(Target target, const SourceOptions& options) {
   const std::string name = target.name();
   const std::string key = target.key;
   const std::string header_key = HeaderKey(key);
@@ -160,15 +160,11 @@ std::shared_ptr<const Object> OpenObject(Target target, const SourceOptions& opt
   return object;
 }
 
-Source Open(const std::string& uri, const SourceOptions& options) {
-  Target target = ParseUri(uri);
+SchemeSource Open(const Location& location, const SourceOptions& options) {
+  Target target = ParseUri(location);
   FillFromEnvironment(target);
-  auto object = OpenObject(std::move(target), options);
-  const bool is_one_value = object->table().parts().size() == 1;
-  return {.file = is_one_value ? options.cached(std::move(object))
-                               : MakeModelSource(std::move(object), options.cached),
-          .folder = nullptr,
-          .file_name = ""};
+  return RemoteSource{
+      .object = OpenObject(std::move(target), options), .folder = nullptr, .file_name = ""};
 }
 
 constexpr std::string_view kNames[] = {"redis", "rediss"};

@@ -19,7 +19,7 @@ namespace ckptfs {
 namespace {
 
 // Whether `folder` has objects that may be listed.
-bool HasContents(const Folder& folder) {
+bool HasContents(const RemoteFolder& folder) {
   try {
     return !folder.List().empty() || !folder.ListFolders().empty();
   } catch (const Error& e) {
@@ -30,41 +30,39 @@ bool HasContents(const Folder& folder) {
 
 // Returns the URI of an object for messages: without the query of a signed URL, which by mistake
 // may be part of the key.
-std::string FormatName(const s3::Location& location) {
-  const size_t query = location.key.find('?');
+std::string FormatName(const s3::ObjectId& id) {
+  const size_t query = id.key.find('?');
   const bool is_signed =
-      query != std::string::npos && location.key.find("ignature=", query) != std::string::npos;
-  return fmt::format("s3://{}/{}{}{}", location.bucket,
-                     location.key.substr(0, is_signed ? query : std::string::npos),
-                     location.version.empty() ? "" : "?versionId=", location.version);
+      query != std::string::npos && id.key.find("ignature=", query) != std::string::npos;
+  return fmt::format("s3://{}/{}{}{}", id.bucket,
+                     id.key.substr(0, is_signed ? query : std::string::npos),
+                     id.version.empty() ? "" : "?versionId=", id.version);
 }
 
-Source Open(const std::string& uri, const SourceOptions& options) {
-  const s3::Location location = s3::ParseUri(uri);
-  const auto bucket =
-      std::make_shared<s3::Bucket>(location.bucket, s3::ProcessEnvironment, options);
+SchemeSource Open(const Location& location, const SourceOptions& options) {
+  const s3::ObjectId id = s3::ParseUri(location);
+  const auto bucket = std::make_shared<s3::Bucket>(id.bucket, s3::ProcessEnvironment, options);
   const auto folder = [&](const std::string& prefix) {
-    return s3::MakeBucketFolder(bucket, prefix, fmt::format("s3://{}/{}", location.bucket, prefix));
+    return s3::MakeBucketFolder(bucket, prefix, fmt::format("s3://{}/{}", id.bucket, prefix));
   };
-  if (location.is_folder()) {
-    FolderPtr named = folder(location.key);
+  if (id.is_folder()) {
+    RemoteFolderPtr named = folder(id.key);
     if (named->List().empty() && named->ListFolders().empty()) {
       Fail(ENOENT, "no such object or folder");
     }
-    return {.file = nullptr, .folder = std::move(named), .file_name = ""};
+    return RemoteSource{.object = nullptr, .folder = std::move(named), .file_name = ""};
   }
-  const std::string prefix = location.key.substr(0, location.key.rfind('/') + 1);
+  const std::string prefix = id.key.substr(0, id.key.rfind('/') + 1);
   try {
-    return {.file = options.cached(
-                s3::OpenObject(bucket, location.key, location.version, FormatName(location))),
-            .folder = folder(prefix),
-            .file_name = location.key.substr(prefix.size())};
+    return RemoteSource{.object = s3::OpenObject(bucket, id.key, id.version, FormatName(id)),
+                        .folder = folder(prefix),
+                        .file_name = id.key.substr(prefix.size())};
   } catch (const Error& e) {
-    if (e.code() != ENOENT || !location.version.empty()) throw;
+    if (e.code() != ENOENT || !id.version.empty()) throw;
     // As with local folders, the slash is optional.
-    FolderPtr below = folder(location.key + "/");
+    RemoteFolderPtr below = folder(id.key + "/");
     if (!HasContents(*below)) throw;
-    return {.file = nullptr, .folder = std::move(below), .file_name = ""};
+    return RemoteSource{.object = nullptr, .folder = std::move(below), .file_name = ""};
   }
 }
 

@@ -91,9 +91,8 @@ void CheckNames(const std::string& text) {
   Require(PercentDecode(PercentEncode(text)) == text);
   Require(PercentDecode(PercentEncode(text, "/")) == text);
   Try([&] {
-    const Location location = ParseUri(text);
-    Require(!location.bucket.empty() &&
-            location.bucket.find_first_of("/@:?#\\") == std::string::npos);
+    const ObjectId id = ParseUri(ParseLocation(text.starts_with("s3://") ? text : "s3://" + text));
+    Require(!id.bucket.empty() && id.bucket.find_first_of("/@:?#\\") == std::string::npos);
   });
   Try([&] {
     const Endpoint endpoint = ParseEndpoint(text);

@@ -10,6 +10,7 @@
 #include <functional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "parser/base/error.h"
@@ -22,6 +23,13 @@ namespace ckptfs {
 extern const Scheme file_scheme;
 
 namespace {
+
+// Opens a local file or folder without the context that OpenSource adds to errors.
+Source OpenLocal(const std::string& uri, const SourceOptions& options) {
+  return std::get<Source>(file_scheme.open(ParseLocation(uri), options));
+}
+
+std::string PathIn(std::string_view uri) { return file::PathOf(ParseLocation(uri)); }
 
 using testing::AllOf;
 using testing::Property;
@@ -65,8 +73,8 @@ class FileTest : public testing::Test {
     std::ofstream(path, std::ios::binary) << text;
   }
 
-  ByteSourcePtr Open() const { return file_scheme.open(path_, {}).file; }
-  FolderPtr OpenFolder() const { return file_scheme.open(folder_, {}).folder; }
+  ByteSourcePtr Open() const { return OpenLocal(path_, {}).file; }
+  FolderPtr OpenFolder() const { return OpenLocal(folder_, {}).folder; }
 
   const std::filesystem::path folder_ =
       testing::TempDir() + testing::UnitTest::GetInstance()->current_test_info()->name() +
@@ -86,7 +94,7 @@ TEST_F(FileTest, ReadsAnyRange) {
 
 TEST_F(FileTest, OpensFileUris) {
   Write(path_, "0123456789");
-  EXPECT_EQ(ReadString(*file_scheme.open("file://" + path_.string(), {}).file, 3, 4), "3456");
+  EXPECT_EQ(ReadString(*OpenLocal("file://" + path_.string(), {}).file, 3, 4), "3456");
 }
 
 TEST_F(FileTest, ReadsPieces) {
@@ -228,13 +236,13 @@ TEST_F(FileTest, RejectsAPipeWithoutWaitingForAWriter) {
 }
 
 TEST_F(FileTest, RejectsADevice) {
-  EXPECT_THAT([&] { file_scheme.open("/dev/null", {}); }, Fails(EINVAL, "not a regular file"));
+  EXPECT_THAT([&] { OpenLocal("/dev/null", {}); }, Fails(EINVAL, "not a regular file"));
 }
 
 TEST_F(FileTest, HasAFolderAndAName) {
   Write(path_, "0");
   Write(folder_ / "sibling", "beside it");
-  const Source source = file_scheme.open(path_, {});
+  const Source source = OpenLocal(path_, {});
   EXPECT_EQ(source.file_name, "file");
   EXPECT_EQ(source.folder->name(), folder_);
   EXPECT_EQ(ReadString(*source.folder->Open("sibling"), 0, 9), "beside it");
@@ -244,7 +252,7 @@ TEST_F(FileTest, InTheWorkingDirectoryHasThatForAFolder) {
   Write(path_, "0");
   const auto before = std::filesystem::current_path();
   std::filesystem::current_path(folder_);
-  const Source source = file_scheme.open("file", {});
+  const Source source = OpenLocal("file", {});
   std::filesystem::current_path(before);
   EXPECT_EQ(source.folder->name(), ".");
   EXPECT_EQ(source.folder->Open("file")->size(), 1U);
@@ -255,11 +263,11 @@ TEST_F(FileTest, BehindALinkHasTheFolderOfTheLink) {
   Write(folder_ / "blobs" / "0123", "index");
   std::filesystem::create_symlink("blobs/0123", path_);
   Write(folder_ / "sibling", "shard");
-  EXPECT_EQ(ReadString(*file_scheme.open(path_, {}).folder->Open("sibling"), 0, 5), "shard");
+  EXPECT_EQ(ReadString(*OpenLocal(path_, {}).folder->Open("sibling"), 0, 5), "shard");
 }
 
 TEST_F(FileTest, MayBeADirectory) {
-  const Source source = file_scheme.open(folder_, {});
+  const Source source = OpenLocal(folder_, {});
   EXPECT_EQ(source.file, nullptr);
   EXPECT_EQ(source.name(), folder_);
 }
@@ -360,14 +368,14 @@ TEST_F(FolderTest, FollowsLinks) {
   std::filesystem::create_directory(folder_ / "snapshot");
   Write(path_, "blob");
   std::filesystem::create_symlink("../file", folder_ / "snapshot" / "model");
-  const FolderPtr snapshot = file_scheme.open(folder_ / "snapshot", {}).folder;
+  const FolderPtr snapshot = OpenLocal(folder_ / "snapshot", {}).folder;
   EXPECT_EQ(ReadString(*snapshot->Open("model"), 0, 4), "blob");
 }
 
 TEST_F(FolderTest, IsTheSameAfterItWasMoved) {
   std::filesystem::create_directory(folder_ / "old");
   Write(folder_ / "old" / "file", "here");
-  const FolderPtr folder = file_scheme.open(folder_ / "old", {}).folder;
+  const FolderPtr folder = OpenLocal(folder_ / "old", {}).folder;
   std::filesystem::rename(folder_ / "old", folder_ / "new");
   std::filesystem::create_directory(folder_ / "old");
   EXPECT_EQ(ReadString(*folder->Open("file"), 0, 4), "here");
@@ -381,7 +389,7 @@ TEST_F(FolderTest, ReportsAMissingFile) {
 TEST_F(FolderTest, OpensNoFileOfAnotherFolder) {
   Write(path_, "");
   std::filesystem::create_directory(folder_ / "inner");
-  const FolderPtr inner = file_scheme.open(folder_ / "inner", {}).folder;
+  const FolderPtr inner = OpenLocal(folder_ / "inner", {}).folder;
   const auto refused = Fails(EBADMSG, "is not the name of a file in the directory");
   EXPECT_THAT([&] { inner->Open("../file"); }, refused);
   EXPECT_THAT([&] { inner->Open(path_); }, refused);
@@ -401,7 +409,7 @@ TEST_F(FolderTest, OpensNoDirectoryAndNoPipe) {
 TEST_F(FolderTest, HasTheModificationTimeOfTheDirectory) {
   const timespec times[] = {{.tv_sec = 1, .tv_nsec = 2}, {.tv_sec = 12345, .tv_nsec = 67890}};
   ASSERT_EQ(::utimensat(AT_FDCWD, folder_.c_str(), times, 0), 0);
-  EXPECT_EQ(file_scheme.open(folder_, {}).modified().tv_sec, 12345);
+  EXPECT_EQ(OpenLocal(folder_, {}).modified().tv_sec, 12345);
 }
 
 TEST(PlainName, IsThatOfAFileInAFolder) {
@@ -423,13 +431,13 @@ TEST(Listed, ShowsTheFirstNamesOfMany) {
 }
 
 TEST(FileUri, IsPercentEncoded) {
-  EXPECT_EQ(file::ParseFileUri("file:///my%20dir/%c3%a4.pth"), "/my dir/\xc3\xa4.pth");
+  EXPECT_EQ(PathIn("file:///my%20dir/%c3%a4.pth"), "/my dir/\xc3\xa4.pth");
 }
 
 TEST(FileUri, IsOfThisMachine) {
-  EXPECT_EQ(file::ParseFileUri("file://localhost/a"), "/a");
-  EXPECT_EQ(file::ParseFileUri("file://LOCALHOST/a"), "/a");
-  EXPECT_THAT([] { file::ParseFileUri("file://host/a"); },
+  EXPECT_EQ(PathIn("file://localhost/a"), "/a");
+  EXPECT_EQ(PathIn("file://LOCALHOST/a"), "/a");
+  EXPECT_THAT([] { PathIn("file://host/a"); },
               Fails(EINVAL,
                     "unsupported host in a file URI (expected none or localhost, as in "
                     "file:///dir/model.pth)"));
@@ -438,7 +446,7 @@ TEST(FileUri, IsOfThisMachine) {
 TEST(FileUri, IsAbsolute) {
   for (const char* const uri : {"file://", "file://a.pth", "file://./a.pth", "file://../a.pth"}) {
     EXPECT_THAT(
-        [uri] { file::ParseFileUri(uri); },
+        [uri] { PathIn(uri); },
         Fails(
             EINVAL,
             "relative path in a file URI (expected an absolute one, as in file:///dir/model.pth)"));
@@ -446,13 +454,12 @@ TEST(FileUri, IsAbsolute) {
 }
 
 TEST(FileUri, RejectsNul) {
-  EXPECT_THAT([] { file::ParseFileUri("file:///a%00b"); },
-              Fails(EINVAL, "the path contains a NUL"));
+  EXPECT_THAT([] { PathIn("file:///a%00b"); }, Fails(EINVAL, "the path contains a NUL"));
 }
 
 TEST(FileUri, IsNoPathThatLooksLikeOne) {
-  EXPECT_EQ(file::ParseFileUri("/a%20b"), "/a%20b");
-  EXPECT_EQ(file::ParseFileUri("file:a"), "file:a");
+  EXPECT_EQ(PathIn("/a%20b"), "/a%20b");
+  EXPECT_EQ(PathIn("file:a"), "file:a");
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "parser/base/error.h"
@@ -21,6 +22,11 @@ namespace ckptfs {
 extern const Scheme file_scheme;
 
 namespace {
+
+// Opens a local file or folder without the context that OpenSource adds to errors.
+Source OpenLocal(const std::string& uri, const SourceOptions& options) {
+  return std::get<Source>(file_scheme.open(ParseLocation(uri), options));
+}
 
 namespace fs = std::filesystem;
 
@@ -70,7 +76,7 @@ class LinksTest : public testing::Test {
   }
 
   std::string Read(const std::string& name, LinkPolicy policy = LinkPolicy::kOwned) const {
-    const auto folder = file_scheme.open(checkpoint_, {.links = policy}).folder;
+    const auto folder = OpenLocal(checkpoint_, {.links = policy}).folder;
     const auto file = folder->Open(name);
     return ReadString(*file, 0, file->size());
   }
@@ -142,7 +148,7 @@ TEST_F(LinksTest, WithinTheDirectoryIsFollowedEvenIfOthersMayRead) {
   EXPECT_EQ(Read("link", LinkPolicy::kInside), "inside");
   EXPECT_EQ(Read("absolute", LinkPolicy::kInside), "inside");
   EXPECT_EQ(Read("out and in", LinkPolicy::kInside), "inside");
-  const auto folder = file_scheme.open(checkpoint_, {.links = LinkPolicy::kInside}).folder;
+  const auto folder = OpenLocal(checkpoint_, {.links = LinkPolicy::kInside}).folder;
   EXPECT_EQ(ReadString(*folder->OpenFolder("a")->OpenFolder("b")->Open("up"), 0, 6), "inside");
 }
 
@@ -154,7 +160,7 @@ TEST_F(LinksTest, OfTheCacheOfHuggingFaceIsFollowedEvenIfOthersMayRead) {
   Write(cache / "blobs" / "cafe", "weights");
   Link("../../blobs/cafe", snapshot / "model", false);
   Link("../../../blobs/cafe", snapshot / "below" / "model", false);
-  const auto folder = file_scheme.open(snapshot, {.links = LinkPolicy::kInside}).folder;
+  const auto folder = OpenLocal(snapshot, {.links = LinkPolicy::kInside}).folder;
   EXPECT_EQ(ReadString(*folder->Open("model"), 0, 7), "weights");
   EXPECT_EQ(ReadString(*folder->OpenFolder("below")->Open("model"), 0, 7), "weights");
 }
@@ -170,7 +176,7 @@ TEST_F(LinksTest, LikeThoseOfTheCacheOfHuggingFaceIsRefusedIfOthersMayRead) {
   Link("../../blobs/link", snapshot / "chain", false);
   Link("../../../secret", snapshot / "up", false);
   Link("../../blobs/..", snapshot / "dots", false);
-  const auto folder = file_scheme.open(snapshot, {.links = LinkPolicy::kInside}).folder;
+  const auto folder = OpenLocal(snapshot, {.links = LinkPolicy::kInside}).folder;
   EXPECT_THAT([&] { folder->Open("theirs"); }, IsOfAStranger());
   EXPECT_THAT([&] { folder->Open("chain"); }, LeadsOut());
   EXPECT_THAT([&] { folder->Open("up"); }, LeadsOut());
@@ -180,7 +186,7 @@ TEST_F(LinksTest, LikeThoseOfTheCacheOfHuggingFaceIsRefusedIfOthersMayRead) {
   fs::create_directories(checkpoint_ / "a");
   Write(base_ / "blobs" / "file", "secret");
   Link("../../blobs/file", checkpoint_ / "a" / "link", false);
-  const auto other = file_scheme.open(checkpoint_ / "a", {.links = LinkPolicy::kInside}).folder;
+  const auto other = OpenLocal(checkpoint_ / "a", {.links = LinkPolicy::kInside}).folder;
   EXPECT_THAT([&] { other->Open("link"); }, LeadsOut());
 }
 
@@ -203,7 +209,7 @@ TEST_F(LinksTest, ToADeviceOrAPipeIsRefusedWithoutOpeningIt) {
 
 TEST_F(LinksTest, ThatTheUserNamesIsFollowedWhoeverOwnsIt) {
   Link("../secret", checkpoint_ / "link");
-  const Source source = file_scheme.open(checkpoint_ / "link", {.links = LinkPolicy::kInside});
+  const Source source = OpenLocal(checkpoint_ / "link", {.links = LinkPolicy::kInside});
   EXPECT_EQ(ReadString(*source.file, 0, 6), "secret");
 }
 
@@ -212,7 +218,7 @@ TEST_F(LinksTest, InPlaceOfADirectoryDoesNotLeadAFileThatIsOpenedAgainElsewhere)
   constexpr int kMany = 1001;
   fs::create_directory(checkpoint_ / "inner");
   fs::create_directory(base_ / "other");
-  const auto folder = file_scheme.open(checkpoint_, {}).folder->OpenFolder("inner");
+  const auto folder = OpenLocal(checkpoint_, {}).folder->OpenFolder("inner");
   ByteSourcePtr last;
   std::vector<ByteSourcePtr> files;
   for (int i = 0; i < kMany; ++i) {
@@ -235,9 +241,9 @@ TEST_F(LinksTest, TheirTargetsTellTheirPermissions) {
   Permissions told;
   SourceOptions options;
   options.opened = [&](mode_t mode, gid_t group) { told.emplace_back(mode, group); };
-  file_scheme.open(checkpoint_ / "link", options);
+  OpenLocal(checkpoint_ / "link", options);
   EXPECT_EQ(told, (Permissions{{0440, 7}}));
-  file_scheme.open(checkpoint_, options).folder->Open("link");
+  OpenLocal(checkpoint_, options).folder->Open("link");
   EXPECT_EQ(told, (Permissions{{0440, 7}, {0440, kStranger}, {0440, 7}}));
 }
 

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "parser/base/error.h"
+#include "parser/location.h"
 
 namespace ckptfs {
 namespace {

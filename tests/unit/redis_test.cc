@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "parser/base/error.h"
+#include "parser/location.h"
 #include "parser/source/redis/key_table.h"
 #include "parser/source/redis/uri.h"
 #include "tests/support/tensorizer_writer.h"
@@ -26,6 +27,8 @@ using testing::Throws;
 auto Fails(int code, const char* message) {
   return Throws<Error>(AllOf(Property(&Error::code, code), Property(&Error::what, StrEq(message))));
 }
+
+Target ParseUri(const std::string& uri) { return redis::ParseUri(ParseLocation(uri)); }
 
 TEST(RedisUri, NamesAServerAndAKey) {
   const Target target = ParseUri("redis://cache.example:7000/models/m");

@@ -7,6 +7,7 @@
 #include "parser/base/error.h"
 #include "parser/codec/ini.h"
 #include "parser/codec/shell_words.h"
+#include "parser/location.h"
 #include "parser/source/s3/folder.h"
 #include "parser/source/s3/location.h"
 #include "parser/source/s3/response.h"
@@ -23,12 +24,14 @@ using testing::Pair;
 using testing::ThrowsMessage;
 using testing::UnorderedElementsAre;
 
+ObjectId ParseUri(const std::string& uri) { return s3::ParseUri(ParseLocation(uri)); }
+
 TEST(S3Uri, NamesABucketAndAKey) {
-  const Location location = ParseUri("s3://bucket/dir/m.pth");
-  EXPECT_EQ(location.bucket, "bucket");
-  EXPECT_EQ(location.key, "dir/m.pth");
-  EXPECT_EQ(location.version, "");
-  EXPECT_FALSE(location.is_folder());
+  const ObjectId id = ParseUri("s3://bucket/dir/m.pth");
+  EXPECT_EQ(id.bucket, "bucket");
+  EXPECT_EQ(id.key, "dir/m.pth");
+  EXPECT_EQ(id.version, "");
+  EXPECT_FALSE(id.is_folder());
 }
 
 TEST(S3Uri, DoesNotDecodeTheKey) {
@@ -38,9 +41,9 @@ TEST(S3Uri, DoesNotDecodeTheKey) {
 TEST(S3Uri, HasAKeyThatBeginsWithASlash) { EXPECT_EQ(ParseUri("s3://b//m").key, "/m"); }
 
 TEST(S3Uri, NamesAVersionAtTheEnd) {
-  const Location location = ParseUri("s3://b/k?versionId=1?versionId=Ab.C_d");
-  EXPECT_EQ(location.key, "k?versionId=1");
-  EXPECT_EQ(location.version, "Ab.C_d");
+  const ObjectId id = ParseUri("s3://b/k?versionId=1?versionId=Ab.C_d");
+  EXPECT_EQ(id.key, "k?versionId=1");
+  EXPECT_EQ(id.version, "Ab.C_d");
 }
 
 TEST(S3Uri, NamesAFolderByASlashAtTheEnd) { EXPECT_TRUE(ParseUri("s3://b/dir/").is_folder()); }

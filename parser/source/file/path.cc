@@ -204,12 +204,10 @@ Fd OpenForReading(const Fd& path) {
   Fail(error, "cannot open: {}", ErrnoText(error));
 }
 
-std::string ParseFileUri(const std::string& uri) {
-  constexpr std::string_view kScheme = "file://";
-  if (!uri.starts_with(kScheme)) return uri;
-  const std::string_view rest = std::string_view(uri).substr(kScheme.size());
-  const std::string_view host = rest.substr(0, rest.find('/'));
-  if (host == rest || host == "." || host == "..") {
+std::string PathOf(const Location& location) {
+  if (location.scheme.empty()) return location.text;
+  const std::string& host = location.authority;
+  if (location.path.empty() || host == "." || host == "..") {
     Fail(EINVAL,
          "relative path in a file URI (expected an absolute one, as in file:///dir/model.pth)");
   }
@@ -218,7 +216,7 @@ std::string ParseFileUri(const std::string& uri) {
         EINVAL,
         "unsupported host in a file URI (expected none or localhost, as in file:///dir/model.pth)");
   }
-  std::string path = PercentDecode(rest.substr(host.size()));
+  std::string path = PercentDecode(location.path);
   if (path.find('\0') != std::string::npos) Fail(EINVAL, "the path contains a NUL");
   return path;
 }

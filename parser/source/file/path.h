@@ -12,6 +12,7 @@
 
 #include "parser/base/fd.h"
 #include "parser/io/source_options.h"
+#include "parser/location.h"
 
 namespace ckptfs::file {
 
@@ -25,9 +26,9 @@ Fd OpenPath(const Fd& root, const std::string& path, LinkPolicy policy);
 // without opening it, if it is not a regular file.
 Fd OpenForReading(const Fd& path);
 
-// Returns the path of `uri`, a file URI (RFC 8089) such as "file:///dir/my%20model.pth",
-// percent-decoded; `uri` itself if it does not begin with "file://". Throws Error(EINVAL) if the
-// host is neither empty nor "localhost", if the path is relative, or if it contains a NUL.
-std::string ParseFileUri(const std::string& uri);
+// Returns the path of a file URI (RFC 8089) such as "file:///dir/my%20model.pth", percent-decoded;
+// of a location without a scheme its text. Throws Error(EINVAL) if the host is neither empty nor
+// "localhost", if the path is relative, or if it contains a NUL.
+std::string PathOf(const Location& location);
 
 }  // namespace ckptfs::file

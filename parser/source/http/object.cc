@@ -11,6 +11,7 @@
 
 #include "parser/base/cancellation.h"
 #include "parser/base/error.h"
+#include "parser/location.h"
 #include "parser/source/http/headers.h"
 #include "parser/source/http/opening.h"
 #include "parser/source/retry_policy.h"
@@ -72,9 +73,8 @@ class PartReceiver final : public Receiver {
 
 // Returns "https://host:port", the only part of a URL that is never secret.
 std::string OriginOf(std::string_view url) {
-  const size_t host = url.find("://");
-  return std::string(host == std::string_view::npos ? url.substr(0, 0)
-                                                    : url.substr(0, url.find('/', host + 3)));
+  const Location location = ParseLocation(url);
+  return fmt::format("{}://{}", location.scheme, location.authority);
 }
 
 class Object final : public RemoteObject {

@@ -4,11 +4,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <map>
 #include <utility>
 
 #include "parser/base/error.h"
-#include "parser/base/mutex.h"
 #include "parser/source/redis/connection.h"
 
 namespace ckptfs::redis {
@@ -58,12 +56,6 @@ class LengthCheck final : public Pipeline {
   Losses& losses_;
 };
 
-// The cache owns its objects, which must not own the cache.
-SourceOptions WithoutCache(SourceOptions options) {
-  options.cached = nullptr;
-  return options;
-}
-
 // One part of an object.
 class PartObject final : public RemoteObject {
  public:
@@ -82,61 +74,6 @@ class PartObject final : public RemoteObject {
  private:
   const std::shared_ptr<const Object> whole_;
   const KeyTable::Part part_;
-};
-
-class ModelSource final : public ByteSource {
- public:
-  ModelSource(std::shared_ptr<const Object> object,
-              std::function<ByteSourcePtr(RemoteObjectPtr)> cached)
-      : object_(std::move(object)), cached_(std::move(cached)), whole_(cached_(object_)) {}
-
-  std::string name() const override { return whole_->name(); }
-  uint64_t size() const override { return whole_->size(); }
-  timespec modified() const override { return whole_->modified(); }
-  bool is_remote() const override { return true; }
-  void AdviseFile(ByteRange range) const override { whole_->AdviseFile(range); }
-  void Prefetch(std::span<const ByteRange> ranges) const override { whole_->Prefetch(ranges); }
-
-  void ReadAt(uint64_t offset, std::span<std::byte> buffer) const override {
-    try {
-      return whole_->ReadAt(offset, buffer);
-    } catch (const Error& e) {
-      if ((e.code() != EIO && e.code() != ESTALE) || !object_->has_losses()) throw;
-    }
-    ReadParts(offset, buffer);
-  }
-
- private:
-  void ReadParts(uint64_t offset, std::span<std::byte> buffer) const {
-    const auto parts = object_->table().parts();
-    while (!buffer.empty()) {
-      const size_t i = object_->table().Find(offset);
-      if (i == parts.size() || parts[i].offset > offset) {
-        FailForHole(offset);
-      }
-      const auto count =
-          static_cast<size_t>(std::min<uint64_t>(buffer.size(), parts[i].end() - offset));
-      Part(i)->ReadAt(offset - parts[i].offset, buffer.first(count));
-      offset += count;
-      buffer = buffer.subspan(count);
-    }
-  }
-
-  ByteSourcePtr Part(size_t i) const {
-    const MutexLock lock(mutex_);
-    ByteSourcePtr& part = parts_[i];
-    if (part == nullptr) {
-      part = cached_(std::make_shared<PartObject>(object_, object_->table().parts()[i]));
-    }
-    return part;
-  }
-
-  const std::shared_ptr<const Object> object_;
-  const std::function<ByteSourcePtr(RemoteObjectPtr)> cached_;
-  const ByteSourcePtr whole_;
-  mutable Mutex mutex_;
-  mutable std::map<size_t, ByteSourcePtr> parts_
-      GUARDED_BY(mutex_);  // Those that have been needed.
 };
 
 }  // namespace
@@ -199,7 +136,7 @@ void ValueFetch::Lose(const Piece& piece, int code) {
 Object::Object(std::string name, std::unique_ptr<ClusterClient> client, KeyTable table,
                std::vector<std::byte> head, const SourceOptions& options)
     : name_(std::move(name)),
-      options_(WithoutCache(options)),
+      options_(options),
       table_(std::move(table)),
       head_(std::move(head)),
       losses_(table_.parts().size()),
@@ -208,8 +145,16 @@ Object::Object(std::string name, std::unique_ptr<ClusterClient> client, KeyTable
 
 std::span<const std::byte> Object::head() const { return head_.empty() ? table_.header() : head_; }
 
-bool Object::has_losses() const {
+bool Object::has_lost_parts() const {
   return std::ranges::any_of(losses_, [](const auto& code) { return code != 0; });
+}
+
+RemoteObject::Part Object::FindPart(uint64_t offset) const {
+  const auto parts = table_.parts();
+  const size_t i = table_.Find(offset);
+  if (i == parts.size() || parts[i].offset > offset) FailForHole(offset);
+  return {.object = std::make_shared<PartObject>(shared_from_this(), parts[i]),
+          .offset = parts[i].offset};
 }
 
 void Object::CheckLengths() {
@@ -251,11 +196,6 @@ void Object::Fetch(uint64_t offset, uint64_t length, Delivery& delivery,
     FailForLoss(losses_[i], table_.KeyOf(parts[i]));
   }
   FailForHole(offset);
-}
-
-ByteSourcePtr MakeModelSource(std::shared_ptr<const Object> object,
-                              std::function<ByteSourcePtr(RemoteObjectPtr)> cached) {
-  return std::make_shared<ModelSource>(std::move(object), std::move(cached));
 }
 
 }  // namespace ckptfs::redis

@@ -9,14 +9,12 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <stop_token>
 #include <string>
 #include <vector>
 
-#include "parser/io/byte_source.h"
 #include "parser/io/remote_object.h"
 #include "parser/io/source_options.h"
 #include "parser/source/redis/cluster_client.h"
@@ -64,7 +62,7 @@ class ValueFetch final : public Pipeline {
   uint64_t received_ = 0;
 };
 
-class Object final : public RemoteObject {
+class Object final : public RemoteObject, public std::enable_shared_from_this<Object> {
  public:
   // `table` has at least one part; `head` is the beginning of the first one.
   Object(std::string name, std::unique_ptr<ClusterClient> client, KeyTable table,
@@ -84,10 +82,9 @@ class Object final : public RemoteObject {
   void Fetch(uint64_t offset, uint64_t length, Delivery& delivery,
              const std::stop_token& stop) const override;
 
-  const KeyTable& table() const { return table_; }
-
-  // Whether a part is known to be lost.
-  bool has_losses() const;
+  bool has_parts() const override { return table_.parts().size() > 1; }
+  bool has_lost_parts() const override;
+  Part FindPart(uint64_t offset) const override;
 
  private:
   const std::string name_;
@@ -98,11 +95,5 @@ class Object final : public RemoteObject {
   const std::unique_ptr<ClusterClient> client_;
   uint64_t size_;
 };
-
-// Makes a source of a model, by `cached` as in SourceOptions. The cache fetches larger ranges than
-// are read, so a lost part makes reads of its neighbours fail: these are then repeated part by
-// part, each as an object of its own.
-ByteSourcePtr MakeModelSource(std::shared_ptr<const Object> object,
-                              std::function<ByteSourcePtr(RemoteObjectPtr)> cached);
 
 }  // namespace ckptfs::redis

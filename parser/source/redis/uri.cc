@@ -49,14 +49,12 @@ void RequireNoSlashInPassword(std::string_view authority, std::string_view key) 
   }
 }
 
-// Takes "?db=3" from the end of `key`, and returns its number.
+// Takes "?db=3" off the end of `key`, and returns its number.
 uint64_t TakeDatabase(std::string_view& key) {
-  constexpr std::string_view kDatabase = "?db=";
-  const size_t start = key.rfind(kDatabase);
-  if (start == std::string_view::npos) return 0;
-  const auto number = ParseNumber<uint64_t>(key.substr(start + kDatabase.size()));
+  const auto text = TakeParameter(key, "?db=");
+  if (!text) return 0;
+  const auto number = ParseNumber<uint64_t>(*text);
   if (!number) Fail(EINVAL, "invalid number of a database after ?db=");
-  key = key.substr(0, start);
   return *number;
 }
 
@@ -81,31 +79,27 @@ std::string Target::name() const {
   return fmt::format("{}://{}/{}", is_tls ? "rediss" : "redis", ToString(server), key);
 }
 
-Target ParseUri(std::string_view uri) {
-  constexpr std::string_view kAfterScheme = "://";
-  const size_t scheme_end = uri.find(kAfterScheme);
-  std::string_view rest = uri.substr(scheme_end + kAfterScheme.size());
+Target ParseUri(const Location& uri) {
   Target target;
-  target.is_tls = uri.substr(0, scheme_end) == "rediss";
-  const std::string_view login_and_host = rest.substr(0, rest.find('/'));
-  std::string_view authority = login_and_host;
-  rest.remove_prefix(authority.size());
-  if (const size_t at = authority.rfind('@'); at != std::string_view::npos) {
-    const std::string_view login = authority.substr(0, at);
+  target.is_tls = uri.scheme == "rediss";
+  std::string_view server = uri.authority;
+  if (const size_t at = server.rfind('@'); at != std::string_view::npos) {
+    const std::string_view login = server.substr(0, at);
     const size_t colon = std::min(login.find(':'), login.size());
     target.user = PercentDecode(login.substr(0, colon));
     target.password = PercentDecode(login.substr(std::min(colon + 1, login.size())));
-    authority.remove_prefix(at + 1);
+    server.remove_prefix(at + 1);
   }
-  target.server = ParseAddress(authority);
-  RequireNoSlashInPassword(login_and_host, rest);
-  rest.remove_prefix(std::min(rest.find_first_not_of('/'), rest.size()));
-  target.database = TakeDatabase(rest);
-  if (rest.find("?password=") != std::string_view::npos ||
-      rest.find("&password=") != std::string_view::npos) {
+  target.server = ParseAddress(server);
+  RequireNoSlashInPassword(uri.authority, uri.path);
+  std::string_view key = uri.path;
+  key.remove_prefix(std::min(key.find_first_not_of('/'), key.size()));
+  target.database = TakeDatabase(key);
+  if (key.find("?password=") != std::string_view::npos ||
+      key.find("&password=") != std::string_view::npos) {
     Fail(EINVAL, "unsupported place of the password (expected redis://:PASSWORD@host/key)");
   }
-  target.key = rest;
+  target.key = key;
   if (target.key.empty()) {
     Fail(EINVAL,
          "missing key (expected the key of a value after the host, or the prefix of a model of "

@@ -16,6 +16,8 @@
 #include <string_view>
 #include <tuple>
 
+#include "parser/location.h"
+
 namespace ckptfs::redis {
 
 // Where a server listens.
@@ -48,7 +50,7 @@ struct Target {
 };
 
 // Throws Error(EINVAL), whose message contains no secret.
-Target ParseUri(std::string_view uri);
+Target ParseUri(const Location& uri);
 
 // Sets user and password, unless the URI has them, from CKPTFS_REDIS_USER, and
 // CKPTFS_REDIS_PASSWORD or REDISCLI_AUTH.

@@ -159,28 +159,27 @@ std::string FetchListing(Bucket& bucket, const Query& query) {
   }
 }
 
-class BucketFolder final : public Folder {
+class BucketFolder final : public RemoteFolder {
  public:
   BucketFolder(std::shared_ptr<Bucket> bucket, std::string prefix, std::string name)
       : bucket_(std::move(bucket)), prefix_(std::move(prefix)), name_(std::move(name)) {}
 
   std::string name() const override { return name_; }
-  bool is_remote() const override { return true; }
 
   std::vector<std::string> List() const override { return GetListing()->files; }
   std::vector<std::string> ListFolders() const override { return GetListing()->folders; }
 
   // Does not list the folder: permission to read an object does not include that.
-  ByteSourcePtr Open(const std::string& name) const override {
+  RemoteObjectPtr Open(const std::string& name) const override {
     RequirePlain(name);
-    return bucket_->options().cached(OpenObject(bucket_, prefix_ + name, "", name_ + name));
+    return OpenObject(bucket_, prefix_ + name, "", name_ + name);
   }
 
-  FolderPtr OpenFolder(const std::string& name) const override {
+  RemoteFolderPtr OpenFolder(const std::string& name) const override {
     RequirePlain(name);
     if (!std::ranges::binary_search(GetListing()->folders, name)) return nullptr;
     const MutexLock lock(mutex_);
-    FolderPtr& folder = folders_[name];
+    RemoteFolderPtr& folder = folders_[name];
     if (!folder) folder = MakeBucketFolder(bucket_, prefix_ + name + "/", name_ + name + "/");
     return folder;
   }
@@ -204,12 +203,13 @@ class BucketFolder final : public Folder {
 
   mutable Mutex mutex_;                                                // Not held during requests.
   mutable std::shared_ptr<const Listing> listing_ GUARDED_BY(mutex_);  // Null: not fetched yet.
-  mutable std::map<std::string, FolderPtr> folders_ GUARDED_BY(mutex_);
+  mutable std::map<std::string, RemoteFolderPtr> folders_ GUARDED_BY(mutex_);
 };
 
 }  // namespace
 
-FolderPtr MakeBucketFolder(std::shared_ptr<Bucket> bucket, std::string prefix, std::string name) {
+RemoteFolderPtr MakeBucketFolder(std::shared_ptr<Bucket> bucket, std::string prefix,
+                                 std::string name) {
   return std::make_shared<BucketFolder>(std::move(bucket), std::move(prefix), std::move(name));
 }
 

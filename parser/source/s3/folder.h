@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "parser/io/folder.h"
+#include "parser/io/remote_object.h"
 #include "parser/source/s3/bucket.h"
 #include "parser/source/s3/sigv4.h"
 
@@ -44,6 +44,7 @@ Listing List(std::string_view prefix, const std::function<std::string(const Quer
 
 // Returns the folder of the keys with `prefix`, which is empty or ends with '/'. Sends no request
 // until it is used, and lists each folder once. `name` is for messages; it ends with '/'.
-FolderPtr MakeBucketFolder(std::shared_ptr<Bucket> bucket, std::string prefix, std::string name);
+RemoteFolderPtr MakeBucketFolder(std::shared_ptr<Bucket> bucket, std::string prefix,
+                                 std::string name);
 
 }  // namespace ckptfs::s3

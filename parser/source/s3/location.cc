@@ -12,9 +12,6 @@
 namespace ckptfs::s3 {
 namespace {
 
-constexpr std::string_view kScheme = "s3://";
-constexpr std::string_view kVersion = "?versionId=";
-
 bool IsLetterOrDigit(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || IsDigit(c);
 }
@@ -23,32 +20,31 @@ bool IsOfBucket(char c) { return IsLetterOrDigit(c) || c == '-' || c == '.' || c
 
 }  // namespace
 
-Location ParseUri(std::string_view uri) {
-  if (uri.starts_with(kScheme)) uri.remove_prefix(kScheme.size());
-  Location location;
-  if (const size_t version = uri.rfind(kVersion); version != std::string_view::npos) {
-    location.version = uri.substr(version + kVersion.size());
-    uri = uri.substr(0, version);
-    if (location.version.empty()) Fail(EINVAL, "missing version after ?versionId=");
+ObjectId ParseUri(const Location& uri) {
+  std::string_view bucket = uri.authority;
+  std::string_view key = uri.path;
+  ObjectId id;
+  if (const auto version = TakeParameter(key.empty() ? bucket : key, "?versionId=")) {
+    id.version = *version;
+    if (id.version.empty()) Fail(EINVAL, "missing version after ?versionId=");
   }
-  const size_t slash = std::min(uri.find('/'), uri.size());
-  location.bucket = uri.substr(0, slash);
-  location.key = uri.substr(std::min(slash + 1, uri.size()));
-  if (location.bucket.empty()) Fail(EINVAL, "missing bucket (expected s3://bucket/key)");
+  id.bucket = bucket;
+  id.key = key.substr(std::min<size_t>(1, key.size()));
+  if (id.bucket.empty()) Fail(EINVAL, "missing bucket (expected s3://bucket/key)");
   // The bucket may be a user with a password, which no message may contain.
-  if (location.bucket.find_first_of("@:%") != std::string::npos) {
+  if (id.bucket.find_first_of("@:%") != std::string::npos) {
     Fail(
         EINVAL,
         "user or port in place of the bucket: set the server with -o endpoint=, and credentials as "
         "for the AWS tools");
   }
-  if (!std::ranges::all_of(location.bucket, IsOfBucket)) {
-    Fail(EINVAL, "invalid bucket name {}", Quoted(location.bucket));
+  if (!std::ranges::all_of(id.bucket, IsOfBucket)) {
+    Fail(EINVAL, "invalid bucket name {}", Quoted(id.bucket));
   }
-  if (location.is_folder() && !location.version.empty()) {
+  if (id.is_folder() && !id.version.empty()) {
     Fail(EINVAL, "version of a folder (expected a key before ?versionId=)");
   }
-  return location;
+  return id;
 }
 
 namespace {
@@ -81,15 +77,12 @@ std::string RemoveDefaultPort(std::string_view scheme, std::string host) {
 }  // namespace
 
 Endpoint ParseEndpoint(std::string_view url) {
-  const std::string_view given = url;
+  const bool has_scheme = url.find("://") != std::string_view::npos;
+  const Location location = ParseLocation(fmt::format("{}{}", has_scheme ? "" : "https://", url));
   Endpoint endpoint;
-  if (const size_t end = url.find("://"); end != std::string_view::npos) {
-    endpoint.scheme = url.substr(0, end);
-    url.remove_prefix(end + 3);
-  }
-  const size_t slash = std::min(url.find('/'), url.size());
-  endpoint.host = RemoveDefaultPort(endpoint.scheme, std::string(url.substr(0, slash)));
-  endpoint.path = url.substr(slash);
+  endpoint.scheme = location.scheme;
+  endpoint.host = RemoveDefaultPort(location.scheme, location.authority);
+  endpoint.path = location.path;
   while (endpoint.path.ends_with('/')) endpoint.path.pop_back();
   const auto is_bad = [](char c) {
     return c <= ' ' || c == 0x7f || c == '@' || c == '?' || c == '#' || c == '\\';
@@ -97,10 +90,10 @@ Endpoint ParseEndpoint(std::string_view url) {
   if ((endpoint.scheme != "http" && endpoint.scheme != "https") || endpoint.host.empty() ||
       endpoint.host.find('%') != std::string::npos || std::ranges::any_of(url, is_bad)) {
     // A URL with a user or a query may contain a secret.
-    if (given.find_first_of("@%?") != std::string_view::npos) {
+    if (url.find_first_of("@%?") != std::string_view::npos) {
       Fail(EINVAL, "invalid S3 endpoint with a user or a query (expected https://host:port)");
     }
-    Fail(EINVAL, "invalid S3 endpoint {} (expected https://host:port)", Quoted(given));
+    Fail(EINVAL, "invalid S3 endpoint {} (expected https://host:port)", Quoted(url));
   }
   if (endpoint.host == kAws) endpoint.host.clear();
   return endpoint;

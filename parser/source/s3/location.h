@@ -14,11 +14,12 @@
 #include <string_view>
 
 #include "parser/io/source_options.h"
+#include "parser/location.h"
 #include "parser/source/s3/config.h"
 
 namespace ckptfs::s3 {
 
-struct Location {
+struct ObjectId {
   std::string bucket;
   std::string key;      // Empty or ends with '/': a folder.
   std::string version;  // Empty: the latest.
@@ -27,7 +28,7 @@ struct Location {
 };
 
 // Parses "s3://bucket/key". Throws Error(EINVAL).
-Location ParseUri(std::string_view uri);
+ObjectId ParseUri(const Location& uri);
 
 struct Endpoint {
   std::string scheme = "https";
