@@ -20,7 +20,6 @@ constexpr uint32_t kEncryption = 3;  // The version in which all files are encry
 constexpr uint32_t kFlags = 4;       // The first one in which flags mean something.
 
 constexpr uint64_t kIsEncrypted = 1;  // Flags.
-constexpr uint64_t kHasTags = 2;
 
 constexpr uint64_t kMaxIndexSize = uint64_t{64} << 20U;  // Bytes.
 constexpr uint64_t kMaxTensors = 1'000'000;
@@ -95,54 +94,30 @@ FileHeader ReadFileHeader(const ByteSource& file) {
 
 namespace {
 
-constexpr uint32_t kTag = 1;
-constexpr uint32_t kLongTag = 5;
-
-// Reads the tag of an entry, and returns whether its sizes have 64 bits.
-bool ReadTag(ByteReader& reader) {
-  const uint64_t place = reader.position();
-  const auto tag = reader.Read<uint32_t>("tag");
-  if (tag != kTag && tag != kLongTag) {
-    Fail(EBADMSG, "index at byte {}: an entry has the tag {}, but {} and {} are known", place, tag,
-         kTag, kLongTag);
-  }
-  return tag == kLongTag;
-}
-
+// Reads and validates an entry.
 IndexEntry ReadEntry(ByteReader& reader, bool has_tags) {
-  IndexEntry entry;
-  entry.is_long = has_tags && ReadTag(reader);
-  const auto name_size = reader.Read<uint16_t>("length of a name");
-  if (name_size == 0) Fail(EBADMSG, "index at byte {}: a name is empty", reader.position());
-  entry.name = reader.TakeText(name_size, "name");
-  const auto kind = reader.Read<uint8_t>("type of a tensor");
-  if (kind > static_cast<uint8_t>(Kind::kStateDict)) {
-    Fail(EBADMSG, "tensor {}: is of type {}, but 0, 1 and 2 are known", Quoted(entry.name), kind);
+  const uint64_t place = reader.position();
+  IndexEntry entry = ReadIndexEntry(reader, has_tags);
+  if (entry.tag != IndexEntry::kTag && entry.tag != IndexEntry::kLongTag) {
+    Fail(EBADMSG, "index at byte {}: an entry has the tag {}, but {} and {} are known", place,
+         entry.tag, IndexEntry::kTag, IndexEntry::kLongTag);
   }
-  entry.kind = static_cast<Kind>(kind);
-  const auto dtype_size = reader.Read<uint8_t>("length of a dtype");
-  entry.dtype = reader.TakeText(dtype_size, "dtype");
-  const auto dimensions = reader.Read<uint8_t>("number of dimensions");
-  if (dimensions > kMaxDimensions) {
+  if (entry.name.empty()) {
+    const uint64_t name = place + (has_tags ? kTagSize : 0) + sizeof(uint16_t);
+    Fail(EBADMSG, "index at byte {}: a name is empty", name);
+  }
+  if (entry.kind > Kind::kStateDict) {
+    Fail(EBADMSG, "tensor {}: is of type {}, but 0, 1 and 2 are known", Quoted(entry.name),
+         static_cast<uint8_t>(entry.kind));
+  }
+  if (entry.shape.size() > kMaxDimensions) {
     Fail(EBADMSG, "tensor {}: has {} dimensions, but {} is the most", Quoted(entry.name),
-         dimensions, kMaxDimensions);
+         entry.shape.size(), kMaxDimensions);
   }
-  entry.shape = ReadShape(reader, dimensions, entry.is_long);
-  entry.header_offset = reader.Read<uint64_t>("offset of a header");
-  entry.data_offset = reader.Read<uint64_t>("offset of data");
-  entry.data_size = reader.Read<uint64_t>("length of data");
   return entry;
 }
 
 }  // namespace
-
-std::vector<uint64_t> ReadShape(ByteReader& reader, size_t count, bool is_long) {
-  std::vector<uint64_t> shape(count);
-  for (uint64_t& size : shape) {
-    size = is_long ? reader.Read<uint64_t>("size") : reader.Read<uint32_t>("size");
-  }
-  return shape;
-}
 
 Index ReadIndex(const ByteSource& file, const FileHeader& header, Budget& budget) {
   budget.Grow(header.index_size);

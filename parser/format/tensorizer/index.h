@@ -18,16 +18,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "parser/base/budget.h"
-#include "parser/base/byte_reader.h"
+#include "parser/codec/tensorizer_index.h"
 #include "parser/io/byte_source.h"
 
 namespace ckptfs::tensorizer {
-
-constexpr std::string_view kMagic = "|TZR|";
 
 struct FileHeader {
   static constexpr uint64_t kSize = 73;   // Bytes; where the index begins.
@@ -51,42 +48,14 @@ struct FileHeader {
 // Error.
 FileHeader ReadFileHeader(const ByteSource& file);
 
-enum class Kind : uint8_t { kParameter, kBuffer, kStateDict };
-
-// An entry of the index. The header of the tensor repeats most of it.
-//
-//   tag                  u32, only in files with tags: 1, or 5 if sizes have 64 bits
-//   name                 u16 length, bytes: see ReadName
-//   kind                 u8
-//   dtype                u8 length, bytes: see ReadDtype
-//   shape                u8 number of dimensions; u32 each, or u64 if the tag is 5
-//   offset of header     u64, in the file
-//   offset of data       u64, in the file
-//   bytes of data        u64
-//
-// Entries are contiguous; the rest of the index, whose size is chosen in advance, is zeros.
-struct IndexEntry {
-  std::string_view name;   // As stored.
-  std::string_view dtype;  // As stored.
-  Kind kind = Kind::kParameter;
-  bool is_long = false;  // Sizes have 64 bits, here and in the header of the tensor.
-  std::vector<uint64_t> shape;
-  uint64_t header_offset = 0;
-  uint64_t data_offset = 0;
-  uint64_t data_size = 0;  // Bytes.
-};
-
 struct Index {
   std::vector<std::byte> bytes;     // Names and types of the entries point into it.
   std::vector<IndexEntry> entries;  // In the order of the file.
 };
 
-// Reads all entries. Checks only their kinds and numbers of dimensions. The result is charged to
-// `budget`. Throws Error.
+// Reads all entries. Checks only their tags, kinds and numbers of dimensions. The result is charged
+// to `budget`. Throws Error.
 Index ReadIndex(const ByteSource& file, const FileHeader& header, Budget& budget);
-
-// Reads a shape of `count` sizes.
-std::vector<uint64_t> ReadShape(ByteReader& reader, size_t count, bool is_long);
 
 // Unreleased versions of tensorizer wrote three other layouts as data version 5. The release marks
 // its files by a feature flag; a file of version 5 without that flag has the layout of version 4,

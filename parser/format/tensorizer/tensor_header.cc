@@ -60,7 +60,7 @@ void ReadDescription(ByteReader& reader, const IndexEntry& entry) {
   if (dtype != entry.dtype) CheckSame("dtype", Quoted(dtype), Quoted(entry.dtype));
   const auto dimensions = reader.Read<uint8_t>("number of dimensions");
   CheckSame<size_t>("number of dimensions", dimensions, entry.shape.size());
-  CheckSame("shape", Shown(ReadShape(reader, dimensions, entry.is_long)), Shown(entry.shape));
+  CheckSame("shape", Shown(ReadShape(reader, dimensions, entry.is_long())), Shown(entry.shape));
 }
 
 // Stores a hash in `hashes`.

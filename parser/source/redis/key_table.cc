@@ -9,44 +9,28 @@
 
 #include "parser/base/byte_reader.h"
 #include "parser/base/error.h"
+#include "parser/codec/tensorizer_index.h"
 
 namespace ckptfs::redis {
 namespace {
 
 constexpr std::string_view kNameOfHeader = "header";
 
-// The members of an entry of the index that locate the tensor.
-struct Entry {
-  std::string_view name;
-  uint64_t header_offset = 0;
-  uint64_t data_offset = 0;
-  uint64_t data_size = 0;
+// The entries of an index.
+struct IndexEntries {
+  ByteReader reader;
+  bool has_tags = false;
+  uint64_t count = 0;
 };
 
-Entry ReadEntry(ByteReader& reader, bool has_tags) {
-  constexpr uint32_t kLongTag = 5;  // Sizes have 64 bits.
-  const bool is_long = has_tags && reader.Read<uint32_t>("tag") == kLongTag;
-  Entry entry;
-  entry.name = reader.TakeText(reader.Read<uint16_t>("length of a name"), "name");
-  reader.Read<uint8_t>("type of a tensor");
-  reader.Take(reader.Read<uint8_t>("length of a dtype"), "dtype");
-  const uint64_t dimensions = reader.Read<uint8_t>("number of dimensions");
-  reader.Take(dimensions * (is_long ? sizeof(uint64_t) : sizeof(uint32_t)), "shape");
-  entry.header_offset = reader.Read<uint64_t>("offset of a header");
-  entry.data_offset = reader.Read<uint64_t>("offset of data");
-  entry.data_size = reader.Read<uint64_t>("length of data");
-  return entry;
-}
-
-std::vector<Entry> ReadIndex(std::span<const std::byte> header) {
-  constexpr std::string_view kMagic = "|TZR|";
-  constexpr uint64_t kHasTags = 2;  // A feature flag.
+// Returns the index in `header`, the beginning of a file. Throws Error(EBADMSG).
+IndexEntries FindIndex(std::span<const std::byte> header) {
   ByteReader reader("header", header);
-  if (reader.TakeText(kMagic.size(), "magic") != kMagic) {
+  if (reader.TakeText(tensorizer::kMagic.size(), "magic") != tensorizer::kMagic) {
     Fail(EBADMSG, "not a tensorizer file: magic not found");
   }
   reader.Read<uint32_t>("data version");
-  const bool has_tags = (reader.Read<uint64_t>("feature flags") & kHasTags) != 0;
+  const bool has_tags = (reader.Read<uint64_t>("feature flags") & tensorizer::kHasTags) != 0;
   constexpr size_t kUnread = 40;  // The other flags, the bytes of data, and what is unused.
   reader.Take(kUnread, "flags");
   const auto count = reader.Read<uint64_t>("number of tensors");
@@ -55,9 +39,7 @@ std::vector<Entry> ReadIndex(std::span<const std::byte> header) {
     Fail(EBADMSG, "has {} bytes behind byte {}, but its index has {}", reader.remaining(),
          reader.position(), index_size);
   }
-  std::vector<Entry> entries;
-  for (uint64_t i = 0; i < count; ++i) entries.push_back(ReadEntry(reader, has_tags));
-  return entries;
+  return {.reader = reader, .has_tags = has_tags, .count = count};
 }
 
 // Adds a part, unless it is empty or beyond the largest file size.
@@ -80,7 +62,9 @@ KeyTable::KeyTable(std::string key, uint64_t length) : prefix_(std::move(key)), 
 KeyTable::KeyTable(std::string prefix, std::vector<std::byte> header)
     : prefix_(std::move(prefix)), header_(std::move(header)) {
   Add(0, header_.size(), kNameOfHeader, parts_);
-  for (const Entry& entry : ReadIndex(header_)) {
+  IndexEntries index = FindIndex(header_);
+  for (uint64_t i = 0; i < index.count; ++i) {
+    const auto entry = tensorizer::ReadIndexEntry(index.reader, index.has_tags);
     Add(entry.header_offset, entry.data_offset, entry.name, parts_);
     // The sum wraps if it is too large; Add then ignores the part.
     Add(entry.data_offset, entry.data_offset + entry.data_size, entry.name, parts_);
