@@ -37,8 +37,7 @@
 #include "fs/tree.h"
 #include "parser/base/budget.h"
 #include "parser/base/error.h"
-#include "parser/base/metering.h"
-#include "parser/base/temporary_file.h"
+#include "parser/base/fd.h"
 #include "parser/detect.h"
 #include "parser/location.h"
 

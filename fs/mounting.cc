@@ -20,7 +20,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
@@ -34,6 +33,7 @@
 
 #include "parser/base/error.h"
 #include "parser/base/fd.h"
+#include "parser/base/text.h"
 
 namespace ckptfs {
 namespace {
@@ -233,11 +233,11 @@ struct MountLine {
 std::string Unescaped(std::string_view text) {
   std::string plain;
   for (size_t i = 0; i < text.size(); ++i) {
-    unsigned code = 0;
-    if (text[i] == '\\' && i + 3 < text.size() &&
-        std::from_chars(text.data() + i + 1, text.data() + i + 4, code, 8).ptr ==
-            text.data() + i + 4) {
-      plain += static_cast<char>(code);
+    const auto code = text[i] == '\\' && i + 3 < text.size()
+                          ? ParseNumber<unsigned>(text.substr(i + 1, 3), 8)
+                          : std::nullopt;
+    if (code) {
+      plain += static_cast<char>(*code);
       i += 3;
     } else {
       plain += text[i];

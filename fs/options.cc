@@ -20,6 +20,7 @@
 #include "fs/option_table.h"
 #include "parser/base/encoding.h"
 #include "parser/base/error.h"
+#include "parser/base/part_name.h"
 #include "parser/io/folder.h"
 #include "parser/location.h"
 
@@ -218,26 +219,15 @@ std::string_view WithoutSuffixes(std::string_view name) {
   }
 }
 
-// Removes "-00001-of-00003", which gguf's splits have: each of them stands for the whole model.
-std::string_view WithoutPart(std::string_view name) {
-  constexpr std::string_view kForm = "-00000-of-00000";
-  constexpr std::string_view kDigits = "0123456789";
-  if (name.size() <= kForm.size()) return name;
-  const std::string_view part = name.substr(name.size() - kForm.size());
-  const bool is_part = std::ranges::equal(part, kForm, [&](char found, char wanted) {
-    return wanted == '0' ? kDigits.find(found) != std::string_view::npos : found == wanted;
-  });
-  return is_part ? name.substr(0, name.size() - kForm.size()) : name;
-}
-
-std::string_view NameIn(std::string_view path) {
+std::string NameIn(std::string_view path) {
   const std::string_view last = TakeName(path);
-  std::string_view name = WithoutSuffixes(last);
+  const std::string_view name = WithoutSuffixes(last);
   // Names of files that a format has in each directory, such as ".metadata".
   if (name.empty() || (name.starts_with('.') && name != "." && name != "..")) {
-    return WithoutSuffixes(TakeName(path));
+    return std::string(WithoutSuffixes(TakeName(path)));
   }
-  return last.ends_with(".gguf") ? WithoutPart(name) : name;
+  const auto part = ParsePartName(last);  // Stands for the whole model.
+  return part ? part->prefix : std::string(name);
 }
 
 // The path in `source`: without host or bucket, and without user.
@@ -252,11 +242,11 @@ std::string PathIn(const std::string& source) {
 
 std::string DefaultMountpoint(const std::string& source) {
   const std::string path = PathIn(source);
-  const std::string_view name = NameIn(path);
+  const std::string name = NameIn(path);
   if (!IsPlainName(name)) {
     Fail(EINVAL, "{}: no name for a default mount point: name one", Redacted(source));
   }
-  return std::string(name);
+  return name;
 }
 
 namespace {

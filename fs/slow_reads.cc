@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
@@ -18,6 +17,7 @@
 
 #include "parser/base/cancellation.h"
 #include "parser/base/fd.h"
+#include "parser/base/text.h"
 
 namespace ckptfs {
 namespace {
@@ -76,10 +76,7 @@ class Status {
 
  private:
   uint64_t Mask(std::string_view name) const {
-    const std::string_view text = Field(name);
-    uint64_t mask = 0;
-    std::from_chars(text.data(), text.data() + text.size(), mask, 16);
-    return mask;
+    return ParseNumber<uint64_t>(Field(name), 16).value_or(0);
   }
 
   std::array<char, 8192> buffer_ = {};

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "parser/base/error.h"
-#include "parser/base/overloaded.h"
 
 namespace ckptfs {
 namespace {

@@ -18,7 +18,6 @@
 #include "fs/tensordict_meta.h"
 #include "fs/tensordict_names.h"
 #include "parser/base/json.h"
-#include "parser/base/overloaded.h"
 #include "parser/checkpoint.h"
 #include "parser/io/simple_sources.h"
 

@@ -1,14 +1,16 @@
 #include "fs/tensordict_files.h"
 
 #include <algorithm>
+#include <array>
 #include <memory>
+#include <span>
 #include <string>
 #include <unordered_set>
 #include <utility>
 
 #include "fs/tensordict_meta.h"
 #include "fs/tensordict_names.h"
-#include "parser/base/secret_hash.h"
+#include "parser/base/hash.h"
 #include "parser/io/simple_sources.h"
 
 namespace ckptfs {
@@ -93,8 +95,9 @@ uint32_t TensorFiles::Add(Tensor& tensor, std::string_view view, std::string_vie
 
   const auto count = static_cast<uint32_t>(views_.size());
   const uint32_t number = views_.try_emplace(std::string(view), count).first->second;
-  uint64_t hash = Mix(number, reinterpret_cast<uintptr_t>(data.source.get()));
-  hash = Mix(Mix(hash, data.offset), data.length);
+  const std::array<uint64_t, 4> identity = {number, reinterpret_cast<uintptr_t>(data.source.get()),
+                                            data.offset, data.length};
+  const uint64_t hash = HashOf(std::as_bytes(std::span(identity)));
   const uint32_t known = known_.Find(hash, [&](uint32_t i) {
     const Inode& file = builder_.Get(files_[i].first);
     return files_[i].second == number && file.source == data.source && file.offset == data.offset &&

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "fs/hash_index.h"
 #include "fs/tree.h"
+#include "parser/base/hash.h"
 #include "parser/checkpoint.h"
 
 namespace ckptfs {

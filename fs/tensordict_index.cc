@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "fs/tensordict_names.h"
-#include "parser/base/utf8.h"
+#include "parser/base/text.h"
 
 namespace ckptfs {
 namespace {

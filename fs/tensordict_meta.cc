@@ -14,7 +14,6 @@
 #include "parser/base/encoding.h"
 #include "parser/base/json.h"
 #include "parser/base/text.h"
-#include "parser/base/utf8.h"
 
 namespace ckptfs {
 

@@ -11,11 +11,10 @@
 #include <string>
 #include <unordered_map>
 
-#include "fs/hash_index.h"
 #include "fs/tree.h"
 #include "parser/base/error.h"
-#include "parser/base/secret_hash.h"
-#include "parser/base/utf8.h"
+#include "parser/base/hash.h"
+#include "parser/base/text.h"
 
 namespace ckptfs {
 namespace {

@@ -13,7 +13,6 @@
 
 #include "parser/base/error.h"
 #include "parser/base/json.h"
-#include "parser/base/overloaded.h"
 
 namespace ckptfs {
 namespace {

@@ -132,6 +132,16 @@ struct Group {
 
 using Content = std::variant<std::unique_ptr<Group>, Tensor, Value, Table>;
 
+// A visitor of contents made of one function for each kind: without a default `auto&`, one that
+// lacks a kind does not compile.
+template <typename... Functions>
+struct Overloaded : Functions... {
+  using Functions::operator()...;
+};
+
+template <typename... Functions>
+Overloaded(Functions...) -> Overloaded<Functions...>;
+
 struct Member {
   Key key;
   Content content;

@@ -15,8 +15,8 @@
 #include <string_view>
 #include <vector>
 
+#include "parser/base/budget.h"
 #include "parser/base/error.h"
-#include "parser/base/metering.h"
 #include "parser/format.h"
 #include "parser/format/common/diagnose.h"
 #include "parser/io/byte_source.h"

@@ -4,8 +4,8 @@
 
 #include <memory>
 
+#include "parser/base/fd.h"
 #include "parser/base/secret.h"
-#include "parser/base/temporary_file.h"
 #include "parser/io/byte_source.h"
 
 namespace ckptfs {

@@ -8,7 +8,22 @@
 #include <cstdint>
 #include <functional>
 #include <memory_resource>
+#include <new>
+#include <type_traits>
 #include <utility>
+
+// The sanitizers for addresses and threads have `new` and `delete` of their own, which cannot be
+// replaced: such builds count nothing here.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define CKPTFS_IS_METERED 0
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define CKPTFS_IS_METERED 0
+#endif
+#endif
+#ifndef CKPTFS_IS_METERED
+#define CKPTFS_IS_METERED 1
+#endif
 
 namespace ckptfs {
 
@@ -17,7 +32,7 @@ namespace ckptfs {
 //
 //   memory   taken by parsed objects. As a memory resource the budget counts what containers
 //            allocate from it; Charge counts what is allocated elsewhere, before it is allocated.
-//            Metering (metering.h) counts all allocations of a thread.
+//            Metering counts all allocations of a thread.
 //   work     in steps of about 25 ns. Failed attempts count, and steps are never refunded.
 //   time     until a deadline, if one is set. It is polled where memory and work are counted.
 //
@@ -61,7 +76,7 @@ class Budget final : public std::pmr::memory_resource {
   // Counts the work of going through `bytes` once: to decode, copy or compare them.
   void WorkOnBytes(uint64_t bytes) { Work(bytes / kBytesPerStep); }
 
-  // Count allocations and frees of a thread (metering.h). Meter returns whether the total is within
+  // Count allocations and frees of a thread (Metering). Meter returns whether the total is within
   // the limits; if it is not, FailForAllocation throws the Error that names the limit.
   bool Meter(uint64_t bytes) noexcept;
   void Unmeter(uint64_t bytes) noexcept { metered_ -= bytes; }
@@ -133,5 +148,38 @@ class Budget final : public std::pmr::memory_resource {
   std::atomic<Clock::rep> end_ = kNever;  // The deadline, if nothing is parsed.
   Clock::duration allowance_ = {};
 };
+
+// Whether this build counts allocations.
+constexpr bool kIsMetered = CKPTFS_IS_METERED != 0;
+
+// As long as it lives, all that this thread allocates with `new` (containers, texts, trees) counts
+// as memory and as work of `budget`, and beyond the limits std::bad_alloc is thrown. So what no
+// Charge foresees is limited, too. Of several that nest in one thread the outermost counts.
+class Metering {
+ public:
+  explicit Metering(Budget& budget);
+  Metering(const Metering&) = delete;
+  Metering& operator=(const Metering&) = delete;
+  ~Metering();
+
+ private:
+  const bool is_outermost_;
+};
+
+// Counts `steps` of work in the budget of the outermost Metering of this thread, if there is one.
+// For functions that are too small to know a budget. Throws as Budget::Work does.
+void CountWork(uint64_t steps);
+
+// Calls `body` metered, and returns its result. Throws what `body` throws, and Error(EFBIG) that
+// names the limit if it allocates too much.
+template <typename Body>
+std::invoke_result_t<const Body&> Metered(Budget& budget, const Body& body) {
+  try {
+    const Metering metering(budget);
+    return body();
+  } catch (const std::bad_alloc&) {
+    budget.FailForAllocation();
+  }
+}
 
 }  // namespace ckptfs

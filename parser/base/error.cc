@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <system_error>
 
-#include "parser/base/utf8.h"
+#include "parser/base/text.h"
 
 namespace ckptfs {
 namespace {

@@ -1,21 +1,36 @@
 #include "parser/base/fd.h"
 
+#include <fcntl.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
 #include <cerrno>
+#include <string>
+
+#include "parser/base/user_settings.h"
 
 namespace ckptfs {
+namespace {
 
-size_t ReadFully(int file, uint64_t offset, std::span<std::byte> buffer) {
-  size_t done = 0;
-  errno = 0;
-  while (done < buffer.size()) {
-    const auto rest = buffer.subspan(done);
-    const ssize_t n = ::pread(file, rest.data(), rest.size(), static_cast<off_t>(offset + done));
+std::string Directory() {
+  const std::string directory = GetEnvironment("TMPDIR");
+  return directory.empty() ? "/var/tmp" : directory;
+}
+
+}  // namespace
+
+ReadResult ReadFully(int file, uint64_t offset, std::span<std::byte> buffer) {
+  ReadResult result;
+  while (result.count < buffer.size()) {
+    const auto rest = buffer.subspan(result.count);
+    const ssize_t n =
+        ::pread(file, rest.data(), rest.size(), static_cast<off_t>(offset + result.count));
     if (n < 0 && errno == EINTR) continue;
-    if (n == 0) errno = 0;
+    if (n < 0) result.error = errno;
     if (n <= 0) break;
-    done += static_cast<size_t>(n);
+    result.count += static_cast<size_t>(n);
   }
-  return done;
+  return result;
 }
 
 int WriteFully(int file, uint64_t offset, std::span<const std::byte> bytes) {
@@ -28,6 +43,25 @@ int WriteFully(int file, uint64_t offset, std::span<const std::byte> bytes) {
     offset += static_cast<uint64_t>(n);
   }
   return 0;
+}
+
+Fd MakeTemporaryFile() {
+  const std::string directory = Directory();
+  Fd unnamed(::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC | O_EXCL, 0600));
+  if (unnamed.number() >= 0) return unnamed;
+  // The errors of kernels and file systems without O_TMPFILE.
+  if (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL) {
+    std::string path = directory + "/ckptfs-XXXXXX";
+    Fd named(::mkostemp(path.data(), O_CLOEXEC));
+    if (named.number() >= 0 && ::unlink(path.c_str()) == 0) return named;
+  }
+  return Fd();
+}
+
+uint64_t FreeForTemporaryFiles() {
+  struct statvfs disk = {};
+  if (::statvfs(Directory().c_str(), &disk) != 0) return 0;
+  return uint64_t{disk.f_bavail} * disk.f_frsize;
 }
 
 }  // namespace ckptfs

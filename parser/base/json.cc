@@ -7,7 +7,7 @@
 #include <iterator>
 
 #include "parser/base/encoding.h"
-#include "parser/base/utf8.h"
+#include "parser/base/text.h"
 
 namespace ckptfs::json {
 namespace {

@@ -1,9 +1,10 @@
-// Text as protocols and file formats define it: ASCII, independent of the locale.
+// Text as protocols and file formats define it: ASCII, independent of the locale, and UTF-8.
 
 #pragma once
 
 #include <charconv>
 #include <concepts>
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -21,6 +22,11 @@ constexpr bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 // Returns `c` in lower case if it is an ASCII letter in upper case, else `c`.
 constexpr char ToLower(char c) {
   return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+}
+
+// Returns `c` in upper case if it is an ASCII letter in lower case, else `c`.
+constexpr char ToUpper(char c) {
+  return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
 }
 
 std::string ToLower(std::string_view text);
@@ -51,4 +57,25 @@ std::optional<T> ParseNumber(std::string_view text) {
   return number;
 }
 
+namespace utf8 {
+
+// The character at the beginning of a text.
+struct Character {
+  char32_t code = 0;  // Meaningless if the bytes are no UTF-8.
+  size_t length = 1;  // Bytes it takes; 1 if they are no UTF-8.
+  bool is_valid = false;
+};
+
+// Decodes the first character of `text`, which must not be empty. Surrogates (U+D800 to U+DFFF),
+// overlong forms and numbers above U+10FFFF are not valid.
+Character Decode(std::string_view text);
+
+// A character in UTF-8, or what that would be of a surrogate. Precondition: `code` is at most
+// U+10FFFF.
+std::string Encode(char32_t code);
+
+// Whether all of `text` is valid.
+bool IsValid(std::string_view text);
+
+}  // namespace utf8
 }  // namespace ckptfs

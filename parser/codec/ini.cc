@@ -6,31 +6,20 @@
 #include <utility>
 
 #include "parser/base/error.h"
+#include "parser/base/text.h"
 
 namespace ckptfs::ini {
 namespace {
 
-constexpr std::string_view kBlanks = " \t\r\f\v";
+constexpr std::string_view kBlanksOfPython = " \t\r\f\v";
 
-std::string_view Trimmed(std::string_view text) {
-  const size_t begin = text.find_first_not_of(kBlanks);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
-}
+std::string_view Trimmed(std::string_view text) { return Trim(text, kBlanksOfPython); }
 
 std::string_view TakeLine(std::string_view& text) {
   const size_t end = std::min(text.find('\n'), text.size());
   const std::string_view line = text.substr(0, end);
   text.remove_prefix(std::min(end + 1, text.size()));
   return line;
-}
-
-std::string Lower(std::string_view text) {
-  std::string lower(text);
-  for (char& c : lower) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return lower;
 }
 
 bool IsComment(std::string_view line) { return line.starts_with('#') || line.starts_with(';'); }
@@ -41,7 +30,7 @@ std::optional<std::pair<std::string, std::string_view>> SettingOf(std::string_vi
   if (delimiter == std::string_view::npos) return std::nullopt;
   const std::string_view name = Trimmed(line.substr(0, delimiter));
   if (name.empty()) return std::nullopt;
-  return std::pair(Lower(name), Trimmed(line.substr(delimiter + 1)));
+  return std::pair(ToLower(name), Trimmed(line.substr(delimiter + 1)));
 }
 
 }  // namespace
@@ -56,7 +45,7 @@ Sections Read(std::string_view text) {
     const std::string_view whole = TakeLine(text);
     const std::string_view line = Trimmed(whole);
     if (line.empty() || IsComment(line)) continue;
-    const size_t blanks = whole.find_first_not_of(kBlanks);
+    const size_t blanks = whole.find_first_not_of(kBlanksOfPython);
     if (value != nullptr && blanks > indent) {
       value->append("\n").append(line);
       continue;
@@ -88,6 +77,35 @@ Section ReadValue(std::string_view value) {
 std::string_view Find(const Section& section, std::string_view name) {
   const auto found = section.find(name);
   return found == section.end() ? std::string_view() : std::string_view(found->second);
+}
+
+std::vector<std::string> SplitWords(std::string_view line) {
+  std::vector<std::string> words;
+  bool is_in_word = false;
+  char quote = 0;
+  for (size_t i = 0; i < line.size(); ++i) {
+    const char c = line[i];
+    if (quote == 0 && IsBlank(c)) {
+      is_in_word = false;
+      continue;
+    }
+    if (!is_in_word) words.emplace_back();
+    is_in_word = true;
+    if (c == '\\' && quote != '\'') {
+      if (i + 1 == line.size()) Fail(EINVAL, "nothing follows the last backslash");
+      // Between double quotes a backslash is only one before what would end or escape there.
+      if (quote == '"' && line[i + 1] != '"' && line[i + 1] != '\\') words.back() += c;
+      words.back() += line[++i];
+    } else if (quote == 0 && (c == '"' || c == '\'')) {
+      quote = c;
+    } else if (c == quote) {
+      quote = 0;
+    } else {
+      words.back() += c;
+    }
+  }
+  if (quote != 0) Fail(EINVAL, "a quotation mark is not closed");
+  return words;
 }
 
 }  // namespace ckptfs::ini

@@ -16,6 +16,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace ckptfs::ini {
 
@@ -32,5 +33,14 @@ Section ReadValue(std::string_view value);
 
 // Returns the setting `name`; empty if there is none.
 std::string_view Find(const Section& section, std::string_view name);
+
+// Splits a command line into words, without a shell.
+//
+// `credential_process = "/opt/my tools/sign" --role 'a b'` is split as Python's shlex does it,
+// which is what the AWS tools use: blanks part words, quotes keep them, a backslash keeps the next
+// character. Nothing is expanded: "$HOME" stays as it is.
+//
+// Throws Error(EINVAL) if a quotation mark or a backslash has nothing that ends it.
+std::vector<std::string> SplitWords(std::string_view line);
 
 }  // namespace ckptfs::ini

@@ -12,8 +12,8 @@
 #include <limits>
 #include <unordered_map>
 
+#include "parser/base/hash.h"
 #include "parser/base/json.h"
-#include "parser/base/secret_hash.h"
 
 namespace ckptfs::json {
 namespace {

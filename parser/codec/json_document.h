@@ -106,6 +106,18 @@ std::pmr::vector<Members::Member> UniqueMembers(Node object, Budget& budget);
 // Returns the type in Python of such a string, "int" or "float"; else an empty text.
 std::string_view AppendLeaf(std::string& out, Node leaf);
 
+// Appends `list`, each of whose items `append(index, item)` appends.
+template <typename Append>
+void AppendList(std::string& out, Node list, const Append& append) {
+  out += '[';
+  Items items(list);
+  for (size_t index = 0; const auto item = items.Next(); ++index) {
+    if (index > 0) out += ',';
+    append(index, *item);
+  }
+  out += ']';
+}
+
 // A visitor that builds a document. Its memory is charged to the budget.
 class Document final : public Visitor {
  public:

@@ -10,9 +10,8 @@
 #include <vector>
 
 #include "parser/base/error.h"
-#include "parser/base/secret_hash.h"
+#include "parser/base/hash.h"
 #include "parser/base/text.h"
-#include "parser/base/utf8.h"
 #include "parser/codec/json_input.h"
 
 namespace ckptfs::json {

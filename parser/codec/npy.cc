@@ -11,7 +11,7 @@
 
 #include "parser/base/byte_reader.h"
 #include "parser/base/error.h"
-#include "parser/base/utf8.h"
+#include "parser/base/text.h"
 
 namespace ckptfs::npy {
 namespace {

@@ -1,27 +1,16 @@
 #include "parser/codec/resp.h"
 
 #include <cerrno>
-#include <charconv>
 #include <iterator>
-#include <system_error>
 
 #include "parser/base/error.h"
+#include "parser/base/text.h"
 
 namespace ckptfs::resp {
 namespace {
 
-// Reads a number that is all of `text`.
-template <typename T>
-std::optional<T> ReadNumber(std::string_view text) {
-  T number = 0;
-  const char* end = text.data() + text.size();
-  const auto [stopped, error] = std::from_chars(text.data(), end, number);
-  if (error != std::errc() || stopped != end) return std::nullopt;
-  return number;
-}
-
 int64_t NumberIn(std::string_view line) {
-  const auto number = ReadNumber<int64_t>(line.substr(1));
+  const auto number = ParseNumber<int64_t>(line.substr(1));
   if (!number) Fail(EPROTO, "the server answers {}, which has no number", Quoted(line));
   return *number;
 }
@@ -99,8 +88,8 @@ std::optional<Redirect> ReadRedirect(std::string_view error) {
   const size_t space = rest.find(' ');
   const size_t colon = rest.rfind(':');  // Before it may be an IPv6 address.
   if (space < colon && colon != std::string_view::npos) {
-    const auto slot = ReadNumber<uint16_t>(rest.substr(0, space));
-    const auto port = ReadNumber<uint16_t>(rest.substr(colon + 1));
+    const auto slot = ParseNumber<uint16_t>(rest.substr(0, space));
+    const auto port = ParseNumber<uint16_t>(rest.substr(colon + 1));
     if (slot && *slot < kSlots && port && *port != 0) {
       redirect.slot = *slot;
       redirect.host = rest.substr(space + 1, colon - space - 1);

@@ -11,6 +11,7 @@
 #include "parser/codec/zip.h"
 
 #include <fmt/format.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -24,8 +25,7 @@
 #include "parser/base/error.h"
 #include "parser/base/text.h"
 #include "parser/codec/member_name.h"
-#include "parser/codec/zip_end.h"
-#include "parser/codec/zip_local.h"
+#include "parser/codec/zip_records.h"
 
 namespace ckptfs::zip {
 namespace {
@@ -36,14 +36,11 @@ bool FoldedLess(std::string_view a, std::string_view b) {
   return std::ranges::lexicographical_compare(a, b, {}, Folded, Folded);
 }
 
-// The FNV-1a hash of `name` in lower case.
+// The hash of `name` in lower case. Without a secret seed, so that the first of several errors that
+// is found in the order of hashes is always the same.
 uint64_t FoldedHash(std::string_view name) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : name) {
-    hash ^= static_cast<unsigned char>(Folded(c));
-    hash *= 0x100000001b3;
-  }
-  return hash;
+  const std::string folded = ToLower(name);
+  return ::XXH3_64bits(folded.data(), folded.size());
 }
 
 // Whether two names are the same but for case.

@@ -12,7 +12,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdint>
 #include <cstring>
 #include <deque>
@@ -29,6 +28,7 @@
 #include "parser/base/budget.h"
 #include "parser/base/error.h"
 #include "parser/base/json.h"
+#include "parser/base/text.h"
 #include "parser/checkpoint.h"
 #include "parser/codec/pickle.h"
 #include "parser/format.h"
@@ -132,10 +132,7 @@ std::optional<uint32_t> RankOf(std::string_view name) {
   if (!name.starts_with(kPrefix) || !name.ends_with(kIndex)) return {};
   name.remove_prefix(kPrefix.size());
   name.remove_suffix(kIndex.size());
-  uint32_t rank = 0;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), rank);
-  if (name.empty() || error != std::errc() || end != name.data() + name.size()) return {};
-  return rank;
+  return ParseNumber<uint32_t>(name);
 }
 
 // Returns whether a file begins like a pickle of the metadata, which names its class.

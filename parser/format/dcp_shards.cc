@@ -12,7 +12,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -24,6 +23,7 @@
 #include "parser/base/budget.h"
 #include "parser/base/error.h"
 #include "parser/base/json.h"
+#include "parser/base/text.h"
 #include "parser/checkpoint.h"
 #include "parser/codec/json_document.h"
 #include "parser/format.h"
@@ -262,11 +262,7 @@ std::optional<uint32_t> NumberOf(std::string_view name) {
   constexpr std::string_view kPrefix = "shard-";
   if (!name.starts_with(kPrefix)) return {};
   name.remove_prefix(kPrefix.size());
-  name = name.substr(0, name.find('-'));
-  uint32_t number = 0;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
-  if (name.empty() || error != std::errc() || end != name.data() + name.size()) return {};
-  return number;
+  return ParseNumber<uint32_t>(name.substr(0, name.find('-')));
 }
 
 // A gap may be harmless: a process without tensors writes no file.

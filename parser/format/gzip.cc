@@ -17,7 +17,7 @@
 #include "parser/base/byte_reader.h"
 #include "parser/base/error.h"
 #include "parser/checkpoint.h"
-#include "parser/codec/deflate.h"
+#include "parser/codec/decoder.h"
 #include "parser/detect.h"
 #include "parser/format.h"
 #include "parser/format/archive/files.h"

@@ -21,7 +21,6 @@
 #include "parser/base/budget.h"
 #include "parser/base/error.h"
 #include "parser/base/json.h"
-#include "parser/base/overloaded.h"
 #include "parser/checkpoint.h"
 #include "parser/detect.h"
 #include "parser/format.h"

@@ -32,7 +32,7 @@
 #include "parser/base/cancellation.h"
 #include "parser/base/error.h"
 #include "parser/base/mutex.h"
-#include "parser/codec/deflate.h"
+#include "parser/codec/decoder.h"
 #include "parser/io/byte_source.h"
 
 namespace ckptfs {

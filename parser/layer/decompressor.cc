@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "parser/base/cancellation.h"
-#include "parser/codec/deflate.h"
+#include "parser/codec/decoder.h"
 
 namespace ckptfs {
 namespace {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "parser/base/error.h"
-#include "parser/base/temporary_file.h"
+#include "parser/base/fd.h"
 
 namespace ckptfs {
 
@@ -41,10 +41,10 @@ std::optional<uint64_t> ScratchFile::Reserve(size_t size) {
 }
 
 void ScratchFile::Read(uint64_t offset, std::span<std::byte> buffer) const {
-  const size_t read = ReadFully(file_.number(), offset, buffer);
-  if (read == buffer.size()) return;
-  const uint64_t end = offset + read;
-  if (errno != 0) FailErrno("cannot read a temporary file at byte {}", end);
+  const auto [count, error] = ReadFully(file_.number(), offset, buffer);
+  if (count == buffer.size()) return;
+  const uint64_t end = offset + count;
+  if (error != 0) Fail(error, "cannot read a temporary file at byte {}: {}", end, ErrnoText(error));
   Fail(EIO, "temporary file: unexpected end of file at byte {}", end);
 }
 

@@ -11,7 +11,6 @@
 
 #include "parser/base/fd.h"
 #include "parser/base/mutex.h"
-#include "parser/base/temporary_file.h"
 
 namespace ckptfs {
 

@@ -9,7 +9,7 @@
 
 #include "fs/tensordict_names.h"
 #include "fs/tree.h"
-#include "parser/base/utf8.h"
+#include "parser/base/text.h"
 
 namespace ckptfs {
 namespace {

@@ -23,7 +23,6 @@
 #include "fs/tensordict.h"
 #include "parser/base/budget.h"
 #include "parser/base/error.h"
-#include "parser/base/metering.h"
 #include "parser/checkpoint.h"
 #include "parser/io/simple_sources.h"
 #include "parser/open.h"

@@ -10,7 +10,6 @@
 #include "parser/base/encoding.h"
 #include "parser/base/error.h"
 #include "parser/codec/ini.h"
-#include "parser/codec/shell_words.h"
 #include "parser/io/folder.h"
 #include "parser/source/s3/folder.h"
 #include "parser/source/s3/location.h"
@@ -50,7 +49,7 @@ void CheckSettings(const std::string& text) {
   });
   Try([&] {
     size_t size = 0;
-    for (const std::string& word : ShellWords(text)) size += word.size();
+    for (const std::string& word : ini::SplitWords(text)) size += word.size();
     Require(size <= text.size());
   });
 }

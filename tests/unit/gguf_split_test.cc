@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "parser/base/error.h"
+#include "parser/base/part_name.h"
 #include "parser/checkpoint.h"
 #include "parser/detect.h"
-#include "parser/format/gguf/split.h"
 #include "tests/support/gguf_writer.h"
 #include "tests/support/memory_folder.h"
 #include "tests/support/reading.h"
@@ -215,14 +215,14 @@ TEST(GgufSplit, LeavesAFolderOfOneWholeModelAlone) {
 }
 
 TEST(GgufSplit, KnowsNoModelOfMoreThanTenThousandParts) {
-  const auto most = gguf::ReadPartName("m-00001-of-10000.gguf");
+  const auto most = ParsePartName("m-00001-of-10000.gguf");
   ASSERT_TRUE(most);
   EXPECT_EQ(most->count, 10'000U);
-  EXPECT_FALSE(gguf::ReadPartName("m-00001-of-10001.gguf"));
+  EXPECT_FALSE(ParsePartName("m-00001-of-10001.gguf"));
 }
 
 TEST(GgufSplit, KnowsTheNamesOfParts) {
-  const auto name = gguf::ReadPartName("a-b-00002-of-00011.gguf");
+  const auto name = ParsePartName("a-b-00002-of-00011.gguf");
   ASSERT_TRUE(name);
   EXPECT_EQ(name->prefix, "a-b");
   EXPECT_EQ(name->number, 2U);
@@ -230,16 +230,16 @@ TEST(GgufSplit, KnowsTheNamesOfParts) {
 }
 
 TEST(GgufSplit, KnowsWhatIsNoNameOfAPart) {
-  EXPECT_FALSE(gguf::ReadPartName("m.gguf"));
-  EXPECT_FALSE(gguf::ReadPartName("m-00001-of-00001.gguf"));
-  EXPECT_FALSE(gguf::ReadPartName("m-00000-of-00002.gguf"));
-  EXPECT_FALSE(gguf::ReadPartName("m-00003-of-00002.gguf"));
-  EXPECT_FALSE(gguf::ReadPartName("m-1-of-2.gguf"));
-  EXPECT_FALSE(gguf::ReadPartName("m-0000a-of-00002.gguf"));
-  EXPECT_FALSE(gguf::ReadPartName("m-00001_of_00002.gguf"));
-  EXPECT_FALSE(gguf::ReadPartName("m-00001-of-00002.safetensors"));
-  EXPECT_FALSE(gguf::ReadPartName("-00001-of-00002.gguf"));
-  EXPECT_FALSE(gguf::ReadPartName(".m-00001-of-00002.gguf"));
+  EXPECT_FALSE(ParsePartName("m.gguf"));
+  EXPECT_FALSE(ParsePartName("m-00001-of-00001.gguf"));
+  EXPECT_FALSE(ParsePartName("m-00000-of-00002.gguf"));
+  EXPECT_FALSE(ParsePartName("m-00003-of-00002.gguf"));
+  EXPECT_FALSE(ParsePartName("m-1-of-2.gguf"));
+  EXPECT_FALSE(ParsePartName("m-0000a-of-00002.gguf"));
+  EXPECT_FALSE(ParsePartName("m-00001_of_00002.gguf"));
+  EXPECT_FALSE(ParsePartName("m-00001-of-00002.safetensors"));
+  EXPECT_FALSE(ParsePartName("-00001-of-00002.gguf"));
+  EXPECT_FALSE(ParsePartName(".m-00001-of-00002.gguf"));
 }
 
 // Alignments.

@@ -6,7 +6,6 @@
 #include "parser/base/encoding.h"
 #include "parser/base/error.h"
 #include "parser/codec/ini.h"
-#include "parser/codec/shell_words.h"
 #include "parser/location.h"
 #include "parser/source/s3/folder.h"
 #include "parser/source/s3/location.h"
@@ -240,28 +239,30 @@ TEST(Ini, RejectsASettingBeforeTheFirstSection) {
               ThrowsMessage<Error>("line 2 is a setting before the first section"));
 }
 
-TEST(ShellWords, AreSeparatedByBlanks) {
-  EXPECT_THAT(ShellWords(" a  b\tc\n"), ElementsAre("a", "b", "c"));
+TEST(SplitWords, AreSeparatedByBlanks) {
+  EXPECT_THAT(ini::SplitWords(" a  b\tc\n"), ElementsAre("a", "b", "c"));
 }
 
-TEST(ShellWords, MayBeQuoted) {
-  EXPECT_THAT(ShellWords(R"("/my tools/x" --a='b  c'd "" '')"),
+TEST(SplitWords, MayBeQuoted) {
+  EXPECT_THAT(ini::SplitWords(R"("/my tools/x" --a='b  c'd "" '')"),
               ElementsAre("/my tools/x", "--a=b  cd", "", ""));
 }
 
-TEST(ShellWords, HaveBackslashesAsInPythonsShlex) {
-  EXPECT_THAT(ShellWords(R"(a\ b "c\"d\e\\" 'f\g')"), ElementsAre("a b", R"(c"d\e\)", R"(f\g)"));
+TEST(SplitWords, HaveBackslashesAsInPythonsShlex) {
+  EXPECT_THAT(ini::SplitWords(R"(a\ b "c\"d\e\\" 'f\g')"),
+              ElementsAre("a b", R"(c"d\e\)", R"(f\g)"));
 }
 
-TEST(ShellWords, AreNotExpanded) {
-  EXPECT_THAT(ShellWords("$HOME `x` *;|"), ElementsAre("$HOME", "`x`", "*;|"));
+TEST(SplitWords, AreNotExpanded) {
+  EXPECT_THAT(ini::SplitWords("$HOME `x` *;|"), ElementsAre("$HOME", "`x`", "*;|"));
 }
 
-TEST(ShellWords, AreEmptyForABlankLine) { EXPECT_THAT(ShellWords(" \t"), IsEmpty()); }
+TEST(SplitWords, AreEmptyForABlankLine) { EXPECT_THAT(ini::SplitWords(" \t"), IsEmpty()); }
 
-TEST(ShellWords, RejectUnclosedQuotes) {
-  EXPECT_THAT([] { ShellWords("a 'b"); }, ThrowsMessage<Error>("a quotation mark is not closed"));
-  EXPECT_THAT([] { ShellWords("a \\"); },
+TEST(SplitWords, RejectUnclosedQuotes) {
+  EXPECT_THAT([] { ini::SplitWords("a 'b"); },
+              ThrowsMessage<Error>("a quotation mark is not closed"));
+  EXPECT_THAT([] { ini::SplitWords("a \\"); },
               ThrowsMessage<Error>("nothing follows the last backslash"));
 }
 

@@ -22,8 +22,7 @@
 #include "parser/base/dtype.h"
 #include "parser/base/error.h"
 #include "parser/base/json.h"
-#include "parser/base/metering.h"
-#include "parser/base/utf8.h"
+#include "parser/base/text.h"
 #include "parser/checkpoint.h"
 #include "parser/io/simple_sources.h"
 

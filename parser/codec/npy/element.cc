@@ -15,7 +15,7 @@
 
 #include "parser/base/encoding.h"
 #include "parser/base/json.h"
-#include "parser/base/utf8.h"
+#include "parser/base/text.h"
 
 namespace ckptfs::npy {
 namespace {

@@ -19,7 +19,7 @@
 #include "parser/base/dtype.h"
 #include "parser/base/error.h"
 #include "parser/base/json.h"
-#include "parser/base/utf8.h"
+#include "parser/base/text.h"
 
 namespace ckptfs::npy {
 namespace {
@@ -104,13 +104,13 @@ char32_t Literal::Escape() {
   const auto* numbered = std::ranges::find(kNumbered, letter, &Numbered::letter);
   if (numbered == std::end(kNumbered)) fail();
   const std::string_view digits = text_.substr(position_, numbered->digits);
-  uint32_t code = 0;
-  const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), code, 16);
-  const bool is_number = digits.size() == numbered->digits && parsed.ec == std::errc() &&
-                         parsed.ptr == digits.data() + digits.size();
-  if (!is_number || code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF)) fail();
+  const auto code = ParseNumber<uint32_t>(digits, 16);
+  if (digits.size() != numbered->digits || !code || *code > 0x10FFFF ||
+      (*code >= 0xD800 && *code <= 0xDFFF)) {
+    fail();
+  }
   position_ += digits.size();
-  return code;
+  return *code;
 }
 
 std::string Literal::Text() {

@@ -6,7 +6,7 @@
 #include <system_error>
 
 #include "parser/base/error.h"
-#include "parser/base/utf8.h"
+#include "parser/base/text.h"
 
 namespace ckptfs::pickle {
 namespace {
@@ -17,15 +17,13 @@ bool IsAscii(char c) { return static_cast<unsigned char>(c) < 0x80; }
 
 // Consumes `count` digits from the front of `text`.
 uint32_t TakeDigits(std::string_view& text, size_t count, int base) {
-  uint32_t number = 0;
   const std::string_view digits = text.substr(0, count);
-  const char* end = digits.data() + digits.size();
-  const auto [stop, error] = std::from_chars(digits.data(), end, number, base);
-  if (digits.size() != count || stop != end || error != std::errc()) {
+  const auto number = ParseNumber<uint32_t>(digits, base);
+  if (digits.size() != count || !number) {
     Fail(EBADMSG, "{} is no number of {} digits of base {}", Quoted(digits), count, base);
   }
   text.remove_prefix(count);
-  return number;
+  return *number;
 }
 
 // Consumes one escape from the front of `text`, which is what follows a backslash. One that
@@ -74,21 +72,17 @@ std::optional<int64_t> ParseInteger(std::string_view line) {
 }
 
 double ParseFloat(std::string_view line) {
-  double number = 0;
-  const char* end = line.data() + line.size();
-  const auto [stop, error] = std::from_chars(line.data(), end, number);
-  if (stop != end || error != std::errc() || line.ends_with(')')) {
+  const auto number = ParseNumber<double>(line);
+  if (!number || line.ends_with(')')) {
     Fail(EBADMSG, "{} is not a floating-point number that fits in 64 bits", Quoted(line));
   }
-  return number;
+  return *number;
 }
 
 uint64_t ParseMemoIndex(std::string_view line) {
-  uint64_t index = 0;
-  const char* end = line.data() + line.size();
-  const auto [stop, error] = std::from_chars(line.data(), end, index);
-  if (stop != end || error != std::errc()) Fail(EBADMSG, "{} is no memo index", Quoted(line));
-  return index;
+  const auto index = ParseNumber<uint64_t>(line);
+  if (!index) Fail(EBADMSG, "{} is no memo index", Quoted(line));
+  return *index;
 }
 
 std::string_view ParseString(std::string_view line, std::pmr::string& scratch) {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "parser/base/error.h"
-#include "parser/codec/zip_local.h"
+#include "parser/codec/zip_records.h"
 #include "parser/io/byte_source.h"
 #include "parser/io/simple_sources.h"
 #include "parser/layer/decompressed.h"

@@ -9,7 +9,7 @@
 
 #include "parser/base/error.h"
 #include "parser/base/json.h"
-#include "parser/base/utf8.h"
+#include "parser/base/text.h"
 #include "parser/codec/json_document.h"
 #include "parser/format/tensordict/value.h"
 #include "parser/io/simple_sources.h"

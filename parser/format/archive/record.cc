@@ -7,8 +7,6 @@
 #include <utility>
 #include <variant>
 
-#include "parser/base/overloaded.h"
-
 namespace ckptfs {
 namespace {
 

@@ -14,7 +14,6 @@
 
 #include "parser/base/error.h"
 #include "parser/base/json.h"
-#include "parser/base/overloaded.h"
 #include "parser/format/common/damaged.h"
 #include "parser/io/simple_sources.h"
 

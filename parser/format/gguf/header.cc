@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "parser/base/error.h"
-#include "parser/base/secret_hash.h"
+#include "parser/base/hash.h"
 #include "parser/checkpoint.h"
 #include "parser/format/gguf/file.h"
 

@@ -16,9 +16,9 @@
 
 #include "parser/base/encoding.h"
 #include "parser/base/error.h"
+#include "parser/base/hash.h"
 #include "parser/base/json.h"
-#include "parser/base/secret_hash.h"
-#include "parser/base/utf8.h"
+#include "parser/base/text.h"
 
 namespace ckptfs::gguf {
 namespace {

@@ -9,13 +9,10 @@
 // The tensors of a missing part are unknown, but every part contains the number of all tensors, so
 // the number of missing tensors is known. A missing part is shown as a value with its name.
 
-#include "parser/format/gguf/split.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -33,8 +30,9 @@
 
 #include "parser/base/budget.h"
 #include "parser/base/error.h"
+#include "parser/base/hash.h"
 #include "parser/base/json.h"
-#include "parser/base/secret_hash.h"
+#include "parser/base/part_name.h"
 #include "parser/checkpoint.h"
 #include "parser/format.h"
 #include "parser/format/common/open_files.h"
@@ -262,41 +260,6 @@ void Joiner::ReportLost() {
                           std::make_move_iterator(warnings.end()));
 }
 
-constexpr size_t kDigits = 5;
-constexpr std::string_view kOf = "-of-";
-constexpr std::string_view kEnding = ".gguf";
-constexpr size_t kLength = 1 + kDigits + kOf.size() + kDigits + kEnding.size();
-
-// The number that `text` is with all its characters.
-std::optional<uint32_t> NumberOf(std::string_view text) {
-  uint32_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
-}
-
-}  // namespace
-
-std::string PartName::Of(uint32_t other) const {
-  return fmt::format("{}-{:05}{}{:05}{}", prefix, other, kOf, count, kEnding);
-}
-
-std::optional<PartName> ReadPartName(std::string_view file) {
-  if (file.size() <= kLength || file.starts_with('.')) return std::nullopt;
-  const std::string_view prefix = file.substr(0, file.size() - kLength);
-  const std::string_view rest = file.substr(prefix.size() + 1);
-  const auto number = NumberOf(rest.substr(0, kDigits));
-  const auto count = NumberOf(rest.substr(kDigits + kOf.size(), kDigits));
-  if (!number || !count || *number < 1 || *number > *count || *count < 2 || *count > kMostParts) {
-    return std::nullopt;
-  }
-  PartName name{.prefix = std::string(prefix), .number = *number, .count = *count};
-  if (name.Of(*number) != file) return std::nullopt;  // Other characters between the numbers.
-  return name;
-}
-
-namespace {
-
 // Other files may lie beside the parts, except another model.
 std::string Find(const Folder& /*folder*/, std::span<const std::string> files) {
   std::vector<std::string> models;  // One file of each.
@@ -304,7 +267,7 @@ std::string Find(const Folder& /*folder*/, std::span<const std::string> files) {
   bool has_parts = false;
   for (const std::string& file : files) {
     if (file.starts_with('.') || !file.ends_with(".gguf")) continue;
-    const auto name = ReadPartName(file);
+    const auto name = ParsePartName(file);
     has_parts = has_parts || name;
     if (known.insert(name ? name->Of(1) : file).second) models.push_back(file);
   }
@@ -319,11 +282,11 @@ std::string Find(const Folder& /*folder*/, std::span<const std::string> files) {
 bool IsIndex(std::string_view file, const Probe& probe) {
   return probe.head.size() >= kMagic.size() &&
          std::ranges::equal(probe.head.first(kMagic.size()), std::as_bytes(std::span(kMagic))) &&
-         ReadPartName(file);
+         ParsePartName(file);
 }
 
 Checkpoint Parse(const Folder& folder, const std::string& index, const ReadOptions& options) {
-  return Joiner(folder, *ReadPartName(index), *options.budget).Read();
+  return Joiner(folder, *ParsePartName(index), *options.budget).Read();
 }
 
 }  // namespace

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "parser/base/budget.h"
-#include "parser/base/secret_hash.h"
+#include "parser/base/hash.h"
 #include "parser/checkpoint.h"
 #include "parser/codec/json_document.h"
 #include "parser/format/tensordict/directory.h"

@@ -10,7 +10,7 @@
 #include <variant>
 
 #include "parser/base/error.h"
-#include "parser/base/secret_hash.h"
+#include "parser/base/hash.h"
 #include "parser/codec/json_document.h"
 #include "parser/format/tensordict/collection.h"
 #include "parser/format/tensordict/directory.h"

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "parser/base/error.h"
+#include "parser/base/hash.h"
 #include "parser/base/json.h"
-#include "parser/base/secret_hash.h"
 #include "parser/codec/pickle.h"
 #include "parser/format/common/annotations.h"
 #include "parser/format/tensordict/collection.h"
@@ -47,13 +47,9 @@ class Writer {
  private:
   std::string_view WriteList(json::Node node) {
     budget_.Charge(kCostOfValue);
-    out_ += '[';
-    json::Items items(node);
-    for (size_t index = 0; const auto item = items.Next(); ++index) {
-      if (index > 0) out_ += ',';
-      WriteChild(std::to_string(index), *item);
-    }
-    out_ += ']';
+    json::AppendList(out_, node, [this](size_t index, json::Node item) {
+      WriteChild(std::to_string(index), item);
+    });
     return "";
   }
 

@@ -13,7 +13,7 @@
 
 #include "parser/base/budget.h"
 #include "parser/base/error.h"
-#include "parser/base/utf8.h"
+#include "parser/base/text.h"
 #include "parser/codec/json_reader.h"
 #include "parser/io/simple_sources.h"
 

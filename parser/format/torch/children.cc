@@ -8,7 +8,7 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "parser/base/secret_hash.h"
+#include "parser/base/hash.h"
 #include "parser/format/torch/globals.h"
 
 namespace ckptfs::torch {

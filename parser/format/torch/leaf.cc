@@ -12,11 +12,11 @@
 #include <string_view>
 #include <utility>
 
+#include "parser/base/budget.h"
 #include "parser/base/encoding.h"
 #include "parser/base/error.h"
 #include "parser/base/json.h"
-#include "parser/base/metering.h"
-#include "parser/base/utf8.h"
+#include "parser/base/text.h"
 #include "parser/format/torch/globals.h"
 #include "parser/format/torch/numpy.h"
 #include "parser/format/torch/numpy_dtype.h"

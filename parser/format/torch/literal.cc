@@ -6,7 +6,7 @@
 #include <cmath>
 #include <span>
 
-#include "parser/base/utf8.h"
+#include "parser/base/text.h"
 #include "parser/format/torch/globals.h"
 #include "parser/format/torch/leaf.h"
 #include "parser/format/torch/python.h"

@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "parser/base/secret_hash.h"
+#include "parser/base/hash.h"
 #include "parser/format/torch/children.h"
 #include "parser/format/torch/collections.h"
 #include "parser/format/torch/globals.h"

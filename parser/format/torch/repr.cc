@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "parser/base/budget.h"
 #include "parser/base/encoding.h"
-#include "parser/base/metering.h"
 #include "parser/format/torch/globals.h"
 #include "parser/format/torch/leaf.h"
 #include "parser/format/torch/python.h"

@@ -93,13 +93,9 @@ class Writer {
   }
 
   void WriteList(json::Node node) {
-    out_ += '[';
-    json::Items items(node);
-    for (size_t index = 0; const auto item = items.Next(); ++index) {
-      if (index > 0) out_ += ',';
-      WriteChild(std::to_string(index), *item);
-    }
-    out_ += ']';
+    json::AppendList(out_, node, [this](size_t index, json::Node item) {
+      WriteChild(std::to_string(index), item);
+    });
   }
 
   void WriteChild(std::string_view step, json::Node value) {

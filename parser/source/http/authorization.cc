@@ -9,10 +9,9 @@
 #include <filesystem>
 #include <utility>
 
-#include "parser/base/environment.h"
 #include "parser/base/error.h"
-#include "parser/base/small_file.h"
 #include "parser/base/text.h"
+#include "parser/base/user_settings.h"
 
 namespace ckptfs::http {
 namespace {

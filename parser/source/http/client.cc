@@ -15,10 +15,10 @@
 #include <new>
 
 #include "parser/base/cancellation.h"
-#include "parser/base/environment.h"
 #include "parser/base/error.h"
 #include "parser/base/mutex.h"
 #include "parser/base/text.h"
+#include "parser/base/user_settings.h"
 #include "parser/source/curl_connection.h"
 #include "parser/source/http/url.h"
 

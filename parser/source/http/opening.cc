@@ -17,7 +17,7 @@
 
 #include "parser/base/encoding.h"
 #include "parser/base/error.h"
-#include "parser/base/temporary_file.h"
+#include "parser/base/fd.h"
 #include "parser/io/prefetch.h"
 #include "parser/source/retry_policy.h"
 

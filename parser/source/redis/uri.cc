@@ -8,9 +8,9 @@
 #include <optional>
 
 #include "parser/base/encoding.h"
-#include "parser/base/environment.h"
 #include "parser/base/error.h"
 #include "parser/base/text.h"
+#include "parser/base/user_settings.h"
 
 namespace ckptfs::redis {
 namespace {

@@ -6,10 +6,9 @@
 #include <optional>
 #include <utility>
 
-#include "parser/base/environment.h"
 #include "parser/base/error.h"
-#include "parser/base/small_file.h"
 #include "parser/base/text.h"
+#include "parser/base/user_settings.h"
 
 namespace ckptfs::s3 {
 namespace {

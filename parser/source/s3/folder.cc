@@ -13,6 +13,7 @@
 #include "parser/base/budget.h"
 #include "parser/base/encoding.h"
 #include "parser/base/error.h"
+#include "parser/base/hash.h"
 #include "parser/base/mutex.h"
 #include "parser/io/folder.h"
 #include "parser/source/http/object.h"
@@ -124,8 +125,7 @@ Listing List(std::string_view prefix, const std::function<std::string(const Quer
     Page page = ParsePage(fetch(query));
     collector.Add(page);
     if (page.next.empty()) return collector.Take();
-    if (page.next.size() > kLongestToken ||
-        !seen.insert(std::hash<std::string>()(page.next)).second) {
+    if (page.next.size() > kLongestToken || !seen.insert(HashOf(page.next)).second) {
       Fail(EBADMSG, "malformed listing: repeated continuation token");
     }
     next = std::move(page.next);

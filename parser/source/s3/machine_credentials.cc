@@ -22,9 +22,9 @@
 #include "parser/base/encoding.h"
 #include "parser/base/error.h"
 #include "parser/base/fd.h"
-#include "parser/base/small_file.h"
 #include "parser/base/text.h"
-#include "parser/codec/shell_words.h"
+#include "parser/base/user_settings.h"
+#include "parser/codec/ini.h"
 #include "parser/source/http/object.h"
 #include "parser/source/http/url.h"
 #include "parser/source/s3/location.h"
@@ -130,7 +130,7 @@ class Child {
 CredentialsPtr FromProcess(const std::string& command_line, std::chrono::seconds timeout) {
   std::vector<std::string> words;
   try {
-    words = ShellWords(command_line);
+    words = ini::SplitWords(command_line);
   } catch (const Error& e) {
     throw WithContext("credential_process", e);
   }

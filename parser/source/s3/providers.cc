@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "parser/base/error.h"
-#include "parser/base/small_file.h"
+#include "parser/base/user_settings.h"
 #include "parser/source/http/object.h"
 #include "parser/source/s3/location.h"
 #include "parser/source/s3/machine_credentials.h"

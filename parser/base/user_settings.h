@@ -1,4 +1,4 @@
-// Small files of the user: settings and tokens.
+// Settings of the user outside of the command line: environment variables, and small files.
 
 #pragma once
 
@@ -7,6 +7,10 @@
 #include <string_view>
 
 namespace ckptfs {
+
+// Returns the value of the variable `name`; empty if it is not set. No thread may change the
+// environment meanwhile, as no thread of ckptfs does.
+std::string GetEnvironment(const char* name);
 
 // Returns the content of a file. `kind` is for messages: "netrc file". Throws Error with the name
 // of the file: the errno of the system call, or EFBIG if it is larger than 1 MiB.

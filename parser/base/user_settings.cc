@@ -1,4 +1,4 @@
-#include "parser/base/small_file.h"
+#include "parser/base/user_settings.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 
 #include "parser/base/error.h"
 #include "parser/base/fd.h"
@@ -36,6 +37,11 @@ std::string ReadAll(const Fd& file, const std::string& path, std::string_view ki
 }
 
 }  // namespace
+
+std::string GetEnvironment(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
 
 std::string ReadSmallFile(const std::string& path, std::string_view kind) {
   const Fd file = Open(path);

@@ -1,16 +1,12 @@
-// The local headers of a zip archive, which precede the data of each member.
-//
-// Only they have the length of the extra fields before the data. On a disk all of them are read
-// with the directory. Over a network that would take a request for each member, so most are read
-// with the member: data end where the next header, or the descriptor before it, begins, so their
-// offset is known provisionally. Writers of checkpoints leave no gaps. If one has, or the headers
-// that were fetched with the directory contradict this, all headers are read.
+// The records of a zip archive around its central directory: the end records, which locate it, and
+// the local headers, which precede the data of each member.
 
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -18,6 +14,33 @@
 #include "parser/io/byte_source.h"
 
 namespace ckptfs::zip {
+
+// Where the central directory is, checked against the file: it lies within it, and is long enough
+// for its entries.
+struct End {
+  uint64_t directory = 0;  // Where in the file the central directory is.
+  uint64_t size = 0;       // Of the central directory, in bytes.
+  uint64_t entries = 0;    // Of the central directory.
+  uint64_t archive = 0;    // Where in the file the archive begins; all offsets count from there.
+};
+
+constexpr uint64_t kEntrySize =
+    46;  // Of an entry of the central directory without its name, bytes.
+
+// Reads the end record, and the zip64 end record if there is one. Throws as ReadDirectory does.
+End ReadEnd(const ByteSource& source);
+
+// Where in `tail`, the last bytes of a file, the end record is: the last one whose comment fills
+// the rest of the file or, if there is none, the last one.
+std::optional<size_t> FindEndRecord(std::span<const std::byte> tail);
+
+// Local headers.
+//
+// Only they have the length of the extra fields before the data. On a disk all of them are read
+// with the directory. Over a network that would take a request for each member, so most are read
+// with the member: data end where the next header, or the descriptor before it, begins, so their
+// offset is known provisionally. Writers of checkpoints leave no gaps. If one has, or the headers
+// that were fetched with the directory contradict this, all headers are read.
 
 // A local header according to the directory.
 struct LocalHeader {

@@ -1,4 +1,4 @@
-// The names of the files that one model is split into: model-00002-of-00005.gguf.
+// Names of the GGUF files that one model is split into: model-00002-of-00005.gguf.
 
 #pragma once
 
@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace ckptfs::gguf {
+namespace ckptfs {
 
 constexpr uint32_t kMostParts = 10'000;
 
@@ -21,6 +21,6 @@ struct PartName {
 };
 
 // Parses the name of a file; returns nothing if it is not that of a part.
-std::optional<PartName> ReadPartName(std::string_view file);
+std::optional<PartName> ParsePartName(std::string_view file);
 
-}  // namespace ckptfs::gguf
+}  // namespace ckptfs

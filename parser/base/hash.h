@@ -1,13 +1,34 @@
-// A hash table of numbers.
+// Hashes of untrusted keys, with a secret seed against hash flooding, and an index by hashes.
 
 #pragma once
 
+#include <xxhash.h>
+
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 namespace ckptfs {
+
+// Returns the hash of `bytes`. Differs from one run of the program to the next: the seed is the
+// address of a variable (ASLR), which the author of a checkpoint does not know, so that no keys can
+// be chosen to collide.
+inline uint64_t HashOf(std::span<const std::byte> bytes) {
+  static constexpr char kSomewhere = 0;
+  return ::XXH3_64bits_withSeed(bytes.data(), bytes.size(),
+                                reinterpret_cast<uintptr_t>(&kSomewhere));
+}
+
+inline uint64_t HashOf(std::string_view text) { return HashOf(std::as_bytes(std::span(text))); }
+
+// For the tables of the standard library, whose own hash of texts is the same in every program:
+// keys that are chosen to collide make those as slow as lists.
+struct SecretHash {
+  size_t operator()(std::string_view text) const { return HashOf(text); }
+};
 
 // Finds numbers by the objects that they index. The caller stores the objects and compares them:
 // the index stores only 16 bytes for each number, where a std::unordered_map takes 60 and more.
