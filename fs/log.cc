@@ -116,12 +116,12 @@ void Log::OpenFile(const std::string& path) {
   constexpr int kFlags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
   Fd file(::open(path.c_str(), kFlags, S_IRUSR | S_IWUSR));
   if (file.number() < 0) FailErrno("{}: cannot open the log file", path);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   file_ = std::move(file);
 }
 
 void Log::LeaveTerminal() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (file_.number() < 0) ::openlog(kName, LOG_NDELAY | LOG_PID, LOG_DAEMON);
   is_on_terminal_ = false;
 }
@@ -133,7 +133,7 @@ void Log::CaptureFuse() {
 
 void Log::Write(Level level, std::string_view text) noexcept try {
   if (level > least_) return;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (level != Level::kNotice && level != Level::kDebug) {
     const auto now = RateLimit::Clock::now();
     ReportDropped(now);
@@ -145,7 +145,7 @@ void Log::Write(Level level, std::string_view text) noexcept try {
 
 void Log::ReportDropped(RateLimit::Clock::time_point now) {
   if (const uint64_t count = limit_.TakeDropped(now); count != 0) {
-    WriteLocked(Level::kWarning, fmt::format("{} more messages were left out", count));
+    WriteLocked(Level::kWarning, fmt::format("{} more messages dropped", count));
   }
 }
 

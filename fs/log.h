@@ -12,12 +12,12 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "parser/base/fd.h"
+#include "parser/base/mutex.h"
 
 namespace ckptfs {
 
@@ -94,14 +94,14 @@ class Log {
   }
 
  private:
-  void WriteLocked(Level level, std::string_view text) const;
-  void ReportDropped(RateLimit::Clock::time_point now);
+  void WriteLocked(Level level, std::string_view text) const REQUIRES(mutex_);
+  void ReportDropped(RateLimit::Clock::time_point now) REQUIRES(mutex_);
 
   std::atomic<Level> least_ = Level::kWarning;
-  std::mutex mutex_;  // Guards the members below.
-  RateLimit limit_;
-  Fd file_;
-  bool is_on_terminal_ = true;
+  Mutex mutex_;
+  RateLimit limit_ GUARDED_BY(mutex_);
+  Fd file_ GUARDED_BY(mutex_);
+  bool is_on_terminal_ GUARDED_BY(mutex_) = true;
 };
 
 }  // namespace ckptfs
