@@ -175,7 +175,7 @@ void Mountpoint::CheckParent(const std::string& path) {
          path);
   }
   if (::faccessat(parent_.number(), ".", W_OK | X_OK, AT_EACCESS) != 0) {
-    Fail(EACCES, "{}: the mount point does not exist and cannot be made: {}", path,
+    Fail(EACCES, "{}: the mount point does not exist and cannot be created: {}", path,
          ErrnoText(errno));
   }
   path_ = fs::path(CanonicalPath(parent, path)) / name;
@@ -184,7 +184,7 @@ void Mountpoint::CheckParent(const std::string& path) {
 void Mountpoint::Make() {
   const std::string name = fs::path(path_).filename();
   if (::mkdirat(parent_.number(), name.c_str(), 0777) < 0) {
-    FailErrno("{}: cannot make the mount point", path_);
+    FailErrno("{}: cannot create the mount point", path_);
   }
   is_made_ = true;
   directory_ =

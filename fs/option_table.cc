@@ -253,7 +253,7 @@ constexpr ExitStatus kExitStatuses[] = {
     {ExitCode::kUnexpected, "an unexpected error, such as lack of memory"},
     {ExitCode::kUsage, "the command line is wrong"},
     {ExitCode::kSource, "the checkpoint cannot be opened or read"},
-    {ExitCode::kNoCheckpoint, "it is no checkpoint in a format that ckptfs knows"},
+    {ExitCode::kNoCheckpoint, "it is not a checkpoint in a format that ckptfs knows"},
     {ExitCode::kDamaged, "the checkpoint is corrupt"},
     {ExitCode::kTooLarge, "the checkpoint exceeds a limit"},
     {ExitCode::kMountpoint, "the mount point cannot be used"},

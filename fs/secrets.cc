@@ -233,7 +233,7 @@ std::shared_ptr<const Secret> KeyOfDigits(std::span<const std::byte> digits) {
     const auto high = DigitOf(digits[2 * i]);
     const auto low = DigitOf(digits[2 * i + 1]);
     if (!high || !low) {
-      Fail(EINVAL, "{}: needs {} hexadecimal digits, but character {} is none", kKeyVariable,
+      Fail(EINVAL, "{}: needs {} hexadecimal digits, but character {} is not one", kKeyVariable,
            2 * kKeySize, 2 * i + (high ? 2 : 1));
     }
     key.bytes()[i] = static_cast<std::byte>(*high << 4U | *low);

@@ -27,7 +27,7 @@ void ValidateExtent(const Extent& data) {
 
 void ValidateTensor(const Tensor& tensor) {
   if (tensor.shape.size() > kMaxDimensions) {
-    Fail(EBADMSG, "has {} dimensions, but {} is the most", tensor.shape.size(), kMaxDimensions);
+    Fail(EBADMSG, "has {} dimensions (maximum {})", tensor.shape.size(), kMaxDimensions);
   }
   const Extent& data = tensor.data;
   if (const uint64_t want = ByteSize(tensor.dtype, tensor.shape); data.length != want) {
@@ -36,7 +36,7 @@ void ValidateTensor(const Tensor& tensor) {
   if (tensor.sizes != nullptr) {
     const Tensor& sizes = *tensor.sizes;
     if (sizes.shape.size() != 2 || sizes.dtype != Dtype::kInt64) {
-      Fail(EBADMSG, "the shapes of what is nested in it are no matrix of int64");
+      Fail(EBADMSG, "the shapes of what is nested in it are not a matrix of int64");
     }
     ValidateTensor(sizes);
   }

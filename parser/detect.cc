@@ -125,8 +125,8 @@ void WarnOfLeftOut(const WatchedFolder& folder, std::span<const std::string> fil
   const std::vector<std::string> left_out = folder.LeftOut(files);
   if (left_out.empty()) return;
   checkpoint.warnings.push_back(
-      fmt::format("leaves out {}, which may hold other tensors: mount {} separately",
-                  Listed(left_out), left_out.size() == 1 ? "it" : "them"));
+      fmt::format("ignores {}, which may hold other tensors: mount {} separately", Listed(left_out),
+                  left_out.size() == 1 ? "it" : "them"));
 }
 
 Checkpoint ReadFolder(const FolderPtr& all, const ReadOptions& options) {
@@ -141,10 +141,11 @@ Checkpoint ReadFolder(const FolderPtr& all, const ReadOptions& options) {
   }
   constexpr size_t kMostLookedAt = 1000;
   if (files.size() > kMostLookedAt) {
-    Fail(ENOTSUP,
-         "is a directory of {} files, which is no sharded checkpoint that we know: name the file "
-         "to mount",
-         files.size());
+    Fail(
+        ENOTSUP,
+        "is a directory of {} files, which is not a sharded checkpoint that we know: name the file "
+        "to mount",
+        files.size());
   }
   std::vector<std::string> checkpoints;
   std::vector<std::string> archives;  // These may contain checkpoints, or other files.

@@ -14,7 +14,7 @@ void CheckMemberName(std::string_view name) {
     if (!is_good) Fail(EBADMSG, "name {} {}", Quoted(name), why);
   };
   if (name.size() > kMost) {
-    Fail(EFBIG, "name of {} bytes, but the most is {}", name.size(), kMost);
+    Fail(EFBIG, "name of {} bytes (maximum {})", name.size(), kMost);
   }
   check(!name.empty(), "is empty");
   check(name.find('\0') == std::string_view::npos, "contains a NUL");

@@ -62,8 +62,8 @@ ArrayHeader TakeHeader(Literal& literal) {
       header.shape = literal.Sizes();
       has_shape = true;
     } else {
-      Fail(EBADMSG, "header: the key {} is there, which is wanted {}", Quoted(key),
-           key == "descr" || key == "fortran_order" || key == "shape" ? "once" : "nowhere");
+      const bool is_known = key == "descr" || key == "fortran_order" || key == "shape";
+      Fail(EBADMSG, "header: {} key {}", is_known ? "duplicate" : "unexpected", Quoted(key));
     }
   } while (literal.HasMore('}'));
   literal.End();
@@ -108,8 +108,7 @@ ArrayHeader ReadHeader(const ReadHead& read_head, uint64_t length, Budget& budge
          text_length, length - begin);
   }
   if (text_length > kMostText) {
-    Fail(EOVERFLOW, "header: the text has {} bytes, but {} are the most that we read", text_length,
-         kMostText);
+    Fail(EOVERFLOW, "header: the text has {} bytes (maximum {})", text_length, kMostText);
   }
   budget.Grow(text_length);
   budget.Charge(text_length);      // Else a small archive could have us read many long ones.

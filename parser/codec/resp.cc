@@ -11,7 +11,7 @@ namespace {
 
 int64_t NumberIn(std::string_view line) {
   const auto number = ParseNumber<int64_t>(line.substr(1));
-  if (!number) Fail(EPROTO, "the server answers {}, which has no number", Quoted(line));
+  if (!number) Fail(EPROTO, "the server answers {}, which contains no number", Quoted(line));
   return *number;
 }
 
@@ -36,7 +36,7 @@ Head HeadOf(std::string_view line) {
       head.kind = head.number < 0 ? Head::Kind::kNothing : Head::Kind::kValue;
       break;
     default:
-      Fail(EPROTO, "the server answers {}, which is nothing that Redis says", Quoted(line));
+      Fail(EPROTO, "the server answers {}, which is not a reply of Redis", Quoted(line));
   }
   return head;
 }
@@ -65,7 +65,7 @@ std::optional<Head> ReadHead(std::string_view bytes) {
   }
   std::string_view line = bytes.substr(0, end);
   if (!line.ends_with('\r')) {
-    Fail(EPROTO, "the server answers {}, which is nothing that Redis says", Quoted(line));
+    Fail(EPROTO, "the server answers {}, which is not a reply of Redis", Quoted(line));
   }
   line.remove_suffix(1);
   return HeadOf(line);
@@ -97,7 +97,7 @@ std::optional<Redirect> ReadRedirect(std::string_view error) {
       return redirect;
     }
   }
-  Fail(EPROTO, "the server says {}, which leads nowhere", Quoted(error));
+  Fail(EPROTO, "invalid redirect {}", Quoted(error));
 }
 
 uint16_t SlotOf(std::string_view key) {

@@ -112,7 +112,7 @@ void AddRecord(std::string_view key, std::string_view value, Extension& extensio
     extension.name = std::string(value);
   } else if (key == "size") {
     extension.size = ParseNumber<uint64_t>(value);
-    if (!extension.size) Fail(EBADMSG, "its size is {}, which is no number", Quoted(value));
+    if (!extension.size) Fail(EBADMSG, "invalid size {}", Quoted(value));
   } else if (key.starts_with("GNU.sparse.")) {
     Fail(ENOTSUP, "unsupported sparse member");
   }
@@ -172,7 +172,7 @@ class Walk {
       if (extension_.size) header.size = extension_.size;
       extension_ = {};
     }
-    if (!header.size) Fail(EBADMSG, "its size is no number");
+    if (!header.size) Fail(EBADMSG, "its size is not a number");
     if (HasNoData(header.type)) header.size = 0;
     const uint64_t data = position_ + kBlock;
     if (*header.size > source_.size() - data) {
@@ -208,7 +208,7 @@ class Walk {
 
   void ReadExtension(char type, uint64_t data, uint64_t size) {
     if (size > kMostExtension) {
-      Fail(EFBIG, "extension of {} bytes, but the most is {}", size, kMostExtension);
+      Fail(EFBIG, "extension of {} bytes (maximum {})", size, kMostExtension);
     }
     std::string text(size, '\0');
     source_.ReadAt(data, std::as_writable_bytes(std::span(text)));

@@ -181,7 +181,7 @@ class MetadataFiles {
     for (const ByteSourcePtr& source : sources) size_ += source->size();
     constexpr uint64_t kMostBytes = uint64_t{1} << 30;
     if (size_ > kMostBytes) {
-      Fail(EFBIG, "its metadata has {} bytes, but the most is {}", size_, kMostBytes);
+      Fail(EFBIG, "its metadata has {} bytes (maximum {})", size_, kMostBytes);
     }
     for (size_t i = 0; i < indexes.size(); ++i) {
       try {

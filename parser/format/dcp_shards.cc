@@ -48,7 +48,7 @@ struct Shard {
 
 std::vector<uint64_t> ReadOffsets(std::string_view key, json::Node list) {
   const auto fail = [&] {
-    Fail(EBADMSG, "{} has saved_offsets that are no list of numbers from 0 to 2^64, {} at most",
+    Fail(EBADMSG, "{} has saved_offsets that are not a list of numbers from 0 to 2^64, {} at most",
          Quoted(key), kMaxDimensions);
   };
   if (!list.is_list() || list.count() > kMaxDimensions) fail();
@@ -77,7 +77,7 @@ Shard ReadShard(std::string_view key, json::Node node) {
 //
 // The result is sorted by key and charged to `budget`. Throws Error.
 std::vector<Shard> ReadSharding(const std::string& text, Budget& budget) try {
-  const auto fail = [] { Fail(EBADMSG, "is no object with an object for each tensor"); };
+  const auto fail = [] { Fail(EBADMSG, "is not an object with an object for each tensor"); };
   json::Document document(budget);
   json::Read(MemorySource(text), 0, text.size(), budget, document);
   if (!document.root().is_object()) fail();
@@ -180,7 +180,7 @@ ShardFile ReadShardFile(std::string name, ByteSourcePtr source, Budget& budget) 
   for (const safetensors::TensorEntry& entry : file.header.entries) {
     const Shard* shard = FindShard(told, entry.name);
     if (file.is_sharded && shard == nullptr) {
-      Fail(EBADMSG, "DCP_SHARDING_INFO does not tell where {} belongs", Quoted(entry.name));
+      Fail(EBADMSG, "DCP_SHARDING_INFO has no place for {}", Quoted(entry.name));
     }
     budget.Charge(sizeof(Shard) + entry.name.size() + entry.shape.size() * sizeof(uint64_t));
     file.shards.push_back(shard != nullptr ? *shard
@@ -287,7 +287,7 @@ void WarnOfGaps(const std::vector<std::string>& names, Checkpoint& checkpoint) {
 Content ContentOf(const ShardedTensor& whole, std::string_view index, const StringTable& files,
                   LossReport& losses, Budget& budget) {
   if (whole.is_in_others) {
-    constexpr std::string_view kWhy = "is in several files, and nothing tells which one counts";
+    constexpr std::string_view kWhy = "is in several files, which is ambiguous";
     losses.Add(files.TextOf(whole.item.places[0]->file), whole.item.name, kWhy);
     return LostTensor({.dtype = whole.item.dtype, .foreign_dtype = "", .shape = whole.item.shape},
                       kWhy);

@@ -193,8 +193,8 @@ void Merger::TellLost() {
     if (shard.error) {
       told.push_back(fmt::format("{}: {} lost", shard.error->what(), Tensors(shard.lost)));
     } else if (shard.lost > 0) {
-      told.push_back(fmt::format("{}: does not have all that the index says: {} lost",
-                                 index_.shards[i], Tensors(shard.lost)));
+      told.push_back(fmt::format("{}: lacks tensors of the index: {} lost", index_.shards[i],
+                                 Tensors(shard.lost)));
     }
     if (shard.superseded > 0) {
       told.push_back(fmt::format("{}: {} left out, because the index has them in other files",

@@ -98,7 +98,7 @@ void RecordTrailingBytes(uint64_t length, Checkpoint& checkpoint) {
   if (length == 0) return;
   checkpoint.annotations.emplace_back("trailing_bytes", std::to_string(length));
   checkpoint.warnings.push_back(
-      fmt::format("{} bytes follow the pickle and are left out: they are no pickle", length));
+      fmt::format("{} bytes follow the pickle and are ignored: they are not a pickle", length));
 }
 
 // Whether another pickle begins at `data`, behind one whose first byte is `first`. Of a pickle
@@ -134,7 +134,7 @@ Checkpoint ReadPickles(const Extent& data, std::byte mark, torch::Reading& readi
     } catch (const Error& e) {
       if (e.code() == EFBIG || IsTransient(e.code()) || all.root.members.empty()) throw;
       all.warnings.push_back(
-          fmt::format("pickle {} at byte {}: {}: it is left out", number, offset, e.what()));
+          fmt::format("pickle {} at byte {}: {}: ignored", number, offset, e.what()));
       return all;
     }
     offset += length;

@@ -100,14 +100,14 @@ class Payload {
 
 Payload::Payload(const Extent& data, uint64_t begin, const Value& keys, Budget& budget)
     : data_(data), begin_(begin), budget_(budget) {
-  if (keys.kind != Kind::kList) Fail(EBADMSG, "pickle 5 is no list of the keys of storages");
+  if (keys.kind != Kind::kList) Fail(EBADMSG, "pickle 5 is not a list of the keys of storages");
   const auto items = ItemsOf(keys);
   budget.Charge(items.size() * (sizeof(Place) + sizeof(void*)));
   places_.reserve(items.size());
   for (const Value& item : items) {
-    if (!IsText(item)) Fail(EBADMSG, "pickle 5 has a key that is no text");
+    if (!IsText(item)) Fail(EBADMSG, "pickle 5 has a key that is not text");
     if (item.text().size() > kMostStorageText) {  // They are compared when they are sorted.
-      Fail(EBADMSG, "pickle 5 has a key of {} bytes, but {} is the most", item.text().size(),
+      Fail(EBADMSG, "pickle 5 has a key of {} bytes (maximum {})", item.text().size(),
            kMostStorageText);
     }
     places_.push_back({.key = item.text(), .index = places_.size(), .data = {}});
@@ -221,7 +221,7 @@ void RecordTrailingBytes(const Extent& data, uint64_t trailing, Checkpoint& chec
   data.source->ReadAt(data.offset + place, head);
   if (!IsLegacy({reinterpret_cast<const char*>(head.data()), head.size()})) return;
   checkpoint.warnings.push_back(
-      fmt::format("another checkpoint follows at byte {}: it is left out", place));
+      fmt::format("another checkpoint follows at byte {}: ignored", place));
 }
 
 // Source code of a module's class is saved with an id, ('module', class, file, source); what it
@@ -308,7 +308,7 @@ Checkpoint ReadStreams(Extent data, Reading& reading) {
     } catch (const Error& e) {
       if (e.code() == EFBIG || IsTransient(e.code()) || all.root.members.empty()) throw;
       all.warnings.push_back(
-          fmt::format("stream {} at byte {}: {}: it is left out", number, data.offset, e.what()));
+          fmt::format("stream {} at byte {}: {}: ignored", number, data.offset, e.what()));
       break;
     }
     reading.budget.Charge(2 * sizeof(Member) + sizeof(Group));

@@ -55,7 +55,7 @@ int64_t CountIn(Stream& stream, Reading& reading) {
   const Piece piece = stream.TakePickle("count");
   const pickle::Graph graph = piece.Run("count", reading);
   if (graph.root().kind != Kind::kInt || graph.root().integer < 0) {
-    Fail(EBADMSG, "count is no number from 0 to 2^63");
+    Fail(EBADMSG, "count is not a number from 0 to 2^63");
   }
   return graph.root().integer;
 }
@@ -63,13 +63,13 @@ int64_t CountIn(Stream& stream, Reading& reading) {
 // The items of `value` if it is a tuple of `size`.
 std::span<const Value> TupleOf(const Value& value, size_t size, std::string_view what) {
   if (value.kind != Kind::kTuple || ItemsOf(value).size() != size) {
-    Fail(EBADMSG, "{} is no tuple of {}", what, size);
+    Fail(EBADMSG, "{} is not a tuple of {}", what, size);
   }
   return ItemsOf(value);
 }
 
 int64_t KeyIn(const Value& value, std::string_view what) {
-  if (value.kind != Kind::kInt) Fail(EBADMSG, "{} has a key that is no number", what);
+  if (value.kind != Kind::kInt) Fail(EBADMSG, "{} has a key that is not a number", what);
   return value.integer;
 }
 
@@ -162,7 +162,7 @@ void Tables::ReadStorage(Stream& stream) {
 void Tables::ReadViews(Stream& stream) {
   const Piece piece = stream.TakePickle("list of views");
   const pickle::Graph graph = piece.Run("list of views", reading_);
-  if (graph.root().kind != Kind::kList) Fail(EBADMSG, "list of views is no list");
+  if (graph.root().kind != Kind::kList) Fail(EBADMSG, "list of views is not a list");
   for (const Value& item : ItemsOf(graph.root())) {
     const auto parts = TupleOf(item, 4, "view");
     const int64_t key = KeyIn(parts[0], "view");
@@ -204,8 +204,7 @@ void Tables::ReadTensor(Stream& stream) {
   const auto dimensions = stream.Take<int32_t>("number of dimensions");
   stream.Skip(sizeof(int32_t), "padding");
   if (dimensions < 0 || dimensions > static_cast<int32_t>(kMaxDimensions)) {
-    Fail(EBADMSG, "tensor {} has {} dimensions, but {} is the most", key, dimensions,
-         kMaxDimensions);
+    Fail(EBADMSG, "tensor {} has {} dimensions (maximum {})", key, dimensions, kMaxDimensions);
   }
   const Value shape = NumbersIn(stream, dimensions, "size");
   const Value stride = NumbersIn(stream, dimensions, "stride");

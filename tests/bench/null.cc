@@ -196,7 +196,7 @@ uint64_t Number(std::string_view text) {
   uint64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || end != text.data() + text.size()) {
-    Fail(EINVAL, "{} is no number", Quoted(text));
+    Fail(EINVAL, "{} is not a number", Quoted(text));
   }
   return number;
 }
@@ -225,7 +225,7 @@ Options ParseOptions(std::span<const char* const> arguments) {
   options.count = Number(arguments[1]);
   options.size = Number(arguments[2]);
   if (options.count > kMostFiles) {
-    Fail(EINVAL, "{} files, but {} are the most", options.count, kMostFiles);
+    Fail(EINVAL, "{} files (maximum {})", options.count, kMostFiles);
   }
   return options;
 }

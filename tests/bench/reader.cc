@@ -115,7 +115,7 @@ size_t Number(std::string_view text) {
   size_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || end != text.data() + text.size() || number == 0) {
-    Fail(EINVAL, "{} is no number above 0", Quoted(text));
+    Fail(EINVAL, "{} is not a number above 0", Quoted(text));
   }
   return number;
 }

@@ -264,7 +264,7 @@ class LeftOut(Torch):
         (folder / "2_Dense").mkdir()
         (folder / "2_Dense/pytorch_model.bin").write_bytes(saved({"w": self.a}))
         with self.mount(folder, quiet=False) as mount:
-            self.assertIn("leaves out '2_Dense/'", mount.messages)
+            self.assertIn("ignores '2_Dense/'", mount.messages)
 
     def test_a_distributed_checkpoint_names_what_lies_beside_it(self):
         import torch.distributed.checkpoint as dcp
@@ -272,7 +272,7 @@ class LeftOut(Torch):
         dcp.save({"w": self.a}, checkpoint_id=folder, no_dist=True)
         (folder / "common.pt").write_bytes(saved({"args": 1}))
         with self.mount(folder, quiet=False) as mount:
-            self.assertIn("leaves out 'common.pt'", mount.messages)
+            self.assertIn("ignores 'common.pt'", mount.messages)
 
     def safetensors(self):
         header = b'{"w":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}}'

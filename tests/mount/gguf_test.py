@@ -336,7 +336,7 @@ class Hostile(ckptfs.Case):
     def test_a_text_of_a_billion_in_a_file_of_terabytes(self):
         value = pair(b"a", 8, struct.pack("<Q", 10**9))
         self.refuse(header(pairs=1, rest=value), "metadata 'a': the header has more than 100000000 "
-                                                 "bytes, which are the most", LIMITS, 1 << 42)
+                                                 "bytes", LIMITS, 1 << 42)
 
     def test_arrays_in_one_another(self):
         array = struct.pack("<IQ", 9, 1) * 100_000

@@ -249,7 +249,7 @@ class Hostile(ckptfs.Case):
 
     def test_a_header_of_exabytes(self):
         self.file.write_bytes(struct.pack("<Q", 1 << 39) + b'{"a":')
-        self.refuse(LIMITS, "header: has 549755813888 bytes, but 100000000 is the most")
+        self.refuse(LIMITS, "header: has 549755813888 bytes \\(maximum 100000000\\)")
 
     def test_a_hundred_thousand_tensors_on_one_range(self):
         entry = '{"dtype":"U8","shape":[4],"data_offsets":[0,4]}'
@@ -260,7 +260,7 @@ class Hostile(ckptfs.Case):
         # An entry has 60 bytes: too many for a header, whatever the entries are.
         self.file.write_bytes(struct.pack("<Q", 600_000_000) + b'{"0":{"dtype":"U8"')
         os.truncate(self.file, 600_000_100)
-        self.refuse(LIMITS, "header: has 600000000 bytes, but 100000000 is the most")
+        self.refuse(LIMITS, "header: has 600000000 bytes \\(maximum 100000000\\)")
 
     def test_a_hundred_thousand_matrices_that_overlap(self):
         size = 200 * 200 * 4
@@ -299,7 +299,7 @@ class Hostile(ckptfs.Case):
     def test_a_name_of_a_megabyte(self):
         entry = '{"dtype":"U8","shape":[0],"data_offsets":[0,0]}'
         write_safetensors(self.file, '{"' + "x" * 1_000_000 + f'":{entry}}}')
-        self.refuse(LIMITS, "header: a name has 1000000 bytes, but 65536 is the most")
+        self.refuse(LIMITS, "header: a name has 1000000 bytes \\(maximum 65536\\)")
 
     def test_a_file_that_shrinks_while_it_is_mounted(self):
         write_safetensors(self.file, '{"w":{"dtype":"U8","shape":[8192],"data_offsets":[0,8192]}}', bytes(8192))

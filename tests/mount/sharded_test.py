@@ -176,7 +176,7 @@ class Damage(Case):
     def test_a_tensor_that_its_shard_does_not_have(self):
         self.write_three()
         write_shard(self.folder / self.names[1], {"b.1": b"BB"})
-        mount = self.assertLost(f"{self.names[1]}: does not have all that the index says: "
+        mount = self.assertLost(f"{self.names[1]}: lacks tensors of the index: "
                                 "1 tensor is lost", lost=["b.0"])
         self.assertEqual(ckptfs.read(mount / "b/1.memmap"), b"BB")
 
@@ -200,7 +200,7 @@ class Damage(Case):
         self.write({"1": {"a": b"right", "b": b"wrong"}, "2": {"b": b"right"}},
                    {"weight_map": {"a": "1", "b": "2"}})
         mount = self.mount(self.folder, quiet=False)
-        self.assertRegex(mount.messages, "1: 1 tensor is left out, because the index")
+        self.assertRegex(mount.messages, "1: 1 tensor is ignored, because the index")
         self.assertEqual(ckptfs.read(mount / "b.memmap"), b"right")
 
     def test_a_tensor_that_is_not_in_the_index(self):
@@ -308,7 +308,7 @@ class Directory(Case):
     def test_an_index_that_names_files_of_another_directory(self):
         write_shard(self.folder.parent / "other.safetensors", {"a": b"aaaa"})
         self.write({}, {"weight_map": {"a": "../other.safetensors"}})
-        self.refuse(DAMAGED, f"{INDEX}: 'a' is in '../other.safetensors', which is no name of a "
+        self.refuse(DAMAGED, f"{INDEX}: 'a' is in '../other.safetensors', which is not the name of a "
                              "file in the directory")
 
     def test_an_index_that_names_itself(self):

@@ -108,7 +108,7 @@ class Hostile(ckptfs.Case):
     def test_rows_that_are_no_json_stay_lines(self):
         file = self.file({"t": outside("t.jsonl", "list"), "n": 1}, {"t.jsonl": '{"a": 1\n'})
         mount = self.look(file, "table 't': t.jsonl: invalid JSON at byte 8: unexpected end of text: "
-                                "arrays in its rows are left out")
+                                "arrays in its rows are ignored")
         self.assertEqual(ckptfs.read(mount / "t.jsonl"), b'{"a": 1\n')
 
     def test_rows_that_contain_themselves(self):
@@ -166,7 +166,7 @@ class Hostile(ckptfs.Case):
     def test_damaged_metadata_cost_themselves_alone(self):
         mount = self.look(self.file({"n": 1}, meta=b"{"),
                           "__zanj_meta__.json: invalid JSON at byte 1: unexpected end of text: "
-                          "the metadata are left out")
+                          "the metadata are ignored")
         self.assertEqual(ckptfs.meta(mount / "n")["data"], 1)
 
     def test_a_file_without_metadata(self):

@@ -49,7 +49,7 @@ class MemoryFolder final : public Folder {
 
   ByteSourcePtr Open(const std::string& name) const override {
     const auto found = files_.find(name);
-    if (found == files_.end()) Fail(ENOENT, "there is no such file");
+    if (found == files_.end()) Fail(ENOENT, "no such file");
     return std::make_shared<MemorySource>(found->second);
   }
 

@@ -155,7 +155,7 @@ TEST(Validate, RejectsANestedTensorWhoseShapesAreNoMatrix) {
   tensor.sizes = std::make_shared<const Tensor>(TensorAt(0, 8));
   EXPECT_THAT([&] { Validate(With(std::move(tensor))); },
               ThrowsMessage<Error>(
-                  "tensor 'w': the shapes of what is nested in it are no matrix of int64"));
+                  "tensor 'w': the shapes of what is nested in it are not a matrix of int64"));
 }
 
 TEST(Validate, RejectsATensorThatHasOtherBytesThanItNeeds) {
@@ -169,7 +169,7 @@ TEST(Validate, RejectsATensorOfTooManyDimensions) {
   Tensor tensor = TensorAt(0, 1);
   tensor.shape.assign(65, 1);
   EXPECT_THAT([&] { Validate(With(std::move(tensor))); },
-              ThrowsMessage<Error>("tensor 'w': has 65 dimensions, but 64 is the most"));
+              ThrowsMessage<Error>("tensor 'w': has 65 dimensions (maximum 64)"));
 }
 
 TEST(Validate, AcceptsATensorOfAllDimensionsThatThereMayBe) {

@@ -162,7 +162,7 @@ TEST(Composite, HasARecipeThatQuantizesAWholeTensor) {
 
 TEST(Composite, ReportsAnInvalidQuantizer) {
   EXPECT_EQ(ErrorOf(ReadQuantized("QInt8", [](PickleWriter& pickle) { pickle.Text("no"); })),
-            "its quantizer 'no' is no tuple of 4");
+            "its quantizer 'no' is not a tuple of 4");
 }
 
 TEST(Composite, ReportsAnInvalidAxis) {

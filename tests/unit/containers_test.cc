@@ -125,7 +125,7 @@ TEST(ZipOfCheckpoints, SkipsACorruptMember) {
   EXPECT_EQ(TextOf(checkpoint, "good.safetensors/w"), "abcd");
   ASSERT_EQ(checkpoint.warnings.size(), 1U);
   EXPECT_THAT(checkpoint.warnings[0], testing::StartsWith("bad.safetensors: "));
-  EXPECT_THAT(checkpoint.warnings[0], EndsWith(": it is left out"));
+  EXPECT_THAT(checkpoint.warnings[0], EndsWith(": ignored"));
 }
 
 TEST(ZipOfCheckpoints, IsDescribedIfItHasNoCheckpoint) {
@@ -243,7 +243,7 @@ TEST(Pickles, RecordTrailingBytes) {
   const Checkpoint checkpoint = Open(PickleWriter().Int(7).Finish() + "rest");
   EXPECT_EQ(checkpoint.root.members.size(), 1U);
   EXPECT_THAT(checkpoint.warnings,
-              ElementsAre("4 bytes follow the pickle and are left out: they are no pickle"));
+              ElementsAre("4 bytes follow the pickle and are ignored: they are not a pickle"));
 }
 
 TEST(Pickles, BeforeACorruptOneAreKept) {
@@ -264,7 +264,7 @@ TEST(Directory, NamesTheCheckpointsThatItLeavesOut) {
                                       {"2_Dense/config.json", "{}"},
                                       {"1_Pooling/config.json", "{}"}});
   EXPECT_THAT(checkpoint.warnings,
-              ElementsAre("leaves out '2_Dense/', which may hold other tensors: mount it "
+              ElementsAre("ignores '2_Dense/', which may hold other tensors: mount it "
                           "separately"));
 }
 

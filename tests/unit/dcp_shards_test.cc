@@ -108,8 +108,7 @@ TEST(DcpShards, LosesATensorThatTwoWholeFilesHave) {
   Files files = Columns();
   files["a.safetensors"] = files["b.safetensors"] =
       SafetensorsFile(R"({"b":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})", "xy");
-  EXPECT_EQ(MessageOf(TensorAt(Read(files), "b").error),
-            "is in several files, and nothing tells which one counts");
+  EXPECT_EQ(MessageOf(TensorAt(Read(files), "b").error), "is in several files, which is ambiguous");
 }
 
 TEST(DcpShards, LosesAChunkOfAnotherType) {
@@ -150,8 +149,9 @@ TEST(DcpShards, RefusesShardingThatIsNoJson) {
 }
 
 TEST(DcpShards, RefusesShardingWithoutObjects) {
-  EXPECT_THAT(DamageOf("{'w':[0,2]}"),
-              testing::HasSubstr("DCP_SHARDING_INFO: is no object with an object for each tensor"));
+  EXPECT_THAT(
+      DamageOf("{'w':[0,2]}"),
+      testing::HasSubstr("DCP_SHARDING_INFO: is not an object with an object for each tensor"));
 }
 
 TEST(DcpShards, RefusesShardingWithoutOffsets) {
@@ -161,14 +161,15 @@ TEST(DcpShards, RefusesShardingWithoutOffsets) {
 
 TEST(DcpShards, RefusesNegativeOffsets) {
   EXPECT_THAT(DamageOf("{'w':{'saved_offsets':[0,-2]}}"),
-              testing::HasSubstr("'w' has saved_offsets that are no list of numbers"));
+              testing::HasSubstr("'w' has saved_offsets that are not a list of numbers"));
 }
 
 TEST(DcpShards, RefusesFilesOfWhichNoneCanBeUsed) {
-  EXPECT_EQ(ErrorOf({{std::string(kFirst), Shard("w", "1", "a", "[]")}}),
-            "folder: shard-00001-model-00001-of-00001.safetensors: "
-            "'shard-00001-model-00001-of-00001.safetensors': DCP_SHARDING_INFO: is no object with "
-            "an object for each tensor: its tensors are lost");
+  EXPECT_EQ(
+      ErrorOf({{std::string(kFirst), Shard("w", "1", "a", "[]")}}),
+      "folder: shard-00001-model-00001-of-00001.safetensors: "
+      "'shard-00001-model-00001-of-00001.safetensors': DCP_SHARDING_INFO: is not an object with "
+      "an object for each tensor: its tensors are lost");
 }
 
 }  // namespace

@@ -236,8 +236,7 @@ TEST(Dcp, ReadsTheCopyOfAChunkIfTheFirstIsLost) {
   files.erase("__0_0.distcp");
   const Checkpoint checkpoint = Read(files);
   EXPECT_EQ(TextOf(checkpoint, "same"), "s1");
-  EXPECT_THAT(checkpoint.warnings,
-              ElementsAre("'__0_0.distcp': 'w' in it is lost: there is no such file"));
+  EXPECT_THAT(checkpoint.warnings, ElementsAre("'__0_0.distcp': 'w' in it is lost: no such file"));
 }
 
 TEST(Dcp, RefusesRanksThatContradictEachOther) {
@@ -261,12 +260,12 @@ TEST(Dcp, ReadsWhatIsNotInAMissingFile) {
   EXPECT_THAT([&] { ReadString(*tensor.data.source, 2, 1); },
               Throws<Error>(Property(&Error::code, EIO)));
   EXPECT_THAT(checkpoint.warnings,
-              ElementsAre("'__1_0.distcp': 'columns' in it is lost: there is no such file"));
+              ElementsAre("'__1_0.distcp': 'columns' in it is lost: no such file"));
   EXPECT_THAT(checkpoint.annotations, Contains(Annotation("lost", R"(["columns"])")));
   EXPECT_FALSE(tensor.is_complete);
   EXPECT_THAT(tensor.annotations,
               Contains(Annotation("lost_chunks", R"([{"offsets":[0,2],"sizes":[2,1],)"
-                                                 R"("error":"there is no such file"}])")));
+                                                 R"("error":"no such file"}])")));
 }
 
 TEST(Dcp, TellsOnceWhatAMissingFileCosts) {
@@ -275,10 +274,10 @@ TEST(Dcp, TellsOnceWhatAMissingFileCosts) {
   const Checkpoint checkpoint = Read(files);
   EXPECT_THAT(checkpoint.warnings,
               ElementsAre("'__0_0.distcp': 3 parts in it are lost, the first of them 'columns': "
-                          "there is no such file"));
-  EXPECT_EQ(MessageOf(TensorAt(checkpoint, "w").error), "there is no such file");
+                          "no such file"));
+  EXPECT_EQ(MessageOf(TensorAt(checkpoint, "w").error), "no such file");
   EXPECT_EQ(ValueAt(checkpoint, "step").json, "null");
-  EXPECT_EQ(MessageOf(ValueAt(checkpoint, "step").error), "there is no such file");
+  EXPECT_EQ(MessageOf(ValueAt(checkpoint, "step").error), "no such file");
   EXPECT_THAT(checkpoint.annotations, Contains(Annotation("lost", R"(["columns","w","step"])")));
 }
 
@@ -442,7 +441,7 @@ TEST(Dcp, RefusesATypeThatIsNone) {
   DcpWriter::Tensor tensor = Whole("f", {1}, "a");
   tensor.dtype = "nn";
   EXPECT_EQ(ErrorOf(DcpWriter().Add("w", tensor).Files()),
-            "folder: .metadata: 'w': its dtype torch.nn is none");
+            "folder: .metadata: 'w': unknown dtype torch.nn");
 }
 
 TEST(Dcp, RefusesANegativeSize) {

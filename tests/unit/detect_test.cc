@@ -90,7 +90,7 @@ TEST(Detect, LooksForNoCheckpointInAThousandFiles) {
   Files files;
   for (int i = 0; i <= 1000; ++i) files[std::to_string(i)] = "";
   EXPECT_THAT([&] { ReadCheckpoint(FolderOf(files)); },
-              ThrowsMessage<Error>("folder: is a directory of 1001 files, which is no sharded "
+              ThrowsMessage<Error>("folder: is a directory of 1001 files, which is not a sharded "
                                    "checkpoint that we know: name the file to mount"));
 }
 

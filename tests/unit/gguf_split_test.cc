@@ -103,13 +103,12 @@ TEST(GgufSplit, TellsWhichFileATensorIsIn) {
 
 TEST(GgufSplit, TellsWhatAMissingPartHasCost) {
   const Checkpoint checkpoint = Read(ModelWithout(2));
-  EXPECT_THAT(
-      checkpoint.warnings,
-      ElementsAre("m-00002-of-00003.gguf: there is no such file: its tensors are lost (1 of "
-                  "3 tensors)"));
+  EXPECT_THAT(checkpoint.warnings,
+              ElementsAre("m-00002-of-00003.gguf: no such file: its tensors are lost (1 of "
+                          "3 tensors)"));
   EXPECT_THAT(Keys(checkpoint), ElementsAre("x", "m-00002-of-00003.gguf", "z"));
   EXPECT_EQ(MessageOf(std::get<Value>(checkpoint.root.members.at(1).content).error),
-            "m-00002-of-00003.gguf: there is no such file");
+            "m-00002-of-00003.gguf: no such file");
   EXPECT_EQ(AnnotationOf(checkpoint, "lost"), R"(["m-00002-of-00003.gguf"])");
   EXPECT_EQ(AnnotationOf(checkpoint, "lost_tensors"), "1");
 }
@@ -117,11 +116,10 @@ TEST(GgufSplit, TellsWhatAMissingPartHasCost) {
 TEST(GgufSplit, TellsOfSeveralMissingPartsWhatTheyHaveCostTogether) {
   Files files = ModelWithout(1);
   files.erase(Name(3));
-  EXPECT_THAT(
-      Read(files).warnings,
-      ElementsAre("m-00001-of-00003.gguf: there is no such file: its tensors are lost (2 of "
-                  "3 tensors with all that is lost)",
-                  "m-00003-of-00003.gguf: there is no such file: its tensors are lost"));
+  EXPECT_THAT(Read(files).warnings,
+              ElementsAre("m-00001-of-00003.gguf: no such file: its tensors are lost (2 of "
+                          "3 tensors with all that is lost)",
+                          "m-00003-of-00003.gguf: no such file: its tensors are lost"));
 }
 
 TEST(GgufSplit, LosesADamagedPartAndNoOther) {
@@ -146,24 +144,26 @@ TEST(GgufSplit, LosesAPartThatIsNoGgufFile) {
 TEST(GgufSplit, LosesAPartThatSaysThatItIsAnother) {
   Files files = Model();
   files[Name(2)] = files[Name(3)];
-  EXPECT_THAT(Read(files).warnings,
-              ElementsAre("m-00002-of-00003.gguf: says split.no 2 of 3, but its name needs 1 of 3: "
-                          "its tensors are lost (1 of 3 tensors)"));
+  EXPECT_THAT(
+      Read(files).warnings,
+      ElementsAre("m-00002-of-00003.gguf: has split.no 2 of 3 (expected 1 of 3 by its name): "
+                  "its tensors are lost (1 of 3 tensors)"));
 }
 
 TEST(GgufSplit, LosesAPartOfAModelOfMoreParts) {
   Files files = Model();
   files[Name(2)] = Part(1, "y", 4);
-  EXPECT_THAT(Read(files).warnings,
-              ElementsAre("m-00002-of-00003.gguf: says split.no 1 of 4, but its name needs 1 of 3: "
-                          "its tensors are lost (1 of 3 tensors)"));
+  EXPECT_THAT(
+      Read(files).warnings,
+      ElementsAre("m-00002-of-00003.gguf: has split.no 1 of 4 (expected 1 of 3 by its name): "
+                  "its tensors are lost (1 of 3 tensors)"));
 }
 
 TEST(GgufSplit, LosesAPartThatIsAModelOfItsOwn) {
   Files files = Model();
   files[Name(2)] = GgufWriter().Tensor("y", {4}, kI8, 0).File("abcd");
   EXPECT_THAT(ReadCheckpoint(FileOf(files, Name(1))).warnings,
-              ElementsAre("m-00002-of-00003.gguf: does not say that it is a part of a model: "
+              ElementsAre("m-00002-of-00003.gguf: is not marked as a part of a model: "
                           "its tensors are lost (1 of 3 tensors)"));
 }
 
@@ -198,7 +198,7 @@ TEST(GgufSplit, RefusesPartsThatDoNotHaveAllTensors) {
   Files files = Model();
   files[Name(1)] = Part(0, "x", 3, 7);
   EXPECT_EQ(ErrorOfNamed(files, Name(3)),
-            "memory: its 3 parts have 3 tensors, but split.tensors.count says 7");
+            "memory: its 3 parts have 3 tensors (expected 7 by split.tensors.count)");
 }
 
 TEST(GgufSplit, AsksWhichOfTwoModelsIsMeant) {

@@ -148,7 +148,7 @@ TEST(Gguf, RefusesAFileOfTheMagicAlone) {
 
 TEST(Gguf, RefusesMinusOneTensors) {
   EXPECT_EQ(Refusal(GgufWriter().Header(UINT64_MAX, 0)),
-            "has 18446744073709551615 tensors, but 2000000 is the most");
+            "has 18446744073709551615 tensors (maximum 2000000)");
 }
 
 TEST(Gguf, RefusesMoreTensorsThanTheFileHasRoomFor) {
@@ -259,7 +259,7 @@ TEST(Gguf, TakesEveryBoolButZeroForTrue) {
 TEST(Gguf, RefusesAKeyOfTerabytes) {
   GgufWriter writer;
   EXPECT_EQ(Refusal(writer.Header(0, 1) + writer.Number(uint64_t{1} << 40U) + "xxxxxx"),
-            "header at byte 24: key has 1099511627776 bytes, but 65535 is the most");
+            "header at byte 24: key has 1099511627776 bytes (maximum 65535)");
 }
 
 TEST(Gguf, RefusesAKeyBeyondTheFile) {
@@ -298,7 +298,7 @@ TEST(Gguf, RefusesATextOfMoreThanAGibibyte) {
 TEST(Gguf, RefusesAnArrayOfMoreThanAGibi) {
   GgufWriter writer;
   EXPECT_EQ(Refusal(writer.Pair("a", kArray, writer.Array(0, (uint64_t{1} << 30U) + 1)).File("")),
-            "metadata 'a': has 1073741825 elements, but 1073741824 is the most");
+            "metadata 'a': has 1073741825 elements (maximum 1073741824)");
 }
 
 TEST(Gguf, RefusesAnArrayThatTheFileHasNoRoomFor) {
@@ -358,7 +358,7 @@ TEST(Gguf, ReadsEightDimensions) {
 
 TEST(Gguf, RefusesNineDimensions) {
   EXPECT_EQ(Refusal(GgufWriter().Tensor("w", {1, 1, 1, 1, 1, 1, 1, 1, 4}, kI8, 0).File("abcd")),
-            "tensor 'w': has 9 dimensions, but 8 is the most");
+            "tensor 'w': has 9 dimensions (maximum 8)");
 }
 
 TEST(Gguf, RefusesANegativeDimension) {
@@ -396,7 +396,7 @@ TEST(Gguf, ReadsNamesOf64BytesAndMore) {
 
 TEST(Gguf, RefusesANameOf65536Bytes) {
   EXPECT_EQ(Refusal(GgufWriter().Tensor(std::string(65'536, 'n'), {4}, kI8, 0).File("abcd")),
-            "header at byte 24: name of a tensor has 65536 bytes, but 65535 is the most");
+            "header at byte 24: name of a tensor has 65536 bytes (maximum 65535)");
 }
 
 TEST(Gguf, ReadsAnEmptyNameAndOneWithNul) {
@@ -479,16 +479,16 @@ TEST(Gguf, LosesATensorWhoseRowsAreNoWholeBlocksAndNoOther) {
       ReadFile(GgufWriter().Tensor("bad", {48}, kQ40, 32).Tensor("w", {4}, kI8, 0).File("abcd"));
   const auto& bad = std::get<Value>(checkpoint.root.members.at(0).content);
   EXPECT_EQ(MessageOf(bad.error),
-            "its rows have 48 elements, which are no whole blocks of 32 of type Q4_0");
+            "its rows have 48 elements, which are not whole blocks of 32 of type Q4_0");
   EXPECT_EQ(ReadString(TensorAt(checkpoint, 1).data), "abcd");
   EXPECT_THAT(checkpoint.warnings,
-              ElementsAre("tensor 'bad': its rows have 48 elements, which are no whole blocks of "
+              ElementsAre("tensor 'bad': its rows have 48 elements, which are not whole blocks of "
                           "32 of type Q4_0: reading it will fail"));
 }
 
 TEST(Gguf, RefusesAFileWhoseOnlyTensorHasNoWholeBlocks) {
   EXPECT_EQ(Refusal(GgufWriter().Tensor("w", {}, kQ40, 0).File(std::string(18, 'x'))),
-            "tensor 'w': its rows have 1 elements, which are no whole blocks of 32 of type Q4_0");
+            "tensor 'w': its rows have 1 elements, which are not whole blocks of 32 of type Q4_0");
 }
 
 TEST(Gguf, ShowsATypeThatNobodyKnowsAsTheBytesUpToTheNextTensor) {
@@ -541,7 +541,7 @@ TEST(Gguf, FindsTheAlignmentBehindOtherPairs) {
 
 TEST(Gguf, RefusesAnOffsetThatIsNotAligned) {
   EXPECT_EQ(Refusal(GgufWriter().Tensor("w", {4}, kI8, 8).File(std::string(64, 'x'))),
-            "tensor 'w': is at byte 8 of the data, which is no multiple of the alignment 32");
+            "tensor 'w': is at byte 8 of the data, which is not a multiple of the alignment 32");
 }
 
 TEST(Gguf, RefusesAnOffsetThatOverflows) {

@@ -181,7 +181,7 @@ TEST(HuggingFace, TakesATensorOfTwoShardsFromTheOneOfTheIndex) {
   EXPECT_EQ(checkpoint.root.members.size(), 2U);
   EXPECT_EQ(ReadString(TensorAt(checkpoint, "b").data), "bb");
   EXPECT_THAT(checkpoint.warnings,
-              ElementsAre("1: 1 tensor is left out, because the index has them in other files"));
+              ElementsAre("1: 1 tensor is ignored, because the index has them in other files"));
 }
 
 TEST(HuggingFace, LosesTheTensorsOfAMissingShardOnly) {
@@ -191,11 +191,11 @@ TEST(HuggingFace, LosesTheTensorsOfAMissingShardOnly) {
   const Checkpoint checkpoint = ReadCheckpoint(FolderOf(files));
   EXPECT_EQ(ReadString(TensorAt(checkpoint, "a").data), "aaaa");
   const Tensor& lost = TensorAt(checkpoint, "b");
-  EXPECT_EQ(MessageOf(lost.error), "2: there is no such file");
+  EXPECT_EQ(MessageOf(lost.error), "2: no such file");
   EXPECT_EQ(lost.foreign_dtype, "unknown");
   EXPECT_EQ(lost.data.length, 1U);
   EXPECT_THAT(lost.annotations, ElementsAre(Pair("file", "\"2\"")));
-  EXPECT_THAT(checkpoint.warnings, ElementsAre("2: there is no such file: 2 tensors are lost"));
+  EXPECT_THAT(checkpoint.warnings, ElementsAre("2: no such file: 2 tensors are lost"));
   EXPECT_THAT(checkpoint.annotations, Contains(Pair("lost", R"(["b","c"])")));
 }
 
@@ -214,8 +214,7 @@ TEST(HuggingFace, LosesATensorThatItsShardDoesNotHave) {
   files[std::string(kIndex)] = IndexOf(R"("a":"1","b":"2","c":"2")");
   const Checkpoint checkpoint = ReadCheckpoint(FolderOf(files));
   EXPECT_EQ(MessageOf(TensorAt(checkpoint, "c").error), "2 does not have it");
-  EXPECT_THAT(checkpoint.warnings,
-              ElementsAre("2: does not have all that the index says: 1 tensor is lost"));
+  EXPECT_THAT(checkpoint.warnings, ElementsAre("2: lacks tensors of the index: 1 tensor is lost"));
 }
 
 TEST(HuggingFace, LosesATensorThatIsInAnotherShardThanTheIndexSays) {
@@ -256,8 +255,8 @@ TEST(HuggingFace, TellsWhatIsLostBeforeAllElse) {
                                R"("b":{"dtype":"U8","shape":[2],"data_offsets":[4,6]}})",
                                "aaaaXX");
   EXPECT_THAT(ReadCheckpoint(FolderOf(files)).warnings,
-              ElementsAre("1: 1 tensor is left out, because the index has them in other files",
-                          "3: there is no such file: 1 tensor is lost"));
+              ElementsAre("1: 1 tensor is ignored, because the index has them in other files",
+                          "3: no such file: 1 tensor is lost"));
 }
 
 TEST(HuggingFace, FailsIfNoShardCanBeRead) {
@@ -267,7 +266,7 @@ TEST(HuggingFace, FailsIfNoShardCanBeRead) {
       },
       Throws<Error>(
           AllOf(Property(&Error::what, StrEq("folder: model.safetensors.index.json: none of its 2 "
-                                             "files can be read: 1: there is no such file")),
+                                             "files can be read: 1: no such file")),
                 Property(&Error::code, ENOENT))));
 }
 
@@ -288,47 +287,51 @@ TEST(HuggingFace, NamesTheIndexOnceInAMessage) {
 }
 
 TEST(HuggingFace, RefusesAShardInAnotherDirectory) {
-  EXPECT_EQ(ErrorOfIndex(IndexOf(R"("a":"../1")")),
-            "folder: model.safetensors.index.json: 'a' is in '../1', which is no name of a file in "
-            "the directory");
+  EXPECT_EQ(
+      ErrorOfIndex(IndexOf(R"("a":"../1")")),
+      "folder: model.safetensors.index.json: 'a' is in '../1', which is not the name of a file in "
+      "the directory");
 }
 
 TEST(HuggingFace, RefusesAShardWithAnAbsoluteName) {
-  EXPECT_EQ(ErrorOfIndex(IndexOf(R"("a":"/etc/passwd")")),
-            "folder: model.safetensors.index.json: 'a' is in '/etc/passwd', which is no name of a "
-            "file in the directory");
+  EXPECT_EQ(
+      ErrorOfIndex(IndexOf(R"("a":"/etc/passwd")")),
+      "folder: model.safetensors.index.json: 'a' is in '/etc/passwd', which is not the name of a "
+      "file in the directory");
 }
 
 TEST(HuggingFace, RefusesAShardInASubdirectory) {
   EXPECT_EQ(
       ErrorOfIndex(IndexOf(R"("a":"shards/1")")),
-      "folder: model.safetensors.index.json: 'a' is in 'shards/1', which is no name of a file "
+      "folder: model.safetensors.index.json: 'a' is in 'shards/1', which is not the name of a file "
       "in the directory");
 }
 
 TEST(HuggingFace, RefusesAShardWithABackslash) {
-  EXPECT_EQ(ErrorOfIndex(IndexOf(R"("a":"x\\1")")),
-            "folder: model.safetensors.index.json: 'a' is in 'x\\1', which is no name of a file in "
-            "the directory");
-}
-
-TEST(HuggingFace, RefusesAShardWithANul) {
   EXPECT_EQ(
-      ErrorOfIndex(IndexOf(R"("a":"1\u0000.txt")")),
-      "folder: model.safetensors.index.json: 'a' is in '1?.txt', which is no name of a file in "
+      ErrorOfIndex(IndexOf(R"("a":"x\\1")")),
+      "folder: model.safetensors.index.json: 'a' is in 'x\\1', which is not the name of a file in "
       "the directory");
 }
 
+TEST(HuggingFace, RefusesAShardWithANul) {
+  EXPECT_EQ(ErrorOfIndex(IndexOf(R"("a":"1\u0000.txt")")),
+            "folder: model.safetensors.index.json: 'a' is in '1?.txt', which is not the name of a "
+            "file in "
+            "the directory");
+}
+
 TEST(HuggingFace, RefusesAShardWithoutAName) {
-  EXPECT_EQ(ErrorOfIndex(IndexOf(R"("a":"")")),
-            "folder: model.safetensors.index.json: 'a' is in '', which is no name of a file in the "
-            "directory");
+  EXPECT_EQ(
+      ErrorOfIndex(IndexOf(R"("a":"")")),
+      "folder: model.safetensors.index.json: 'a' is in '', which is not the name of a file in the "
+      "directory");
 }
 
 TEST(HuggingFace, RefusesAShardWhoseNameNoFileCanHave) {
   EXPECT_EQ(ErrorOfIndex(IndexOf("\"a\":\"" + std::string(1025, 'x') + "\"")),
             "folder: model.safetensors.index.json: 'a' is in '" + std::string(100, 'x') +
-                "...', which is no name of a file in the directory");
+                "...', which is not the name of a file in the directory");
 }
 
 TEST(HuggingFace, RefusesAShardThatIsNoText) {
@@ -369,8 +372,8 @@ TEST(HuggingFace, RefusesAMapWithoutTensors) {
 
 TEST(HuggingFace, RefusesAnObjectThatIsNoMap) {
   EXPECT_EQ(ErrorOfIndex(R"({"a":"1","dims":[3]})"),
-            "folder: model.safetensors.index.json: has no weight_map, and its member 'dims' is no "
-            "name of a file");
+            "folder: model.safetensors.index.json: has no weight_map, and its member 'dims' is not "
+            "the name of a file");
 }
 
 TEST(HuggingFace, IgnoresOtherMembersBesideTheMap) {

@@ -379,25 +379,25 @@ TEST(Legacy, RefusesAKeyThatIsListedTwice) {
 
 TEST(Legacy, RefusesAnInvalidListOfKeys) {
   EXPECT_THAT([] { Read(kMagic + kVersion + System() + Tensors(1).Finish() + "N."); },
-              ThrowsMessage<Error>("memory: pickle 5 is no list of the keys of storages"));
+              ThrowsMessage<Error>("memory: pickle 5 is not a list of the keys of storages"));
 }
 
 TEST(Legacy, RefusesAKeyThatIsNoText) {
   EXPECT_THAT([] { Read(kMagic + kVersion + System() + Tensors(1).Finish() + "]Na."); },
-              ThrowsMessage<Error>("memory: pickle 5 has a key that is no text"));
+              ThrowsMessage<Error>("memory: pickle 5 has a key that is not text"));
 }
 
 TEST(Legacy, RefusesALongKeyInTheListBeforeItIsSorted) {
   const std::string keys = "](X" + std::string("\x81\0\0\0", 4) + std::string(129, '1') + "e.";
   EXPECT_THAT([&] { Read(kMagic + kVersion + System() + Tensors(1).Finish() + keys); },
-              ThrowsMessage<Error>("memory: pickle 5 has a key of 129 bytes, but 128 is the most"));
+              ThrowsMessage<Error>("memory: pickle 5 has a key of 129 bytes (maximum 128)"));
 }
 
 TEST(Legacy, RefusesAKeyThatIsLongerThanAnyKey) {
   const std::string key(129, '1');
   EXPECT_THAT([&] { Read(Pickles(PickleWriter().Tensor("Byte", key, 4, kFour), {"0"})); },
               ThrowsMessage<Error>("memory: pickle 4: tensor 'tensor': its storage has a key of "
-                                   "129 bytes, but 128 is the most"));
+                                   "129 bytes (maximum 128)"));
 }
 
 TEST(Legacy, RefusesAStorageOfMoreBytesThanThereCanBe) {

@@ -31,7 +31,7 @@ class FarFolder final : public Folder {
 
   ByteSourcePtr Open(const std::string& name) const override {
     for (++opening_; opening_ < together_;) std::this_thread::yield();
-    if (name == "7") Fail(ENOENT, "there is no such file");
+    if (name == "7") Fail(ENOENT, "no such file");
     if (name == "lack") Fail(ENOMEM, "no memory");
     return std::make_shared<MemorySource>(name);
   }
@@ -48,7 +48,7 @@ TEST(OpenFiles, OpensEightAtOnceOfAFarFolder) {
   ASSERT_EQ(files.size(), 10U);
   EXPECT_EQ(ReadString(*files[6].file, 0, 1), "6");
   EXPECT_EQ(files[7].file, nullptr);
-  EXPECT_THAT(files[7].error->what(), StrEq("there is no such file"));
+  EXPECT_THAT(files[7].error->what(), StrEq("no such file"));
   EXPECT_EQ(ReadString(*files[9].file, 0, 1), "9");
 }
 
@@ -59,8 +59,7 @@ TEST(OpenFiles, TellsWhichFileThisProcessLacksMemoryFor) {
 
 TEST(OpenFiles, ThrowsTheFirstErrorIfAllAreWanted) {
   const std::vector<std::string> names = {"7", "0"};
-  EXPECT_THAT([&] { OpenAllFiles(FarFolder(0), names); },
-              ThrowsMessage<Error>("there is no such file"));
+  EXPECT_THAT([&] { OpenAllFiles(FarFolder(0), names); }, ThrowsMessage<Error>("no such file"));
 }
 
 }  // namespace

@@ -279,10 +279,10 @@ TEST(PickleTexts, OfProtocol0MustNotEndWithinAnEscape) {
   EXPECT_EQ(Result("S'a\\'\n."), "STRING at byte 0: ''a\\'' ends in the middle of an escape");
 }
 TEST(PickleTexts, OfProtocol0MustHaveWholeEscapes) {
-  EXPECT_EQ(Result("S'\\x4'\n."), "STRING at byte 0: '4' is no number of 2 digits of base 16");
+  EXPECT_EQ(Result("S'\\x4'\n."), "STRING at byte 0: '4' is not a number of 2 digits of base 16");
 }
 TEST(PickleTexts, OfProtocol0MustHaveCharacters) {
-  EXPECT_EQ(Result("V\\U00110000\n."), "UNICODE at byte 0: U+110000 is no character");
+  EXPECT_EQ(Result("V\\U00110000\n."), "UNICODE at byte 0: U+110000 is not a character");
 }
 TEST(PickleTexts, OfProtocol0MustEnd) {
   EXPECT_EQ(Result("Vabc"), "UNICODE at byte 0: text does not end with a newline");
@@ -469,7 +469,7 @@ TEST(PickleMemo, MustNotBeLargerThanThePickle) {
   EXPECT_EQ(CodeOf(pickle), EFBIG);
 }
 TEST(PickleMemo, MustHaveNumbersAsIndices) {
-  EXPECT_EQ(Result("Np-1\n."), "PUT at byte 1: '-1' is no memo index");
+  EXPECT_EQ(Result("Np-1\n."), "PUT at byte 1: '-1' is not a memo index");
 }
 TEST(PickleMemo, MustBeGivenAValue) {
   EXPECT_EQ(Result("q\0."s), "BINPUT at byte 0: stack depth is 0, but must be at least 1");

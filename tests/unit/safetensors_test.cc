@@ -169,7 +169,7 @@ TEST(Safetensors, RefusesAShapeWhoseBitsOverflow) {
 
 TEST(Safetensors, RefusesBitsThatAreNoWholeBytes) {
   EXPECT_EQ(ErrorOf(Entry("F4", "[3]", 1), "0"),
-            "memory: tensor 'w': its shape needs 12 bits, which are no whole bytes");
+            "memory: tensor 'w': its shape needs 12 bits, which are not whole bytes");
 }
 
 TEST(Safetensors, RefusesFourBitsOfAnotherSize) {
@@ -238,9 +238,9 @@ TEST(Safetensors, TellsThatTheFileIsTruncatedInItsHeader) {
 TEST(Safetensors, RefusesAHeaderBeyondTheLimit) {
   std::string file = SafetensorsFile("{}", "");
   file.replace(0, 8, std::string("\x01\xe1\xf5\x05\0\0\0\0", 8));
-  EXPECT_THAT([&] { ReadCheckpoint(std::make_shared<MemorySource>(file)); },
-              testing::ThrowsMessage<Error>(
-                  "memory: header: has 100000001 bytes, but 100000000 is the most"));
+  EXPECT_THAT(
+      [&] { ReadCheckpoint(std::make_shared<MemorySource>(file)); },
+      testing::ThrowsMessage<Error>("memory: header: has 100000001 bytes (maximum 100000000)"));
 }
 
 TEST(Safetensors, RefusesNumbersThatAreNotWhole) {

@@ -221,8 +221,9 @@ TEST_F(SecretsTest, AreNoKeysWithADigitTooFew) {
 
 TEST_F(SecretsTest, AreNoKeysWithALetterThatIsNoDigit) {
   SetVariable("CKPTFS_KEY", std::string(kDigits).replace(9, 1, "g"));
-  EXPECT_THAT([&] { Get(); },
-              Fails(EINVAL, "CKPTFS_KEY: needs 64 hexadecimal digits, but character 10 is none"));
+  EXPECT_THAT(
+      [&] { Get(); },
+      Fails(EINVAL, "CKPTFS_KEY: needs 64 hexadecimal digits, but character 10 is not one"));
 }
 
 }  // namespace

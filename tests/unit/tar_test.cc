@@ -125,12 +125,12 @@ TEST(Tar, RefusesABinarySizeBeyondAllFiles) {
 
 TEST(Tar, RefusesASizeOfMoreThan64Bits) {
   ExpectRefusal(TarMember({.name = "a", .size = "\x80\0\0\1\0\0\0\0\0\0\0\0"s}, ""),
-                "header at byte 0: its size is no number");
+                "header at byte 0: its size is not a number");
 }
 
 TEST(Tar, RefusesASizeThatIsNoNumber) {
   ExpectRefusal(TarMember({.name = "a", .size = "00000000009"}, ""),
-                "header at byte 0: its size is no number");
+                "header at byte 0: its size is not a number");
 }
 
 TEST(Tar, TellsOfALinkThatItIsOne) {
@@ -170,7 +170,7 @@ TEST(Tar, RefusesAPaxRecordOfAnotherLength) {
 
 TEST(Tar, RefusesALongExtension) {
   ExpectRefusal(TarMember({.name = "x", .type = 'L'}, std::string(65537, 'a')) + TarFile("b", ""),
-                "header at byte 0: extension of 65537 bytes, but the most is 65536");
+                "header at byte 0: extension of 65537 bytes (maximum 65536)");
 }
 
 TEST(Tar, RefusesAWrongChecksum) {
@@ -327,9 +327,8 @@ TEST(TorchTar, RefusesAStorageOfMoreBytesThanThereCanBe) {
 TEST(TorchTar, RefusesATensorOfTooManyDimensions) {
   const std::string tensors =
       Count(1) + Described(PickleWriter().Int(8).Int(5), "ShortTensor") + Int32(65) + Int32(0);
-  EXPECT_THAT(
-      [&] { ReadTar(StorageTable(1, "aa", kNoViews), tensors, PickleWriter().None()); },
-      ThrowsMessage<Error>("memory: tensors: tensor 8 has 65 dimensions, but 64 is the most"));
+  EXPECT_THAT([&] { ReadTar(StorageTable(1, "aa", kNoViews), tensors, PickleWriter().None()); },
+              ThrowsMessage<Error>("memory: tensors: tensor 8 has 65 dimensions (maximum 64)"));
 }
 
 TEST(TorchTar, RefusesATensorOfAStorageThatIsNotThere) {

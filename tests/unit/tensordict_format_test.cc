@@ -159,9 +159,10 @@ TEST(TensorDict, TakesTheFirstBytesOfAFileThatIsTooLong) {
 }
 
 TEST(TensorDict, TellsAShapeThatNoTensorHas) {
-  EXPECT_THAT(OneTensor(R"({"shape":[-1],"dtype":"torch.uint8"})").warnings,
-              ElementsAre("tensor 't': its shape has something in it that is no number from 0 to "
-                          "2^63: reading it will fail"));
+  EXPECT_THAT(
+      OneTensor(R"({"shape":[-1],"dtype":"torch.uint8"})").warnings,
+      ElementsAre("tensor 't': its shape has something in it that is not a number from 0 to "
+                  "2^63: reading it will fail"));
   EXPECT_THAT(
       OneTensor(R"({"shape":[4611686018427387904,4],"dtype":"torch.int8"})").warnings,
       ElementsAre("tensor 't': its shape needs more than 2^63 bytes: reading it will fail"));
@@ -221,7 +222,7 @@ TEST(TensorDict, HasNoNamesThatItsLoaderWouldRefuse) {
 TEST(TensorDict, RefusesABatchSizeThatIsNone) {
   EXPECT_EQ(
       ErrorOf({{"meta.json", R"({"shape":{},"_type":"<class 'tensordict._td.TensorDict'>"})"}}),
-      "folder: meta.json: its batch size is no list");
+      "folder: meta.json: its batch size is not a list");
 }
 
 TEST(TensorDict, RefusesALaterVersionOfTheLayout) {
@@ -249,9 +250,8 @@ TEST(TensorDict, ThatIsMissingIsToldAndCostsNoOther) {
       {{"meta.json", Meta(R"("a":{"type":"TensorDict"},"b":{"type":"TensorDict"},"t":)" + kBytes)},
        {"b/x", ""},
        {"t.memmap", "01"}});
-  EXPECT_THAT(checkpoint.warnings,
-              ElementsAre("collection 'a': its directory is missing",
-                          "collection 'b': b/meta.json: there is no such file"));
+  EXPECT_THAT(checkpoint.warnings, ElementsAre("collection 'a': its directory is missing",
+                                               "collection 'b': b/meta.json: no such file"));
   EXPECT_EQ(Text(At<Tensor>(checkpoint.root, "t")), "01");
   EXPECT_EQ(At<ckptfs::Value>(checkpoint.root, "a").json,
             R"({"class":"tensordict","error":"its directory is missing"})");
@@ -457,7 +457,7 @@ TEST(Nested, TellsWhatIsWrongWithItsShapes) {
       "tensor 't': its shapes: its file has 1 bytes, but its dtype and shape need 32: reading "
       "it will fail");
   EXPECT_EQ(warning({{"t.memmap", "0"}, {"t.shape.memmap", Numbers({1, -1, 1, 1})}}),
-            "tensor 't': the shapes of the tensors in it have -1, which cannot be: reading it will "
+            "tensor 't': the shapes of the tensors in it have the invalid size -1: reading it will "
             "fail");
   EXPECT_EQ(
       warning({{"t.memmap", "0"}, {"t.shape.memmap", Numbers({1, 1, 1, 1})}}),
@@ -630,9 +630,9 @@ TEST(Consolidated, TellsATensorThatIsNotWhereItShouldBe) {
   EXPECT_EQ(warning(R"(["torch.int8",[3],0,4,0])"),
             "tensor 't': has 4 bytes, but its dtype and shape need 3: reading it will fail");
   EXPECT_EQ(warning("[]"),
-            "tensor 't': its metadata are no list of 5 to 6 items: reading it will fail");
+            "tensor 't': its metadata are not a list of 5 to 6 items: reading it will fail");
   EXPECT_EQ(warning(R"(["torch.int8",[4],-1,4,0])"),
-            "tensor 't': its begin is no whole number: reading it will fail");
+            "tensor 't': its begin is not a whole number: reading it will fail");
 }
 
 TEST(Consolidated, OfWhichNoTensorCanBeReadIsRefused) {

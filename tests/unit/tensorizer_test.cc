@@ -345,7 +345,7 @@ TEST(Tensorizer, ReadsATensorOfAForeignTypeWithoutElements) {
 
 TEST(Tensorizer, DoesNotGuessHowManyZerosAnUnknownTypeHas) {
   EXPECT_EQ(DamageOf({.dtype = "?", .shape = {2}, .data = ""}),
-            "has no data, and its dtype '?' does not tell how many zeros that means");
+            "has no data, and its dtype '?' has no known size");
 }
 
 // What is wrong with the tensor 'w', which has no size that a file could have.
@@ -435,8 +435,8 @@ TEST(Tensorizer, ReadsLargeNumbersInNames) {
 std::string NameErrorOf(const std::string& name) { return ErrorOf(Named(name)); }
 
 TEST(Tensorizer, RefusesANameThatIsNoUtf8) {
-  EXPECT_EQ(NameErrorOf("a\xFF"), "memory: name 'a?': it is no UTF-8");
-  EXPECT_EQ(NameErrorOf("\xED\xA0\x80"), "memory: name '?\?\?': it is no UTF-8");
+  EXPECT_EQ(NameErrorOf("a\xFF"), "memory: name 'a?': it is not UTF-8");
+  EXPECT_EQ(NameErrorOf("\xED\xA0\x80"), "memory: name '?\?\?': it is not UTF-8");
 }
 
 // Each was given to tensorizer 2.12, which refuses it as well.
@@ -446,8 +446,9 @@ TEST(Tensorizer, RefusesAListOfKeysThatIsNone) {
         "{\"a\":0}", "[0,]", "[,0]", "[0 1]", "[0]x]"}) {
     EXPECT_THAT(NameErrorOf("\x1E" + list), testing::StartsWith("memory: name '")) << list;
   }
-  EXPECT_EQ(NameErrorOf("\x1E[]"), "memory: name '?[]': it is no list of texts and whole numbers");
-  EXPECT_EQ(NameErrorOf("\x1E[0] "), "memory: name '?[0] ': it is no list in one line");
+  EXPECT_EQ(NameErrorOf("\x1E[]"),
+            "memory: name '?[]': it is not a list of texts and whole numbers");
+  EXPECT_EQ(NameErrorOf("\x1E[0] "), "memory: name '?[0] ': it is not a list in one line");
 }
 
 TEST(Tensorizer, RefusesKeysThatAreNeitherTextsNorWholeNumbers) {
@@ -455,7 +456,7 @@ TEST(Tensorizer, RefusesKeysThatAreNeitherTextsNorWholeNumbers) {
        {"[true]", "[null]", "[-1]", "[1e2]", "[1.0]", "[[0]]", "[[]]", "[{}]", "[{\"a\":0}]",
         "[NaN]", "[-Infinity]", "[9223372036854775808]", "[99999999999999999999]"}) {
     const std::string quoted = "memory: name '?" + list + "'";
-    EXPECT_EQ(NameErrorOf("\x1E" + list), quoted + ": it is no list of texts and whole numbers");
+    EXPECT_EQ(NameErrorOf("\x1E" + list), quoted + ": it is not a list of texts and whole numbers");
   }
   for (const std::string list : {"[01]", "[+1]", "[0x1]", "[1_0]", "[a]", "['a']"}) {
     EXPECT_THAT(NameErrorOf("\x1E" + list), testing::HasSubstr("invalid JSON at byte ")) << list;
@@ -467,8 +468,8 @@ TEST(Tensorizer, RefusesTextsInNamesThatAreNoJson) {
                                  "[\"\\u12\"]", "[\"\xED\xA0\"]", "[\"\xC0\x80\"]"}) {
     EXPECT_THAT(NameErrorOf("\x1E" + list), testing::HasSubstr("JSON")) << list;
   }
-  EXPECT_THAT(NameErrorOf("\x1E[\"a\",\n0]"), testing::EndsWith("it is no list in one line"));
-  EXPECT_THAT(NameErrorOf("\x1E[\"\r\"]"), testing::EndsWith("it is no list in one line"));
+  EXPECT_THAT(NameErrorOf("\x1E[\"a\",\n0]"), testing::EndsWith("it is not a list in one line"));
+  EXPECT_THAT(NameErrorOf("\x1E[\"\r\"]"), testing::EndsWith("it is not a list in one line"));
 }
 
 TEST(Tensorizer, ReadsBlanksInNames) { EXPECT_EQ(KeyOf("\x1E[ \t\"a\"\t ]"), "a"); }
@@ -551,7 +552,7 @@ TEST(Tensorizer, TellsThatTheFileIsTruncatedInItsIndex) {
 
 TEST(Tensorizer, RefusesAnIndexBeyondTheLimit) {
   EXPECT_EQ(ErrorOf(Patched(TensorizerWriter().Add({}).Finish(), 65, std::string(8, '\xFF'))),
-            "memory: its index has 18446744073709551615 bytes, but 67108864 is the most");
+            "memory: its index has 18446744073709551615 bytes (maximum 67108864)");
 }
 
 TEST(Tensorizer, RefusesMoreTensorsThanTheIndexHasRoomFor) {
@@ -585,7 +586,7 @@ TEST(Tensorizer, RefusesAKindThatItDoesNotKnow) {
 
 TEST(Tensorizer, RefusesSixtyFiveDimensions) {
   EXPECT_EQ(ErrorOf(Stored{.shape = Shape(65, 1)}),
-            "memory: tensor 'w': has 65 dimensions, but 64 is the most");
+            "memory: tensor 'w': has 65 dimensions (maximum 64)");
 }
 
 // Tags.
@@ -616,7 +617,7 @@ TEST(Tensorizer, RefusesDraftsWithTagsButWithoutTheFlag) {
   file[9] = 0;
   EXPECT_EQ(ErrorOf(file),
             "memory: was written by an unreleased development version of tensorizer, whose index "
-            "has tags but no flag that says so");
+            "has tags but no flag for them");
 }
 
 TEST(Tensorizer, RefusesDraftsWithRelativeOffsets) {
@@ -865,7 +866,7 @@ TEST(Tensorizer, RecordsThatDoNotGoTogetherCostTheirTensor) {
   EXPECT_EQ(DamageOfEncrypted(EncryptionSection({{1, derivation}, {1, derivation}})),
             "its key is derived in more ways than one");
   EXPECT_EQ(DamageOfEncrypted(EncryptionSection({{1, derivation}})),
-            "has a key, but nothing that tells how to use it");
+            "has a key, but no record on its use");
 }
 
 TEST(Tensorizer, BytesInASectionThatBelongToNothingCostTheirTensor) {

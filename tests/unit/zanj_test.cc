@@ -192,26 +192,28 @@ TEST(Zanj, TakesWholeNumbersForFloats) {
 }
 
 TEST(Zanj, RefusesNumbersThatTheTypeCannotHold) {
-  EXPECT_EQ(Damage("array_list_meta", "[128]", "[1]", "int8"), "has 128 in it, which is no int8");
-  EXPECT_EQ(Damage("array_list_meta", "[-1]", "[1]", "uint8"), "has -1 in it, which is no uint8");
+  EXPECT_EQ(Damage("array_list_meta", "[128]", "[1]", "int8"), "has 128 in it, which is not int8");
+  EXPECT_EQ(Damage("array_list_meta", "[-1]", "[1]", "uint8"), "has -1 in it, which is not uint8");
   EXPECT_EQ(Damage("array_list_meta", "[0.1]", "[1]", "float32"),
-            "has 0.1 in it, which is no float32");
+            "has 0.1 in it, which is not float32");
   EXPECT_EQ(Damage("array_list_meta", "[65520.0]", "[1]", "float16"),
-            "has 65520 in it, which is no float16");
+            "has 65520 in it, which is not float16");
   EXPECT_EQ(Damage("array_list_meta", "[1e39]", "[1]", "float32"),
-            "has 1e+39 in it, which is no float32");
+            "has 1e+39 in it, which is not float32");
   EXPECT_EQ(Damage("array_list_meta", "[Infinity]", "[1]", "float8_e4m3fn"),
-            "has inf in it, which is no float8_e4m3fn");
+            "has inf in it, which is not float8_e4m3fn");
   EXPECT_EQ(Damage("array_list_meta", "[-0.0]", "[1]", "float8_e5m2fnuz"),
-            "has -0 in it, which is no float8_e5m2fnuz");
+            "has -0 in it, which is not float8_e5m2fnuz");
   EXPECT_EQ(Damage("array_list_meta", "[3.0]", "[1]", "float8_e8m0fnu"),
-            "has 3 in it, which is no float8_e8m0fnu");
+            "has 3 in it, which is not float8_e8m0fnu");
   EXPECT_EQ(Damage("array_list_meta", "[9007199254740993]", "[1]", "float64"),
-            "has 9007199254740993 in it, which is no float64");
-  EXPECT_EQ(Damage("array_list_meta", "[1.0]", "[1]", "int64"), "has 1 in it, which is no int64");
-  EXPECT_EQ(Damage("array_list_meta", "[1]", "[1]", "bool"), "has 1 in it, which is no bool");
-  EXPECT_EQ(Damage("array_list_meta", "[\"1\"]", "[1]", "int8"), "has '1' in it, which is no int8");
-  EXPECT_EQ(Damage("array_list_meta", "[null]", "[1]", "int8"), "has null in it, which is no int8");
+            "has 9007199254740993 in it, which is not float64");
+  EXPECT_EQ(Damage("array_list_meta", "[1.0]", "[1]", "int64"), "has 1 in it, which is not int64");
+  EXPECT_EQ(Damage("array_list_meta", "[1]", "[1]", "bool"), "has 1 in it, which is not bool");
+  EXPECT_EQ(Damage("array_list_meta", "[\"1\"]", "[1]", "int8"),
+            "has '1' in it, which is not int8");
+  EXPECT_EQ(Damage("array_list_meta", "[null]", "[1]", "int8"),
+            "has null in it, which is not int8");
 }
 
 TEST(Zanj, RefusesListsThatAreNotOfTheShape) {
@@ -220,7 +222,7 @@ TEST(Zanj, RefusesListsThatAreNotOfTheShape) {
   EXPECT_EQ(Damage("array_list_meta", "[1,2]", "[2,2]", "int8"),
             "its data have fewer dimensions than its shape");
   EXPECT_EQ(Damage("array_list_meta", "[[1]]", "[1]", "int8"),
-            "has a list in it, which is no int8");
+            "has a list in it, which is not int8");
 }
 
 TEST(Zanj, RefusesTextsThatAreNoElements) {
@@ -234,14 +236,15 @@ TEST(Zanj, RefusesTextsThatAreNoElements) {
             "its data have 3 characters, but base64 comes in groups of 4");
   EXPECT_EQ(Damage("array_b64_meta", "\"AA-A\"", "[3]", "int8"),
             "its data have '-' at character 2, but must be base64");
-  EXPECT_EQ(Damage("array_b64_meta", "[1]", "[3]", "int8"), "its data are no text");
+  EXPECT_EQ(Damage("array_b64_meta", "[1]", "[3]", "int8"), "its data are not text");
 }
 
 TEST(Zanj, RefusesAnArrayWithoutAShape) {
   EXPECT_EQ(Damage("array_list_meta", "[1]", "7", "int8"),
-            R"({"class":"torch.Tensor","error":"its shape is no list"})");
-  EXPECT_EQ(Damage("array_list_meta", "[1]", "[-1]", "int8"),
-            R"({"class":"torch.Tensor","error":"its shape has something in it that is no size"})");
+            R"({"class":"torch.Tensor","error":"its shape is not a list"})");
+  EXPECT_EQ(
+      Damage("array_list_meta", "[1]", "[-1]", "int8"),
+      R"({"class":"torch.Tensor","error":"its shape has something in it that is not a size"})");
 }
 
 TEST(Zanj, ReadsArraysThatNumpySaved) {
@@ -452,7 +455,7 @@ TEST(Zanj, ShowsASingleArray) {
 
 TEST(Zanj, TellsOfMembersThatNothingRefersTo) {
   EXPECT_THAT(Read("{}", {{"a.npy", ""}}).warnings,
-              ElementsAre("zip: 1 members are not referred to and left out"));
+              ElementsAre("zip: 1 members are not referred to and are ignored"));
 }
 
 TEST(Zanj, RefusesAnObjectThatIsNoJson) {

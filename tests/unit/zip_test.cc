@@ -461,7 +461,7 @@ TEST(Zip, TakesNamesThatOnlyLookBad) {
 TEST(Zip, RefusesNamesThatNobodyCouldUnpack) {
   EXPECT_EQ(Refusal(ZipWriter().Add(std::string(4096, 'x'), "").Finish()), "not refused");
   EXPECT_EQ(RefusalOfPaths(ZipWriter().Add(std::string(4097, 'x'), "").Finish()),
-            "EFBIG: central directory at byte 4160: name of 4097 bytes, but the most is 4096");
+            "EFBIG: central directory at byte 4160: name of 4097 bytes (maximum 4096)");
 }
 
 TEST(Zip, RefusesAMemberThatLeavesTheFile) {

@@ -49,7 +49,7 @@ void Literal::FailAt(std::string_view what) {
     Fail(EBADMSG, "header: unexpected end at byte {} (expected {})", base_ + position_, what);
   }
   constexpr size_t kShown = 16;  // Bytes.
-  Fail(EBADMSG, "header at byte {}: {} is wanted, but there is {}", base_ + position_, what,
+  Fail(EBADMSG, "header at byte {}: expected {}, found {}", base_ + position_, what,
        Quoted(text_.substr(position_, kShown)));
 }
 
@@ -183,7 +183,7 @@ bool Literal::Bool() {
 
 void Literal::End() {
   SkipSpace();
-  if (position_ != text_.size()) FailAt("nothing more");
+  if (position_ != text_.size()) FailAt("the end of the header");
 }
 
 namespace {

@@ -20,7 +20,7 @@ uint32_t TakeDigits(std::string_view& text, size_t count, int base) {
   const std::string_view digits = text.substr(0, count);
   const auto number = ParseNumber<uint32_t>(digits, base);
   if (digits.size() != count || !number) {
-    Fail(EBADMSG, "{} is no number of {} digits of base {}", Quoted(digits), count, base);
+    Fail(EBADMSG, "{} is not a number of {} digits of base {}", Quoted(digits), count, base);
   }
   text.remove_prefix(count);
   return *number;
@@ -81,7 +81,7 @@ double ParseFloat(std::string_view line) {
 
 uint64_t ParseMemoIndex(std::string_view line) {
   const auto index = ParseNumber<uint64_t>(line);
-  if (!index) Fail(EBADMSG, "{} is no memo index", Quoted(line));
+  if (!index) Fail(EBADMSG, "{} is not a memo index", Quoted(line));
   return *index;
 }
 
@@ -123,7 +123,7 @@ std::string_view ParseUnicode(std::string_view line, std::pmr::string& scratch) 
     }
     scratch.pop_back();
     const uint32_t code = TakeDigits(text, letter == 'u' ? 4 : 8, 16);
-    if (code > 0x10ffff) Fail(EBADMSG, "U+{:X} is no character", code);
+    if (code > 0x10ffff) Fail(EBADMSG, "U+{:X} is not a character", code);
     scratch += std::string_view(utf8::Encode(code));
   }
   return scratch;

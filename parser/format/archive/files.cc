@@ -56,7 +56,7 @@ class ArchiveFolder final : public Folder {
   ByteSourcePtr Open(const std::string& name) const override {
     Check(name);
     const auto found = node_.files.find(name);
-    if (found == node_.files.end()) Fail(ENOENT, "there is no such file in the archive");
+    if (found == node_.files.end()) Fail(ENOENT, "no such file in the archive");
     return SourceOf(*found->second);
   }
 
@@ -75,7 +75,7 @@ class ArchiveFolder final : public Folder {
   template <typename T>
   static std::vector<std::string> NamesOf(const std::map<std::string, T, std::less<>>& entries) {
     if (entries.size() > kMostFiles) {
-      Fail(EFBIG, "has {} files in one directory, but {} is the most", entries.size(), kMostFiles);
+      Fail(EFBIG, "has {} files in one directory (maximum {})", entries.size(), kMostFiles);
     }
     std::vector<std::string> names;
     std::ranges::transform(entries, std::back_inserter(names),
@@ -301,7 +301,7 @@ class Reader {
   void Warn(std::string_view path, const Error& e) {
     const Error error = WithContext(path, e);
     if (!first_error_) first_error_ = error;
-    checkpoint_.warnings.push_back(fmt::format("{}: it is left out", error.what()));
+    checkpoint_.warnings.push_back(fmt::format("{}: ignored", error.what()));
     budget_.Charge(sizeof(std::string) + checkpoint_.warnings.back().size());
   }
 

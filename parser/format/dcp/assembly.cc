@@ -76,7 +76,7 @@ void Assembly::Lose(std::string_view file, std::string_view why) {
 void Assembly::Take(const Region& box, Content content) {
   Tensor* tensor = std::get_if<Tensor>(&content);
   if (tensor == nullptr) {
-    if (!IsWhole(box)) Fail(ENOTSUP, "is no tensor with bytes of its own, but a part of one");
+    if (!IsWhole(box)) Fail(ENOTSUP, "is not a tensor with bytes of its own, but a part of one");
     whole_ = std::move(content);
     return;
   }

@@ -36,7 +36,7 @@ void SetMembers(Content& content, std::string_view file) {
 
 Files::Files(const Folder& folder, const StringTable& names) : names_(names) {
   if (names.size() > kMostFiles) {
-    Fail(EFBIG, "its parts are in {} files, but the most is {}", names.size(), kMostFiles);
+    Fail(EFBIG, "its parts are in {} files (maximum {})", names.size(), kMostFiles);
   }
   files_.resize(names.size());
   std::vector<std::string> plain;

@@ -66,7 +66,7 @@ Value Attribute(const Value& record, std::string_view name) {
 Values PairsOf(const Value& record, std::string_view name) {
   const Value value = Attribute(record, name);
   if (value.kind == Kind::kNone) return {};
-  if (value.kind != Kind::kDict) Fail(EBADMSG, "{} is no dict", name);
+  if (value.kind != Kind::kDict) Fail(EBADMSG, "{} is not a dict", name);
   return ItemsOf(value);
 }
 
@@ -210,13 +210,14 @@ class Adding {
     item.shape = torch::Numbers(Attribute(value, "size"), "size");
     metadata_.budget.Charge(CostOf(item.shape));
     const Value chunks = Attribute(value, "chunks");
-    if (chunks.kind != Kind::kList) Fail(EBADMSG, "its chunks are no list");
+    if (chunks.kind != Kind::kList) Fail(EBADMSG, "its chunks are not a list");
     // Twice, for the copies made later.
     metadata_.budget.Charge(ItemsOf(chunks).size() * 2 * (sizeof(Region) + sizeof(item.places[0])));
     item.boxes.reserve(ItemsOf(chunks).size());
     item.places.reserve(ItemsOf(chunks).size());
     for (const Value& chunk : ItemsOf(chunks)) {
-      if (ClassOf(chunk) != "ChunkStorageMetadata") Fail(EBADMSG, "one of its chunks is none");
+      if (ClassOf(chunk) != "ChunkStorageMetadata")
+        Fail(EBADMSG, "one of its chunks is not a ChunkStorageMetadata");
       Region box{.offsets = torch::Numbers(Attribute(chunk, "offsets"), "offsets"),
                  .sizes = torch::Numbers(Attribute(chunk, "sizes"), "sizes")};
       metadata_.budget.Charge(CostOf(box.offsets) + CostOf(box.sizes));
@@ -233,7 +234,7 @@ class Adding {
     }
     const Values parts = ItemsOf(state);
     const auto dtype = torch::DtypeOf(parts[0]);
-    if (!dtype) Fail(EBADMSG, "its dtype {} is none", torch::Repr(parts[0]));
+    if (!dtype) Fail(EBADMSG, "unknown dtype {}", torch::Repr(parts[0]));
     item.dtype = *dtype;
     item.dtype_name = ItemsOf(parts[0])[1].text();
     item.requires_grad = parts[2].kind == Kind::kBool && parts[2].integer != 0;

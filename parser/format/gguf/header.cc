@@ -54,7 +54,7 @@ void CheckShape(const std::vector<uint64_t>& shape) {
   uint64_t elements = 1;
   bool is_too_many = false;
   for (const uint64_t size : shape) {
-    if (size > kMost) Fail(EOVERFLOW, "has a dimension of {}, but {} is the most", size, kMost);
+    if (size > kMost) Fail(EOVERFLOW, "has a dimension of {} (maximum {})", size, kMost);
     is_too_many = is_too_many || __builtin_mul_overflow(elements, size, &elements);
   }
   const bool is_empty = std::ranges::count(shape, uint64_t{0}) != 0;
@@ -66,7 +66,7 @@ void CheckShape(const std::vector<uint64_t>& shape) {
 void ReadTensorInfo(HeaderReader& reader, TensorInfo& entry) {
   const auto dimensions = reader.Read<uint32_t>("number of dimensions");
   if (dimensions > kMostDimensions) {
-    Fail(EBADMSG, "has {} dimensions, but {} is the most", dimensions, kMostDimensions);
+    Fail(EBADMSG, "has {} dimensions (maximum {})", dimensions, kMostDimensions);
   }
   entry.shape.resize(dimensions);
   for (uint64_t& size : entry.shape) size = reader.ReadCount("dimension");
@@ -107,7 +107,7 @@ GgufHeader ReadHeader(const ByteSource& file, Budget& budget) {
   const uint64_t tensors = reader.ReadCount("number of tensors");
   const uint64_t pairs = reader.ReadCount("number of pairs");
   if (tensors > kMostTensors) {
-    Fail(EFBIG, "has {} tensors, but {} is the most", tensors, kMostTensors);
+    Fail(EFBIG, "has {} tensors (maximum {})", tensors, kMostTensors);
   }
   reader.CheckCount(tensors, LeastEntry(reader), "tensors");
   reader.CheckCount(pairs, LeastPair(reader), "pairs of metadata");
@@ -137,7 +137,7 @@ uint64_t DataOffset(const GgufHeader& header, uint64_t alignment) {
 uint64_t SizeOf(const TensorInfo& entry, const StoredType& type) {
   const uint64_t row = entry.shape.empty() ? 1 : entry.shape.back();
   if (row % type.elements != 0) {
-    Fail(EBADMSG, "its rows have {} elements, which are no whole blocks of {} of type {}", row,
+    Fail(EBADMSG, "its rows have {} elements, which are not whole blocks of {} of type {}", row,
          type.elements, type.name);
   }
   if (std::ranges::count(entry.shape, uint64_t{0}) != 0) return 0;
@@ -172,7 +172,7 @@ uint64_t Reach(const Order& order, uint64_t offset, uint64_t data_size) {
 DataRange LocateTensor(const TensorInfo& entry, uint64_t data_offset, uint64_t alignment,
                        uint64_t file_size, const Order& order) {
   if (entry.offset % alignment != 0) {
-    Fail(EBADMSG, "is at byte {} of the data, which is no multiple of the alignment {}",
+    Fail(EBADMSG, "is at byte {} of the data, which is not a multiple of the alignment {}",
          entry.offset, alignment);
   }
   DataRange place;

@@ -125,8 +125,7 @@ class MetadataReader {
     if (depth == kDeepest) Fail(EBADMSG, "has arrays more than {} deep", kDeepest);
     const uint32_t type = ReadType("type of elements");
     const uint64_t count = reader_.ReadCount("number of elements");
-    if (count > kLongestText)
-      Fail(EBADMSG, "has {} elements, but {} is the most", count, kLongestText);
+    if (count > kLongestText) Fail(EBADMSG, "has {} elements (maximum {})", count, kLongestText);
     const bool has_count = type == kString || type == kArray;
     reader_.CheckCount(count, kTypeSizes.at(type) + (has_count ? reader_.count_size() : 0),
                        "elements");
@@ -261,7 +260,7 @@ void HeaderReader::Fill(std::span<std::byte> bytes, std::string_view field) {
          bytes.size(), remaining());
   }
   if (position_ + bytes.size() > kMostBytes) {
-    Fail(EFBIG, "the header has more than {} bytes, which are the most", kMostBytes);
+    Fail(EFBIG, "the header has more than {} bytes", kMostBytes);
   }
   while (!bytes.empty()) {
     if (block_.empty()) Fetch();
@@ -277,8 +276,7 @@ void HeaderReader::ReadText(std::string_view field, uint64_t most, std::string& 
   const uint64_t place = position_;
   const uint64_t length = ReadCount(field);
   if (length > most) {
-    Fail(EBADMSG, "header at byte {}: {} has {} bytes, but {} is the most", place, field, length,
-         most);
+    Fail(EBADMSG, "header at byte {}: {} has {} bytes (maximum {})", place, field, length, most);
   }
   if (length > remaining()) {
     Fail(EBADMSG, "header at byte {}: {} needs {} bytes, but only {} are left", position_, field,
@@ -286,7 +284,7 @@ void HeaderReader::ReadText(std::string_view field, uint64_t most, std::string& 
   }
   // Before the memory is taken.
   if (length > kMostBytes) {
-    Fail(EFBIG, "the header has more than {} bytes, which are the most", kMostBytes);
+    Fail(EFBIG, "the header has more than {} bytes", kMostBytes);
   }
   text.resize(static_cast<size_t>(length));
   Fill(std::as_writable_bytes(std::span(text)), field);
@@ -298,7 +296,7 @@ void HeaderReader::CheckCount(uint64_t count, uint64_t least, std::string_view t
          position_, count, things, remaining(), room);
   }
   if (count > kMostBytes / least) {
-    Fail(EFBIG, "header at byte {}: has {} {}, but {} are the most", position_, count, things,
+    Fail(EFBIG, "header at byte {}: has {} {} (maximum {})", position_, count, things,
          kMostBytes / least);
   }
 }

@@ -165,9 +165,9 @@ void Joiner::AddPart(Part& part) {
 // Throws Error if the number in the file differs from that in its name.
 void Joiner::CheckNumber(const Part& part) const {
   const Split& split = part.header->metadata.split;
-  if (!split.is_part()) Fail(EBADMSG, "does not say that it is a part of a model");
+  if (!split.is_part()) Fail(EBADMSG, "is not marked as a part of a model");
   if (split.number != part.number - 1 || *split.count != name_.count) {
-    Fail(EBADMSG, "says split.no {} of {}, but its name needs {} of {}",
+    Fail(EBADMSG, "has split.no {} of {} (expected {} of {} by its name)",
          split.number ? std::to_string(*split.number) : "nothing", *split.count, part.number - 1,
          name_.count);
   }
@@ -237,8 +237,8 @@ void Joiner::ReportLost() {
   const uint64_t found = names_.size();
   if (lost_.empty()) {
     if (total_.value_or(found) == found) return;
-    Fail(EBADMSG, "its {} parts have {} tensors, but split.tensors.count says {}", parts_.size(),
-         found, *total_);
+    Fail(EBADMSG, "its {} parts have {} tensors (expected {} by split.tensors.count)",
+         parts_.size(), found, *total_);
   }
   const uint64_t count = total_ && *total_ > found ? *total_ - found : 0;
   std::vector<std::string> warnings;

@@ -28,7 +28,7 @@ class Entries {
     auto found = numbers_.find(file);
     if (found == numbers_.end()) {
       if (!IsPlainName(file) || file.size() > kLongestName) {
-        Fail(EBADMSG, "{} is in {}, which is no name of a file in the directory", Quoted(name),
+        Fail(EBADMSG, "{} is in {}, which is not the name of a file in the directory", Quoted(name),
              Quoted(file));
       }
       if (numbers_.size() == kMostShards) Fail(EFBIG, "names more than {} files", kMostShards);
@@ -113,7 +113,8 @@ class Collector final : public json::Visitor {
 
   Index Finish() {
     if (!has_map_ && !stranger_.empty()) {
-      Fail(EBADMSG, "has no weight_map, and its member {} is no name of a file", Quoted(stranger_));
+      Fail(EBADMSG, "has no weight_map, and its member {} is not the name of a file",
+           Quoted(stranger_));
     }
     Entries& entries = has_map_ ? map_ : members_;
     if (entries.empty()) Fail(EBADMSG, "names no tensors");
@@ -160,7 +161,7 @@ size_t Index::Find(std::string_view name) const {
 
 Index ReadIndex(const ByteSource& file, Budget& budget) {
   if (file.size() > kMostBytes) {
-    Fail(EFBIG, "has {} bytes, but {} is the most for an index", file.size(), kMostBytes);
+    Fail(EFBIG, "has {} bytes (maximum {})", file.size(), kMostBytes);
   }
   Collector collector(budget);
   json::Read(file, 0, file.size(), budget, collector);

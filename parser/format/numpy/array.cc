@@ -69,8 +69,8 @@ void SetType(const Layout& layout, Tensor& tensor) {
   std::vector<uint64_t> shape = layout.shape;
   if (type.dtype == Dtype::kOpaque) shape.push_back(type.item_size);
   if (shape.size() > kMaxDimensions) {
-    Fail(ENOTSUP, "has {} dimensions, the bytes of an element included, but {} is the most",
-         shape.size(), kMaxDimensions);
+    Fail(ENOTSUP, "has {} dimensions, the bytes of an element included (maximum {})", shape.size(),
+         kMaxDimensions);
   }
   tensor.dtype = type.dtype;
   if (type.dtype == Dtype::kOpaque) tensor.foreign_dtype = "numpy." + LittleEndianName(type);

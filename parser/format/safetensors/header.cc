@@ -148,7 +148,7 @@ class Collector final : public json::Visitor {
     if (is_metadata_) return;
     if (header_.entries.size() == kMaxTensors) Fail(EFBIG, "has more than {} tensors", kMaxTensors);
     if (name_.size() > kMaxNameSize) {
-      Fail(EFBIG, "a name has {} bytes, but {} is the most", name_.size(), kMaxNameSize);
+      Fail(EFBIG, "a name has {} bytes (maximum {})", name_.size(), kMaxNameSize);
     }
     // Twice, for the tensor and its files.
     budget_.Charge(2 * (sizeof(TensorEntry) + sizeof(ckptfs::Member) + name_.size()));
@@ -286,7 +286,7 @@ uint64_t ReadLength(const ByteSource& file) {
   file.ReadAt(0, prefix);
   const auto length = ByteReader("header", prefix).Read<uint64_t>("length");
   if (length > kMaxHeaderSize) {
-    Fail(EFBIG, "has {} bytes, but {} is the most", length, kMaxHeaderSize);
+    Fail(EFBIG, "has {} bytes (maximum {})", length, kMaxHeaderSize);
   }
   if (const uint64_t rest = file.size() - prefix.size(); length > rest) {
     Fail(EBADMSG, "needs {} bytes, but only {} are left: the file is truncated", length, rest);
@@ -308,7 +308,7 @@ std::optional<uint64_t> SizeOf(const TensorEntry& entry) {
   if (__builtin_mul_overflow(bits, row->bits, &bits)) {
     Fail(EOVERFLOW, "its shape needs more than 2^64 bits");
   }
-  if (bits % 8 != 0) Fail(EBADMSG, "its shape needs {} bits, which are no whole bytes", bits);
+  if (bits % 8 != 0) Fail(EBADMSG, "its shape needs {} bits, which are not whole bytes", bits);
   return bits / 8;
 }
 

@@ -70,17 +70,16 @@ std::string_view ClassOf(std::string_view type) {
 }
 
 std::vector<uint64_t> SizesOf(json::Node list, std::string_view what) {
-  if (!list.is_list()) Fail(EBADMSG, "its {} is no list", what);
+  if (!list.is_list()) Fail(EBADMSG, "its {} is not a list", what);
   if (list.count() > kMaxDimensions) {
-    Fail(EBADMSG, "its {} has {} dimensions, but {} is the most", what, list.count(),
-         kMaxDimensions);
+    Fail(EBADMSG, "its {} has {} dimensions (maximum {})", what, list.count(), kMaxDimensions);
   }
   std::vector<uint64_t> sizes;
   json::Items items(list);
   while (const auto item = items.Next()) {
     constexpr uint64_t kMost = std::numeric_limits<int64_t>::max();
     if (item->kind() != json::Node::Kind::kWhole || item->whole() > kMost) {
-      Fail(EBADMSG, "its {} has something in it that is no number from 0 to 2^63", what);
+      Fail(EBADMSG, "its {} has something in it that is not a number from 0 to 2^63", what);
     }
     sizes.push_back(item->whole());
   }

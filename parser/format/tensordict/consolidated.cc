@@ -45,7 +45,7 @@ json::Node ObjectAt(json::Node level, std::string_view key) {
 // The items of a list; `least` is how many it must have.
 std::vector<json::Node> ItemsOf(json::Node list, size_t least, size_t most) {
   if (!list.is_list() || list.count() < least || list.count() > most) {
-    Fail(EBADMSG, "its metadata are no list of {} to {} items", least, most);
+    Fail(EBADMSG, "its metadata are not a list of {} to {} items", least, most);
   }
   std::vector<json::Node> nodes;
   json::Items items(list);
@@ -54,7 +54,7 @@ std::vector<json::Node> ItemsOf(json::Node list, size_t least, size_t most) {
 }
 
 uint64_t WholeOf(json::Node node, std::string_view what) {
-  if (node.kind() != json::Node::Kind::kWhole) Fail(EBADMSG, "its {} is no whole number", what);
+  if (node.kind() != json::Node::Kind::kWhole) Fail(EBADMSG, "its {} is not a whole number", what);
   return node.whole();
 }
 
@@ -185,7 +185,7 @@ class Reader {
       const uint64_t begin = WholeOf(items[2], "begin");
       const uint64_t end = WholeOf(items[3], "end");
       const uint64_t padding = WholeOf(items[4], "padding");
-      if (!items[0].is_text()) Fail(EBADMSG, "its dtype is no text");
+      if (!items[0].is_text()) Fail(EBADMSG, "its dtype is not text");
       if (begin > end || end > length_ || padding > end - begin) {
         Fail(EBADMSG, "is said to be at bytes {} to {}, {} of them padding, but tensors end at {}",
              begin, end, padding, length_);
@@ -276,7 +276,7 @@ Checkpoint ReadConsolidated(const ByteSourcePtr& file, Budget& budget) {
          room);
   }
   if (length > kMostMetadata) {
-    Fail(EFBIG, "its metadata have {} bytes, but {} is the most", length, kMostMetadata);
+    Fail(EFBIG, "its metadata have {} bytes (maximum {})", length, kMostMetadata);
   }
   try {
     budget.Grow(length);

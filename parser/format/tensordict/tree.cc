@@ -34,10 +34,10 @@ struct Place {
 
 json::Document ReadMeta(const Directory& directory, Budget& budget) {
   const std::optional<Record> record = directory.Open(kMetaName);
-  if (!record) Fail(EBADMSG, "there is no such file");
+  if (!record) Fail(EBADMSG, "no such file");
   record->Check();
   if (record->data.length > kMostMeta) {
-    Fail(EFBIG, "has {} bytes, but {} is the most", record->data.length, kMostMeta);
+    Fail(EFBIG, "has {} bytes (maximum {})", record->data.length, kMostMeta);
   }
   budget.Grow(StoredSize(record->data));
   return json::Document::Of(record->data, budget);
@@ -93,7 +93,7 @@ class Reader {
     if (!meta.is_object()) Fail(EBADMSG, "is not a JSON object");
     const std::string_view type = TextAt(meta, "_type");
     if (type.empty()) Fail(EBADMSG, "has no _type, which names the class of what was saved");
-    if (ClassOf(type).empty()) Fail(EBADMSG, "its _type is {}, which is no class", Quoted(type));
+    if (ClassOf(type).empty()) Fail(EBADMSG, "its _type is {}, which is not a class", Quoted(type));
     const auto version = meta.Find("_format_version");
     if (version && version->kind() == json::Node::Kind::kWhole && version->whole() > kLastVersion) {
       Fail(ENOTSUP, "unsupported version {} of the layout (maximum {})", version->whole(),
@@ -250,7 +250,7 @@ class Reader {
     auto group = GroupOf(type);
     const auto dimension = meta.Find("stack_dim");
     if (!dimension || dimension->kind() != json::Node::Kind::kWhole) {
-      Fail(EBADMSG, "its stack_dim is no whole number");
+      Fail(EBADMSG, "its stack_dim is not a whole number");
     }
     group->collection.text = StackText(dimension->whole(), TextAt(meta, "stack_dim_name"), type);
     for (size_t i = 0;; ++i) {
@@ -258,8 +258,7 @@ class Reader {
       auto below = place.directory.Below(name);
       if (below == nullptr) return group;
       if (!place.directory.is_listed() && ++unlisted_items_ > kMostUnlistedItems) {
-        Fail(EFBIG,
-             "has more than {} items in stacks, which is the most that is read from a server",
+        Fail(EFBIG, "has more than {} items in stacks, the maximum for a server",
              kMostUnlistedItems);
       }
       AddCollection(name, std::move(below), place, *group);

@@ -85,7 +85,7 @@ KeyDerivation ReadDerivation(Section& record) {
 // A message is decrypted as a whole.
 void CheckMessage(uint64_t data_size) {
   if (data_size > Encryption::kMostOfChunk) {
-    Fail(EBADMSG, "its {} bytes are encrypted in one piece, but {} are the most", data_size,
+    Fail(EBADMSG, "its {} bytes are encrypted in one piece (maximum {})", data_size,
          Encryption::kMostOfChunk);
   }
 }
@@ -154,7 +154,7 @@ std::optional<TensorEncryption> ReadEncryption(const Extent& extent, uint64_t da
     record.ExpectEnd("a record on its encryption");
   }
   section.ExpectEnd(kWhat);
-  if (!has_data && count > 0) Fail(EBADMSG, "has a key, but nothing that tells how to use it");
+  if (!has_data && count > 0) Fail(EBADMSG, "has a key, but no record on its use");
   if (!has_data) return std::nullopt;
   return encryption;
 }

@@ -39,7 +39,7 @@ uint64_t ReadFlags(ByteReader& reader) {
 
 void CheckIndex(const FileHeader& header, uint64_t file_size) {
   if (header.index_size > kMaxIndexSize) {
-    Fail(EFBIG, "its index has {} bytes, but {} is the most", header.index_size, kMaxIndexSize);
+    Fail(EFBIG, "its index has {} bytes (maximum {})", header.index_size, kMaxIndexSize);
   }
   if (const uint64_t rest = file_size - FileHeader::kSize; header.index_size > rest) {
     Fail(EBADMSG, "its index needs {} bytes, but only {} are left: the file is truncated",
@@ -54,7 +54,7 @@ void CheckIndex(const FileHeader& header, uint64_t file_size) {
          header.index_size, room);
   }
   if (header.count > kMaxTensors) {
-    Fail(EFBIG, "has {} tensors, but {} is the most", header.count, kMaxTensors);
+    Fail(EFBIG, "has {} tensors (maximum {})", header.count, kMaxTensors);
   }
 }
 
@@ -111,7 +111,7 @@ IndexEntry ReadEntry(ByteReader& reader, bool has_tags) {
          static_cast<uint8_t>(entry.kind));
   }
   if (entry.shape.size() > kMaxDimensions) {
-    Fail(EBADMSG, "tensor {}: has {} dimensions, but {} is the most", Quoted(entry.name),
+    Fail(EBADMSG, "tensor {}: has {} dimensions (maximum {})", Quoted(entry.name),
          entry.shape.size(), kMaxDimensions);
   }
   return entry;
@@ -166,7 +166,7 @@ void RefuseDevelopmentHead(const FileHeader& header, std::span<const std::byte> 
   }
   // A name of 1 or 5 bytes beginning with NUL would look the same; such names do not occur.
   const auto tag = ByteReader("index", index).Read<uint32_t>("tag");
-  if (tag == 1 || tag == 5) Refuse("whose index has tags but no flag that says so");
+  if (tag == 1 || tag == 5) Refuse("whose index has tags but no flag for them");
 }
 
 void RefuseDevelopmentLayout(const ByteSource& file, const Index& index) {

@@ -61,11 +61,10 @@ bool IsMeta(const IndexEntry& entry, const StoredDtype& stored, const Tensor& te
     Fail(EBADMSG, "has {} bytes, but its dtype and shape need {}", entry.data_size, length);
   }
   if (!stored.size && SizeOf(entry.shape, 1) != 0) {
-    Fail(EBADMSG, "has no data, and its dtype {} does not tell how many zeros that means",
-         Quoted(entry.dtype));
+    Fail(EBADMSG, "has no data, and its dtype {} has no known size", Quoted(entry.dtype));
   }
   if (length > kMostZeros) {
-    Fail(EOVERFLOW, "is {} zeros without data, but {} are the most", length, kMostZeros);
+    Fail(EOVERFLOW, "is {} zeros without data (maximum {})", length, kMostZeros);
   }
   return length != 0;
 }

@@ -122,7 +122,9 @@ class NameVisitor final : public json::Visitor {
   }
 
  private:
-  [[noreturn]] static void Refuse() { Fail(EBADMSG, "it is no list of texts and whole numbers"); }
+  [[noreturn]] static void Refuse() {
+    Fail(EBADMSG, "it is not a list of texts and whole numbers");
+  }
 
   void Add(std::string text, ckptfs::Key::Kind kind) {
     if (!is_in_list_) Refuse();
@@ -144,11 +146,11 @@ bool IsOneLine(std::string_view list) {
 
 std::vector<Key> ReadName(std::string_view stored) try {
   if (!stored.starts_with(kArrayMark)) {
-    if (!utf8::IsValid(stored)) Fail(EBADMSG, "it is no UTF-8");
+    if (!utf8::IsValid(stored)) Fail(EBADMSG, "it is not UTF-8");
     return {Key{std::string(stored)}};
   }
   const std::string_view list = stored.substr(1);
-  if (!IsOneLine(list)) Fail(EBADMSG, "it is no list in one line");
+  if (!IsOneLine(list)) Fail(EBADMSG, "it is not a list in one line");
   Budget budget = Budget::ForFile(list.size());
   NameVisitor keys;
   json::Read(MemorySource(std::string(list)), 0, list.size(), budget, keys, json::Dialect::kPython);

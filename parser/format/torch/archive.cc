@@ -159,7 +159,7 @@ void RecordArchive(const Archive& archive, bool is_big_endian, Checkpoint& check
   });
   if (strangers > 0) {
     checkpoint.warnings.push_back(fmt::format(
-        "zip: {} members are not in the folder {} and left out", strangers, Quoted(folder)));
+        "zip: {} members are not in the folder {} and are ignored", strangers, Quoted(folder)));
   }
 }
 
@@ -299,7 +299,7 @@ void AddPackage(const Archive& archive, bool is_big_endian, Reading& reading,
     } catch (const Error& e) {
       if (e.code() == EFBIG || IsTransient(e.code())) throw;
       if (!damage) damage = e;
-      checkpoint.warnings.push_back(fmt::format("{}: it is left out", e.what()));
+      checkpoint.warnings.push_back(fmt::format("{}: ignored", e.what()));
       continue;
     }
     ++read;
@@ -327,7 +327,7 @@ void AddExtraFiles(const Archive& archive, std::string_view folder, Reading& rea
       content = ContentOfFile(archive.Require(record), reading.budget);
     } catch (const Error& e) {
       if (e.code() == EFBIG || IsTransient(e.code())) throw;
-      checkpoint.warnings.push_back(fmt::format("{}: it is left out", e.what()));
+      checkpoint.warnings.push_back(fmt::format("{}: ignored", e.what()));
       continue;
     }
     group->members.push_back({{name, Key::Kind::kWhole}, std::move(content)});

@@ -113,7 +113,7 @@ void AddStack(const Value& state, std::string_view type, Interpretation& interpr
   const Value* dimension = AttributeOf(state, "stack_dim");
   const Value* name = AttributeOf(state, "_td_dim_name");
   if (dimension == nullptr || dimension->kind != Kind::kInt || dimension->integer < 0) {
-    Fail(EBADMSG, "its stack_dim is no whole number");
+    Fail(EBADMSG, "its stack_dim is not a whole number");
   }
   interpretation.kind = ValueKind::kSequence;
   interpretation.type = tensordict::ClassOf(type);

@@ -54,11 +54,11 @@ bool HasWeights(std::string_view record) {
 
 std::vector<uint64_t> NumbersIn(const std::optional<json::Node>& list, std::string_view what) {
   std::vector<uint64_t> numbers;
-  if (!list || !list->is_list()) Fail(EBADMSG, "its {} is no list", what);
+  if (!list || !list->is_list()) Fail(EBADMSG, "its {} is not a list", what);
   json::Items items(*list);
   while (const auto item = items.Next()) {
     if (item->kind() != json::Node::Kind::kWhole || numbers.size() == kMaxDimensions) {
-      Fail(EBADMSG, "its {} is no list of at most {} sizes", what, kMaxDimensions);
+      Fail(EBADMSG, "its {} is not a list of at most {} sizes", what, kMaxDimensions);
     }
     numbers.push_back(item->whole());
   }
@@ -111,7 +111,7 @@ class Reader {
     const Record config = archive_.Require(record);
     context_.budget.Charge(config.data.length);  // If deflated, it may be much of nothing.
     const auto document = json::Document::Of(config.data, context_.budget);
-    if (!document.root().is_object()) Fail(EBADMSG, "is no JSON object");
+    if (!document.root().is_object()) Fail(EBADMSG, "is not a JSON object");
     auto group = std::make_unique<Group>();
     for (const auto& [name, entry] : json::UniqueMembers(document.root(), context_.budget)) {
       context_.budget.Charge(kCostOfMember + name.size());
@@ -130,16 +130,16 @@ class Reader {
     Tensor tensor;
     try {
       const bool is_entry = entry.is_list() && entry.count() == 4;
-      if (!is_entry) Fail(EBADMSG, "is no list of record, shape, stride and offset");
+      if (!is_entry) Fail(EBADMSG, "is not a list of record, shape, stride and offset");
       json::Items items(entry);
       const auto record = items.Next();
-      if (!record->is_text()) Fail(EBADMSG, "its record is no text");
+      if (!record->is_text()) Fail(EBADMSG, "its record is not text");
       View view{.dtype = Dtype::kOpaque,
                 .shape = NumbersIn(items.Next(), "shape"),
                 .stride = NumbersIn(items.Next(), "stride"),
                 .is_big_endian = false};
       const auto offset = items.Next();
-      if (offset->kind() != json::Node::Kind::kWhole) Fail(EBADMSG, "its offset is no number");
+      if (offset->kind() != json::Node::Kind::kWhole) Fail(EBADMSG, "its offset is not a number");
       const Tensor& whole = TensorOf(std::string(kWeights) + std::string(record->text()));
       if (whole.error) throw Error(*whole.error);
       view.dtype = whole.dtype;
@@ -188,7 +188,7 @@ class Reader {
       tensor = record.starts_with(kWeights) ? TensorOf(record) : BytesOf(archive_.Require(record));
     } catch (const Error& e) {
       if (e.code() == EFBIG || IsTransient(e.code())) throw;
-      checkpoint_.warnings.push_back(fmt::format("{}: it is left out", e.what()));
+      checkpoint_.warnings.push_back(fmt::format("{}: ignored", e.what()));
       return;
     }
     group.members.push_back(

@@ -56,7 +56,7 @@ void ComposeQuantized(const Value& value, Values arguments, Context& context,
   Require(arguments, 5);
   const Value& quantizer = arguments[4];
   if (quantizer.kind != Kind::kTuple || ItemsOf(quantizer).size() != 4) {
-    Fail(EBADMSG, "its quantizer {} is no tuple of 4", ShortRepr(quantizer));
+    Fail(EBADMSG, "its quantizer {} is not a tuple of 4", ShortRepr(quantizer));
   }
   const Values parts = ItemsOf(quantizer);
   if (parts[3].kind != Kind::kInt) {
@@ -313,7 +313,7 @@ void ComposeCompressed(std::string_view layout, Values data, Composite& composit
 
 void ComposeSparse(Values arguments, Composite& composite) {
   Require(arguments, 2);
-  if (arguments[1].kind != Kind::kTuple) Fail(EBADMSG, "its components are no tuple");
+  if (arguments[1].kind != Kind::kTuple) Fail(EBADMSG, "its components are not a tuple");
   const std::string layout = LayoutOf(arguments[0]);
   AddText(composite, "layout", layout);
   if (layout == "torch.sparse_coo") {

@@ -34,7 +34,7 @@ constexpr size_t kMostRanks = 65'536;  // That are listed.
 // The elements of a small tensor of integers. Throws Error.
 std::vector<int64_t> IntegersOf(const Value& value, Context& context,
                                 std::vector<uint64_t>& shape) {
-  if (ClassifyTensor(value) != TensorKind::kDense) Fail(EBADMSG, "its mesh is no tensor");
+  if (ClassifyTensor(value) != TensorKind::kDense) Fail(EBADMSG, "its mesh is not a tensor");
   Tensor tensor;
   FillTensor(value, context, tensor);
   const size_t width = ItemSize(tensor.dtype);

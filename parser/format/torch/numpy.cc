@@ -129,7 +129,7 @@ std::string ClassOf(const Value& value, const Parts& parts) {
 numpy::Layout LayoutOf(const Parts& parts, npy::Type type) {
   const Values sizes = ItemsOf(*parts.shape);
   if (sizes.size() > kMaxDimensions) {
-    Fail(EBADMSG, "has {} dimensions, but {} is the most", sizes.size(), kMaxDimensions);
+    Fail(EBADMSG, "has {} dimensions (maximum {})", sizes.size(), kMaxDimensions);
   }
   std::vector<uint64_t> shape;
   for (const Value& size : sizes) {

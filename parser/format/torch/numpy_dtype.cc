@@ -93,7 +93,7 @@ std::string UnitOf(Values state, Budget& budget) {
 std::string_view NameOf(const Value& dtype, bool& is_class) {
   const bool is_dtype =
       pickle::IsObject(dtype) && FindCallable(ObjectOf(dtype).target) == KnownCallable::kNumpyDtype;
-  if (!is_dtype) Fail(EBADMSG, "its dtype is no numpy.dtype");
+  if (!is_dtype) Fail(EBADMSG, "its dtype is not a numpy.dtype");
   const Values arguments = ItemsOf(ObjectOf(dtype).arguments);
   is_class = !arguments.empty() && arguments[0].kind == Kind::kGlobal;
   if (!is_class && (arguments.empty() || !IsText(arguments[0]))) {

@@ -54,7 +54,7 @@ void AddPickle(std::string_view name, Context& context, Checkpoint& checkpoint,
   AddObjects(graph.root(), context, checkpoint);
   if (const size_t strays = graph.stray_states().size() / 2; strays > 0) {
     checkpoint.warnings.push_back(
-        fmt::format("{}{}{} values that are no objects are given a state, which is left out", name,
+        fmt::format("{}{}{} values that are no objects are given a state, which is ignored", name,
                     name.empty() ? "" : ": ", strays));
   }
 } catch (const Error& e) {

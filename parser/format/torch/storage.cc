@@ -114,7 +114,7 @@ uint64_t SizeOf(const StorageClass& type, int64_t elements) {
 
 std::string Short(std::string_view text, std::string_view what) {
   if (text.size() > kMostStorageText) {
-    Fail(EBADMSG, "its storage has a {} of {} bytes, but {} is the most", what, text.size(),
+    Fail(EBADMSG, "its storage has a {} of {} bytes (maximum {})", what, text.size(),
          kMostStorageText);
   }
   return std::string(text);
@@ -243,7 +243,7 @@ StorageId ParseStorageId(const Value& persistent) {
   if (IsOfTensorizer(id)) return ParseTensorizerId(pickle::ItemsOf(id));
   const size_t count = id.kind == Kind::kTuple ? pickle::ItemsOf(id).size() : 0;
   if (count != 5 && count != 6) {
-    Fail(EBADMSG, "its storage has a persistent id that is no tuple of 5 or 6");
+    Fail(EBADMSG, "its storage has a persistent id that is not a tuple of 5 or 6");
   }
   const std::span<const Value> parts = pickle::ItemsOf(id);
   if (!IsText(parts[0]) || parts[0].text() != "storage") {

@@ -113,9 +113,9 @@ std::vector<uint64_t> Numbers(const Value& value, std::string_view what) {
                        ItemsOf(ObjectOf(value).arguments).size() == 1;
   const Value& tuple = is_size ? ItemsOf(ObjectOf(value).arguments)[0] : value;
   if (tuple.kind != Kind::kTuple && tuple.kind != Kind::kList)
-    Fail(EBADMSG, "its {} is no tuple", what);
+    Fail(EBADMSG, "its {} is not a tuple", what);
   if (ItemsOf(tuple).size() > kMaxDimensions) {
-    Fail(EBADMSG, "has {} dimensions, but {} is the most", ItemsOf(tuple).size(), kMaxDimensions);
+    Fail(EBADMSG, "has {} dimensions (maximum {})", ItemsOf(tuple).size(), kMaxDimensions);
   }
   std::vector<uint64_t> numbers;
   numbers.reserve(ItemsOf(tuple).size());

@@ -67,15 +67,15 @@ std::optional<npy::Type> TypePrinted(std::string_view name) {
 }
 
 std::vector<uint64_t> SizesIn(json::Node list) {
-  if (!list.is_list()) Fail(EBADMSG, "its shape is no list");
+  if (!list.is_list()) Fail(EBADMSG, "its shape is not a list");
   if (list.count() > kMaxDimensions) {
-    Fail(EBADMSG, "has {} dimensions, but {} is the most", list.count(), kMaxDimensions);
+    Fail(EBADMSG, "has {} dimensions (maximum {})", list.count(), kMaxDimensions);
   }
   std::vector<uint64_t> sizes;
   json::Items items(list);
   while (const auto item = items.Next()) {
     if (item->kind() != json::Node::Kind::kWhole) {
-      Fail(EBADMSG, "its shape has something in it that is no size");
+      Fail(EBADMSG, "its shape has something in it that is not a size");
     }
     sizes.push_back(item->whole());
   }
@@ -102,7 +102,7 @@ Record RecordOf(std::string bytes) {
 npy::Type UnknownType(std::string_view name, size_t size, const std::vector<uint64_t>& shape) {
   const uint64_t count = std::max<uint64_t>(numpy::CountOf(shape), 1);
   if (size % count != 0) {
-    Fail(EBADMSG, "has {} bytes, which are no whole number for its {} elements", size, count);
+    Fail(EBADMSG, "has {} bytes, which are not a whole number for its {} elements", size, count);
   }
   return {.item_size = size / count, .name = std::string(name)};
 }
@@ -126,7 +126,7 @@ void FillInline(json::Node node, const Tag& tag, Externals& externals, Tensor& t
     layout.type = *type;
     numpy::SetType(layout, tensor);
   }
-  if (!data || !data->is_text()) Fail(EBADMSG, "its data are no text");
+  if (!data || !data->is_text()) Fail(EBADMSG, "its data are not text");
   std::string bytes = tag.kind == Tag::Kind::kHex ? BytesOfHex(data->text(), budget)
                                                   : BytesOfBase64(data->text(), budget);
   if (!type) {

@@ -249,7 +249,7 @@ class Builder {
       return WithArrays(std::move(table));
     } catch (const Error& e) {
       if (IsTransient(e.code())) throw;
-      Warn("table {}: {}: arrays in its rows are left out", Quoted(Path()), e.what());
+      Warn("table {}: {}: arrays in its rows are ignored", Quoted(Path()), e.what());
     }
     return TableOf(node, tag, externals_);
   }

@@ -73,7 +73,7 @@ void AddMeta(Externals& externals, Checkpoint& checkpoint) try {
   checkpoint.root.members.push_back({{std::string(kMetaKey)}, std::move(table)});
 } catch (const Error& e) {
   if (e.code() == EFBIG || IsTransient(e.code())) throw;
-  checkpoint.warnings.push_back(fmt::format("{}: the metadata are left out", e.what()));
+  checkpoint.warnings.push_back(fmt::format("{}: the metadata are ignored", e.what()));
 }
 
 }  // namespace
@@ -92,7 +92,7 @@ Checkpoint ReadZip(const Source& source, Members members, const ReadOptions& /*o
   AddMeta(externals, checkpoint);
   if (const size_t unused = externals.CountUnused(); unused > 0) {
     checkpoint.warnings.push_back(
-        fmt::format("zip: {} members are not referred to and left out", unused));
+        fmt::format("zip: {} members are not referred to and are ignored", unused));
   }
   return checkpoint;
 }
