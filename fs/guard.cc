@@ -166,7 +166,7 @@ ParseNet::~ParseNet() {
   SetDataLimit(data_limit_);
 }
 
-// The deadline may move, so it is looked at again and again.
+// Polls the deadline, which may move.
 void ParseNet::Watch(const std::stop_token& stop) {
   MutexLock lock(mutex_);
   while (!stopped_.wait_for(lock, stop, pace_.interval, [&] { return stop.stop_requested(); })) {

@@ -16,7 +16,7 @@
 
 namespace ckptfs {
 
-// What the program is doing.
+// A step of the program.
 enum class Step : uint8_t {
   kStart,
   kCommandLine,

@@ -34,7 +34,7 @@ class Invalidator {
   void Run(fuse_session* session, const std::stop_token& stop);
 
  private:
-  // Waits for a file. Returns 0 if `stop` wants it.
+  // Waits for a file. Returns 0 if `stop` is requested.
   uint64_t Take(const std::stop_token& stop);
 
   const Tree& tree_;

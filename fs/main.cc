@@ -95,7 +95,7 @@ void TellWarnings(Log& log, const std::string& source, const std::vector<std::st
   }
 }
 
-// What shall be done about hashes; null if nothing.
+// Returns the verification of hashes that the options ask for; null without it.
 std::shared_ptr<const Verification> VerificationFor(Verify verify, Log& log) {
   if (verify == Verify::kOff) return nullptr;
   const auto report = [&log](std::string_view what, Verdict verdict, std::string_view found) {
@@ -174,7 +174,7 @@ void AdviseFiles(const Tree& tree) {
   }
 }
 
-// What the table of mounts shows: a relative path would mean nothing there.
+// The source in the table of mounts, where a relative path has no meaning.
 std::string NameInMountTable(const std::string& source) {
   return SchemeNameOf(source).empty() ? std::filesystem::absolute(source).string()
                                       : Redacted(source);

@@ -1,6 +1,6 @@
-// libfuse mounts by name, and undoes by name whatever is mounted there. So root calls mount(2) and
-// umount2(2) here, with descriptors for names, and libfuse is given the device with the session in
-// it. Its auto_unmount is not used: that process of fusermount3 cannot see a mount without
+// libfuse mounts by name, and unmounts by name whatever is mounted there. So root calls mount(2)
+// and umount2(2) here, with descriptors for names, and libfuse is given the device with the session
+// in it. Its auto_unmount is not used: that process of fusermount3 cannot see a mount without
 // allow_other, and leaves it as it is.
 
 #include "fs/mounting.h"
@@ -66,7 +66,7 @@ class CapturedOutput {
     ::dup2(error_.number(), STDERR_FILENO);
   }
 
-  // The first line: what follows it follows from it.
+  // The first line: the others are consequences of it.
   std::string Line() const {
     std::array<char, 1024> buffer = {};
     const ssize_t n = ::pread(text_.number(), buffer.data(), buffer.size(), 0);
@@ -81,7 +81,7 @@ class CapturedOutput {
   Fd error_;
 };
 
-// Asks no daemon. 0 if `fd` is none.
+// Does not ask the daemon. Returns 0 if `fd` is invalid.
 dev_t DeviceOf(const Fd& fd) {
   struct statx st = {};
   if (::statx(fd.number(), "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_INO, &st) < 0) return 0;
@@ -94,21 +94,21 @@ bool IsEnded(int session) {
   return ::poll(&state, 1, 0) == 1 && (state.revents & POLLERR) != 0;
 }
 
-// Whether what is mounted on `mountpoint` has no connection any more.
+// Whether the mount on `mountpoint` has lost its connection.
 bool IsDead(const Mountpoint& mountpoint) noexcept try {
   struct statx st = {};
   return ::statx(AT_FDCWD, mountpoint.CurrentPath().c_str(),
                  AT_SYMLINK_NOFOLLOW | AT_STATX_FORCE_SYNC, STATX_MODE, &st) < 0 &&
          (errno == ENOTCONN || errno == ECONNABORTED);
 } catch (const std::exception&) {
-  return false;  // There is no memory for the name.
+  return false;  // Out of memory for the name.
 }
 
 // Unmounts the file system whose root is `root`, even while it is in use.
 void UnmountAsRoot(const Fd& root) noexcept try {
   ::umount2(PathOf(root).c_str(), MNT_DETACH);
 } catch (const std::exception&) {
-  // There is no memory for the name: it stays mounted.
+  // Out of memory for the name: it stays mounted.
 }
 
 }  // namespace
@@ -135,19 +135,19 @@ Mounting::~Mounting() { Unmount(); }
 
 void Mounting::Unmount() const noexcept {
   if (is_root_) {
-    // The number of the device is free again once it is unmounted: a mount that somebody has made
-    // there since then may have it.
+    // The number of the device is reused once it is unmounted: a mount that was made
+    // there since then may have the same number.
     const int session = fuse_session_fd(session_);
     if (IsEnded(session) && !IsDead(mountpoint_)) return;
     const Fd root = Root();
-    // Ends all requests first: to unmount may have to wait for them.
+    // Ends all requests first: the unmount may wait for them.
     const Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
     if (null.number() >= 0) ::dup3(null.number(), session, O_CLOEXEC);
     if (root.number() >= 0) UnmountAsRoot(root);
     return;
   }
   Fd root = Root();
-  // libfuse finds out itself whether it is still mounted, but not by what it is covered.
+  // libfuse checks whether it is still mounted, but not whether another mount covers it.
   const bool is_covered = root.number() < 0 && DeviceOf(mountpoint_.Top()) != below_;
   root = Fd();
   if (!is_covered) fuse_session_unmount(session_);
@@ -246,7 +246,7 @@ std::string Unescaped(std::string_view text) {
   return plain;
 }
 
-// What is mounted on `path`, if anything: the last line counts, which covers those before it.
+// Returns the line of the mount on `path`: the last one, which covers the others.
 std::optional<MountLine> FindMount(const std::string& path) {
   std::optional<MountLine> found;
   std::ifstream table("/proc/self/mountinfo");

@@ -14,7 +14,7 @@
 namespace ckptfs {
 
 struct MountSettings {
-  std::string source;  // What the table of mounts shows.
+  std::string source;  // As the table of mounts shows it.
   bool allow_other = false;
   bool auto_unmount = false;
 };
@@ -35,7 +35,7 @@ class Mounting {
   ~Mounting();
 
  private:
-  // The root of the mount, opened with O_PATH, which keeps it busy; none if it is not there.
+  // The root of the mount, opened with O_PATH, which keeps it busy; invalid if it is missing.
   Fd Root() const;
   void MountAsRoot(const MountSettings& settings);
   void MountAsUser();

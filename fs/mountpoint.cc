@@ -1,8 +1,8 @@
-// The kernel refuses to mount with an errno that means five things, and it does not refuse at all
-// to cover files or another mount, which then seem to be lost. So we look first.
+// The errno of a refused mount has five meanings, and the kernel does not refuse
+// to cover files or another mount, which then seem to be lost. So the mount point is checked first.
 //
 // A mount whose daemon was killed stays in its place and answers everything with ENOTCONN: it is
-// neither a directory nor not there, `ls` and `mkdir` make no sense of it, and most people have
+// neither a directory nor missing for `ls` and `mkdir`, and most users have
 // never seen one. It has to be unmounted by hand.
 
 #include "fs/mountpoint.h"
@@ -34,7 +34,7 @@ namespace fs = std::filesystem;
 bool IsRoot() { return ::geteuid() == 0; }
 
 // Returns an errno. Has the daemon of the mount asked, if `file` is on one: the kernel remembers
-// attributes and would go on telling them after its death.
+// attributes and would return them after the daemon has ended.
 int Stat(const Fd& file, struct statx& st) {
   constexpr unsigned kWanted = STATX_TYPE | STATX_INO;
   constexpr int kFlags = AT_EMPTY_PATH | AT_STATX_FORCE_SYNC;
@@ -51,7 +51,7 @@ Fd OpenDirectory(const fs::path& path, int flags = 0) {
   return Fd(::open(path.c_str(), O_PATH | O_CLOEXEC | O_DIRECTORY | flags));
 }
 
-// Whether both are open and the same.
+// Whether both are open and refer to the same file.
 bool IsSame(const Fd& a, const Fd& b) {
   struct stat first = {};
   struct stat second = {};
@@ -144,7 +144,7 @@ Mountpoint::Mountpoint(const std::string& path, bool may_cover)
            path);
     }
   }
-  // For other users fusermount3 mounts, and it wants this.
+  // fusermount3, which mounts for other users, requires it.
   if (!IsRoot() && ::faccessat(directory_.number(), ".", W_OK, AT_EACCESS) != 0) {
     Fail(EACCES, "{}: permission denied: the mount point is not writable", path);
   }
@@ -221,7 +221,7 @@ void Mountpoint::Remove() const noexcept try {
   const std::string name = fs::path(path_).filename();
   ::unlinkat(parent_.number(), name.c_str(), AT_REMOVEDIR);
 } catch (const std::exception&) {
-  // There is no memory for the name: the directory stays.
+  // Out of memory for the name: the directory stays.
 }
 
 void CheckFuse() {

@@ -1,4 +1,4 @@
-// Where to mount, and whether it can be done.
+// A mount point, and the checks before a mount.
 //
 // Reading a checkpoint takes time, in which the owner of the directory above the mount point could
 // put a link in its place: root would then cover a directory of the owner's choice. So the mount
@@ -38,7 +38,8 @@ class Mountpoint {
   // Prepare() was called.
   const Fd& directory() const { return directory_; }
 
-  // What is mounted there, or the directory, opened with O_PATH; none if its name leads to nothing.
+  // The root of the file system that is mounted there, or the directory, opened with O_PATH;
+  // invalid if the name does not exist.
   Fd Top() const;
 
   // Where the directory is now, which is path() unless it was moved.

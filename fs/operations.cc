@@ -48,7 +48,7 @@ struct stat AttributesOf(const Mount& mount, const Inode& inode, fuse_ino_t numb
   st.st_uid = mount.uid;
   st.st_gid = mount.gid;
   if (!inode.is_directory()) {
-    // What stdio takes for its buffer: a sixth less work than with its default of 4 KiB.
+    // The buffer size of stdio: a sixth less work than with its default of 4 KiB.
     st.st_blksize = 128 << 10;
     st.st_size = static_cast<off_t>(inode.length);
     if (!inode.source->is_hole()) {
@@ -85,7 +85,7 @@ std::span<char> Scratch(size_t size) {
   return {buffer.get(), size};
 }
 
-// The errno for readers of a file, who know these and not EBADMSG.
+// Returns the errno for readers of a file, which do not expect EBADMSG.
 int ErrnoForReader(int code) {
   constexpr int kKnown[] = {EACCES, EINTR, ENOENT, ENOKEY, ENOMEM, ESTALE, ETIMEDOUT};
   return std::ranges::count(kKnown, code) != 0 ? code : EIO;
@@ -286,7 +286,7 @@ void List(fuse_req_t req, fuse_ino_t number, size_t size, off_t off, bool with_a
     const Inode& directory = InodeOf(req, number);
     const auto entries = TreeOf(req).Entries(directory);
     Listing listing(req, size, with_attributes);
-    std::string name;  // libfuse wants a NUL at the end.
+    std::string name;  // libfuse requires a NUL at the end.
     for (auto i = static_cast<size_t>(off); i < entries.size() + 2; ++i) {
       if (i < 2) {
         if (!listing.Add(i == 0 ? "." : "..", i == 0 ? number : directory.parent, i + 1)) break;
@@ -309,7 +309,7 @@ void ReadDirPlusOp(fuse_req_t req, fuse_ino_t number, size_t size, off_t off,
   List(req, number, size, off, true);
 }
 
-// A full file system. One without blocks would be left out by `df`.
+// A full file system. `df` omits one without blocks.
 void StatFsOp(fuse_req_t req, fuse_ino_t /*number*/) {
   constexpr unsigned kBlock = 4096;
   const Tree& tree = TreeOf(req);

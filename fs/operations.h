@@ -15,7 +15,7 @@
 
 namespace ckptfs {
 
-// What the callbacks work on, which must outlive the session.
+// The data of the callbacks. Must outlive the session.
 struct Mount {
   const Tree& tree;
   Log& log;
@@ -27,7 +27,7 @@ struct Mount {
 
   bool is_remote = false;
 
-  // Does the reads of sources that are not immediate; null if there are none.
+  // Does the reads of sources that are not immediate; null if all are.
   SlowReads* slow_reads = nullptr;
 
   // Gets the files that turn out to be corrupt when they are read; may be null.

@@ -16,26 +16,27 @@ namespace ckptfs {
 // `b`; of two words longer than 64 bytes, more than that.
 size_t EditDistance(std::string_view a, std::string_view b);
 
-// Returns the word of `known` that is nearest to `word`, the first of several; empty if none is
+// Returns the word of `known` that is nearest to `word`, the first of several; empty if no word is
 // near. Upper case and dashes count as lower case and underscores.
 std::string_view NearestWord(std::string_view word, std::span<const std::string_view> known);
 
 // A letter after a dash, or a word after two.
 struct Switch {
   char letter;
-  std::string_view long_name;  // Empty: none.
+  std::string_view long_name;  // May be empty.
   std::string_view help;       // Empty: accepted and ignored, and not in the help.
   bool Options::*member;       // Null: ignored.
 };
 
-// What follows -o: "name", or "name=value".
+// An argument of -o: "name", or "name=value".
 struct MountOption {
   std::string_view name;
   std::string_view value;  // As the help shows it: "FILE"; empty: the option takes no value.
   std::string_view group;  // The heading of the help that it is under; options of one lie together.
   std::string_view help;
 
-  // Sets it in `options`. `value` is empty exactly if the option takes none. Throws Error(EINVAL).
+  // Sets it in `options`. `value` is empty exactly if the option takes no value. Throws
+  // Error(EINVAL).
   void (*set)(Options& options, std::string_view option, std::string_view value);
 };
 
@@ -60,7 +61,7 @@ bool IsIgnored(std::string_view name);
 // is none of them.
 std::string_view WhyRefused(std::string_view name);
 
-// The mount option that `name` may be a misspelling of; empty if there is none.
+// Returns the mount option that `name` may be a misspelling of; empty if no name is near.
 std::string_view NearestMountOption(std::string_view name);
 
 std::span<const ExitStatus> ExitStatuses();

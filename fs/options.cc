@@ -1,6 +1,6 @@
 // Options are written as for mount(8) and for other FUSE programs, and they come from three sides:
-// people write `ckptfs -f -o flat m.pth /mnt`, mount(8) calls `mount.ckptfs m.pth /mnt -o rw,...`
-// and passes whatever fstab says, and programs put the operands anywhere. Most of what mount(8)
+// users write `ckptfs -f -o flat m.pth /mnt`, mount(8) calls `mount.ckptfs m.pth /mnt -o rw,...`
+// and passes the options of fstab, and programs put the operands anywhere. Most of what mount(8)
 // passes is about the device or about writing and means nothing here, so it is accepted and
 // ignored. An unknown option is an error: a misspelt one must not go unnoticed.
 
@@ -251,7 +251,7 @@ std::string DefaultMountpoint(const std::string& source) {
 
 namespace {
 
-// What is at `path`; not found if that cannot be learned.
+// Returns the type of the file at `path`; not found if stat fails.
 std::filesystem::file_type TypeAt(const std::string& path) {
   std::error_code error;
   return std::filesystem::status(path, error).type();

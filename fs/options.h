@@ -38,14 +38,14 @@ struct Options {
   bool strict = false;        // Do not mount if a tensor is corrupt or missing.
   bool flat = false;          // Do not split keys at dots.
   bool xattr = false;         // Extended attributes on tensor files.
-  std::optional<uid_t> uid;   // Owner of all files; else the user who mounts.
+  std::optional<uid_t> uid;   // Owner of all files; by default, the user that mounts.
   std::optional<gid_t> gid;
   std::optional<mode_t> umask;  // Taken away from r-xr-xr-x; else what the checkpoint's files lack.
   Verify verify = Verify::kOff;
   std::string key_file;         // With the key of an encrypted checkpoint, ...
-  std::string passphrase_file;  // ... or with its passphrase; empty: there is none.
-  std::string log_file;         // Gets the log instead of syslog; empty: there is none.
-  std::string sidecar;          // The file with its tensors; empty: it lies beside it.
+  std::string passphrase_file;  // ... or with its passphrase; may be empty.
+  std::string log_file;         // Instead of syslog; may be empty.
+  std::string sidecar;          // The file with its tensors; empty: beside the checkpoint.
 
   std::optional<uint64_t> scratch;  // For what is decoded, on the disk, in bytes.
 
@@ -56,7 +56,7 @@ struct Options {
   SourceOptions sources;                      // All but the functions.
 };
 
-// What the program ends with, so that a script knows which kind of mistake was made.
+// Exit codes, by the kind of error.
 enum class ExitCode : int {
   kMounted = 0,
   kUnexpected = 1,

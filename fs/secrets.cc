@@ -28,7 +28,7 @@ namespace {
 // A terminal gives lines of up to 4095 bytes and drops the rest of longer ones.
 constexpr size_t kMostTyped = 4096;
 
-// Opens the controlling terminal if we are in its foreground; the descriptor is none if not.
+// Opens the controlling terminal if this process is in its foreground; else the result is invalid.
 Fd OpenTerminal() {
   if (::isatty(STDIN_FILENO) == 0) return Fd();
   Fd terminal(::open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC));
@@ -150,7 +150,7 @@ std::shared_ptr<const Secret> Make(Secret::Kind kind, std::span<const std::byte>
       Secret{.kind = kind, .bytes = SecretBytes(bytes), .origin = std::move(origin)});
 }
 
-// Reads all of a file; what lies in between is wiped.
+// Reads a file. Intermediate buffers are wiped.
 SecretBytes ReadAll(const std::string& path) {
   const Fd file(::open(path.c_str(), O_RDONLY | O_NOCTTY | O_CLOEXEC));
   if (file.number() < 0) FailErrno("cannot open it");
@@ -201,7 +201,7 @@ std::shared_ptr<const Secret> ReadPassphraseFile(const std::string& path) {
 }
 
 // Takes a variable out of the environment: what /proc/PID/environ shows of it is zeros from now on.
-// One that is empty is as one that is not there. Variables may be there twice.
+// An empty variable counts as unset. The environment may contain a variable twice.
 std::optional<SecretBytes> TakeVariable(std::string_view name) {
   std::optional<SecretBytes> taken;
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {

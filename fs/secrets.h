@@ -39,7 +39,7 @@ class Secrets {
 
  private:
   const std::string checkpoint_;  // Its name, redacted.
-  std::string option_;            // Which named a file; empty if none did.
+  std::string option_;            // That named a file; may be empty.
   std::shared_ptr<const Secret> secret_;
   bool is_needed_ = false;
   bool has_asked_ = false;

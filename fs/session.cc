@@ -1,13 +1,13 @@
-// How the end of a session works. Three signals shall end it, but libfuse's own handlers only make
-// the loop stop to take requests: then it waits for those that are being answered, and a disk or a
+// The end of a session. Three signals end it, but libfuse's own handlers only make
+// the loop stop taking requests: then it waits for those that are being answered, and a disk or a
 // server may keep one of them for long. So the signals are blocked in all threads, the main thread
 // waits for one of them, and the loop runs in a thread beside it. A signal makes the loop stop;
 // after a time limit the mount is undone under it and the process ends. The loop's thread sends
-// SIGINT to the main thread when it ends by itself, so that there is one thing to wait for.
+// SIGINT to the main thread when it ends by itself, so that AwaitEnd waits for signals only.
 //
 // Reads that may take long are interrupted first.
 //
-// The thread that makes the kernel forget pages may have to wait in there until requests are
+// The thread that invalidates pages of the kernel may block there until requests are
 // answered: so the loop goes on until that thread has ended.
 
 #include "fs/session.h"
@@ -38,7 +38,7 @@ namespace {
 // The kernel sends large reads two at a time for each reader.
 constexpr unsigned kThreads = 4;
 
-// That do what is no local read. One that waits for a server holds a thread.
+// For reads that are not local and immediate. A read that waits for a server holds a thread.
 constexpr unsigned kSlowThreads = 4;
 constexpr unsigned kRemoteThreads = 64;
 
@@ -59,8 +59,8 @@ bool HasSlowReads(const Tree& tree) {
   return false;
 }
 
-// Asks for longer read-ahead than the kernel's default, which it allows to root only. Must happen
-// before the kernel gets the answer to its first request. Fails silently: it is only slower then.
+// Sets a longer read-ahead than the kernel's default, which only root may. Must happen
+// before the reply to the first request of the kernel. Failure only makes reads slower.
 void RaiseReadAhead(const std::string& mountpoint, unsigned bytes) {
   struct statx st = {};
   if (::statx(AT_FDCWD, mountpoint.c_str(), AT_STATX_DONT_SYNC, STATX_INO, &st) < 0) return;
@@ -94,7 +94,7 @@ Session::Session(const Tree& tree, timespec modified, const std::string& source,
   if (options.allow_other) list += ",allow_other";
   if (options.debug) list += ",debug";
 #if FUSE_VERSION >= FUSE_MAKE_VERSION(3, 18)
-  // Where the kernel has it switched on; else libfuse goes on without. It has room for few requests
+  // If the kernel enables it; else libfuse continues without. It has room for few requests
   // that are under way.
   if (!has_slow_reads_) list += ",io_uring";
 #endif

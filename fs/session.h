@@ -21,7 +21,7 @@ struct Backend {
   // Whether reads wait for a server: then more of them are answered at the same time.
   bool is_remote = false;
 
-  // Makes reads fail that are waited for, because the session ends.
+  // Makes blocked reads fail, because the session ends.
   std::function<void()> stop;
 
   // A sentence about what it is doing, for SIGUSR1.

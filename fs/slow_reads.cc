@@ -28,7 +28,7 @@ constexpr uint64_t MaskOf(std::initializer_list<int> signals) {
   return mask;
 }
 
-// By which users stop programs, whether these end by themselves or have a handler.
+// Signals that users send to stop a program, whether it has a handler or not.
 constexpr uint64_t kWanted = MaskOf({SIGHUP, SIGINT, SIGQUIT, SIGKILL, SIGTERM});
 
 // Signals that do not end a process by default.
@@ -49,7 +49,7 @@ class Status {
 
   bool is_known() const { return !text_.empty(); }
 
-  // What follows "\nNAME:\t", to the end of the line; empty if there is no such line.
+  // Returns the rest of the line after "\nNAME:\t"; empty without such a line.
   std::string_view Field(std::string_view name) const {
     for (size_t at = text_.find(name); at != std::string_view::npos;
          at = text_.find(name, at + 1)) {
@@ -66,7 +66,7 @@ class Status {
     return state.starts_with('Z') || state.starts_with('X');
   }
 
-  // Whether a signal waits for it by which it ends, or by which its user wants it to.
+  // Whether a pending signal terminates it, or is one that users send to stop a program.
   bool has_wish_to_end() const {
     const uint64_t pending = (Mask("SigPnd") | Mask("ShdPnd")) & ~Mask("SigBlk");
     const uint64_t ignored = Mask("SigIgn");
@@ -105,12 +105,12 @@ using std::chrono::milliseconds;
 constexpr milliseconds kFirstTurn(50);
 constexpr unsigned kMostLevel = 16;
 
-// How often it is looked whether a read that is under way, or waits, is still wanted.
+// How often running and waiting reads are polled for cancellation.
 constexpr milliseconds kLook(50);
 constexpr milliseconds kLookAtWaiting(200);
 
-// Of so many turns one goes to a read that has had more of them than others, to that which has
-// waited for longest: else these would get none as long as new ones come.
+// One turn of so many goes to the read that has waited for longest, even if it has had more turns
+// than others, which would starve while new reads arrive.
 constexpr uint64_t kOldestEvery = 4;
 
 }  // namespace
@@ -137,13 +137,13 @@ void SlowReads::Add(std::unique_ptr<Request> request) {
 void SlowReads::StartThread() try {
   threads_.emplace_back([this] { Serve(); });
 } catch (const std::system_error&) {
-  // There may be no more threads. Those that there are will do it.
+  // No more threads are available: the existing ones serve the request.
 }
 
 void SlowReads::Stop() {
   is_stopped_ = true;
   {
-    const MutexLock lock(mutex_);  // Or a thread could be about to wait.
+    const MutexLock lock(mutex_);  // Else a thread could miss the notification.
   }
   wanted_.notify_all();
 }
@@ -203,7 +203,7 @@ bool SlowReads::Run(Job& job) const {
   return false;
 }
 
-// Refuses those that wait in vain. They are taken out for that, and put back.
+// Refuses waiting reads whose readers have cancelled. Takes the reads out meanwhile.
 void SlowReads::LookAtWaiting(const std::stop_token& stop) {
   const auto is_in_vain = [](Job& job) {
     if (!job.request->IsCancelled()) return false;

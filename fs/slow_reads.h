@@ -37,8 +37,8 @@ namespace ckptfs {
 // cannot be inspected.
 bool HasTerminatingSignal(pid_t thread) noexcept;
 
-// As HasTerminatingSignal, without a report of the kernel, which sends none for read-ahead and
-// direct I/O. False if the thread cannot be inspected.
+// As HasTerminatingSignal, without a report of the kernel, which sends no reports for read-ahead
+// and direct I/O. False if the thread cannot be inspected.
 bool HasVanished(pid_t thread) noexcept;
 
 // Thread-safe.
@@ -106,7 +106,7 @@ class SlowReads {
   std::atomic<unsigned> least_level_ = kNoLevel;  // Of those that wait.
 
   Mutex mutex_;                       // No request is run, polled or refused under it.
-  std::condition_variable wanted_;    // There is a read to be done, or none any more.
+  std::condition_variable wanted_;    // A read waits, or the end has come.
   std::condition_variable answered_;  // All have been.
   std::map<unsigned, Queue> waiting_ GUARDED_BY(mutex_);  // By level. No queue is empty.
   size_t unanswered_ GUARDED_BY(mutex_) = 0;  // Those that wait, and those that are being read.

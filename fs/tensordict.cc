@@ -28,7 +28,7 @@ namespace {
 constexpr size_t kRoomAtFirst = 4096;
 constexpr size_t kRoomPerMember = 8;
 
-// What the tree of a usual state dict needs.
+// Inodes and names of the tree of a usual state dict.
 constexpr size_t kInodesPerMember = 3;
 constexpr size_t kTextPerMember = 320;  // Bytes.
 

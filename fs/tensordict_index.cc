@@ -25,7 +25,7 @@ constexpr uint64_t kIsGroup = 1;
 uint64_t PlaceOfRecord(uint64_t begin) { return (begin + 1) << 1U; }
 uint64_t PlaceOfGroup(uint64_t group) { return group << 1U | kIsGroup; }
 
-// What a record has; the others are null.
+// The content of a record; the other pointers are null.
 using Flag = uint64_t;
 constexpr Flag kIsTable = 1U << 0U;
 constexpr Flag kHasName = 1U << 1U;  // Else that of the file is the key and the suffix.
@@ -54,7 +54,7 @@ void AppendEscaped(std::string& out, std::string_view text) {
 
 bool IsPlain(char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; }
 
-// What lines are written to: their text, ...
+// The output of lines: their text, ...
 class Text {
  public:
   explicit Text(std::string& text) : text_(text) {}
@@ -295,7 +295,7 @@ TensorIndex::Line TensorIndex::Parse(uint64_t begin) const {
 
 template <typename Out>
 void TensorIndex::Write(const Line& line, Out& out) const {
-  // What is before the key or the path; its size is known.
+  // The text before the key or the path; its size is known.
   const Directory& directory = directories_[line.directory];
   const auto before = [&](bool is_path) {
     if constexpr (std::is_same_v<Out, Size>) {

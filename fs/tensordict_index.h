@@ -42,7 +42,7 @@ class TensorIndex {
 
   // Makes places in the order of lines for the table and the members of a group. Returns the first
   // one, which is that of the table; that of member i is by i + 1 greater. `place` is that of the
-  // group in the one that it is in; not looked at for the first group, which is that of the root.
+  // group in its parent; ignored for the first group, the root.
   size_t AddGroup(size_t place, size_t members);
 
   // Adds a line. `place` counts from the result of AddGroup.
@@ -57,7 +57,7 @@ class TensorIndex {
  private:
   class Source;
 
-  // What is before the keys and the paths of lines.
+  // The text before the keys and the paths of lines.
   struct Directory {
     uint64_t texts = 0;  // Where its key and its name are in records_.
     uint32_t parent = 0;

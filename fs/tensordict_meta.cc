@@ -315,7 +315,7 @@ constexpr std::string_view kInEntries[] = {
     "storage_dtype", "stored_dtype",  "stored_shape",   "stride",
     "tied_to",       "told",          "trailing_bytes", "unknown_type"};
 
-// What an entry is known by.
+// The identity of an entry.
 constexpr std::string_view kMarks[] = {"type", "dtype", "bytes"};
 
 template <typename Names>
@@ -324,7 +324,7 @@ bool Has(const Names& names, std::string_view name) {
 }
 
 // Annotations in whose JSON objects at this depth are ours, while names and values in them may be
-// of the checkpoint. All other annotations have no objects, or none of ours.
+// of the checkpoint. All other annotations have no objects, or only objects of the checkpoint.
 struct OwnDepth {
   std::string_view note;
   size_t depth;
@@ -334,10 +334,10 @@ constexpr OwnDepth kOwnDepths[] = {{"shards", 2}, {"lost_chunks", 2}};
 // Goes through valid JSON, string by string. Nothing else can have a brace or a bracket in it.
 class Scanner {
  public:
-  // What `json` begins with lies `depth` deep already.
+  // `json` begins at nesting depth `depth`.
   explicit Scanner(std::string_view json, size_t depth = 0) : json_(json), depth_(depth) {}
 
-  // Moves to the next string; false if there is none before the end of what is open.
+  // Moves to the next string; returns false at the end of the open object or list.
   bool Next() {
     for (at_ += token_.size(); at_ < json_.size(); ++at_) {
       const char c = json_[at_];

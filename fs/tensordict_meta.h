@@ -6,7 +6,7 @@
 //    "shape":[],"device":"cpu","_type":"<class 'tensordict._td.TensorDict'>"}
 //
 // tensordict reads the members shown and ignores all others, which ckptfs adds. Four things make it
-// refuse a whole directory, and none of them is written: a tensor with a member "type", a dtype
+// refuse a whole directory, so such members are not written: a tensor with a member "type", a dtype
 // that it has no name for, a shape that torch cannot count, and any member of ours in the meta.json
 // of a value.
 
@@ -96,7 +96,7 @@ void AppendShape(std::string& out, const std::vector<uint64_t>& shape);
 // "x_dtype", "error", "key" and others in the entries of keys. Programs trust them: a recipe is
 // evaluated. JSON of the checkpoint stands beside them: the meta.json of a TensorDict, attributes
 // of Python objects, metadata of a file. These functions append all such JSON, except plain strings
-// and the "data" of a value, so that none of it can be taken for ours:
+// and the "data" of a value, so that no part of it is taken for an entry of ckptfs:
 //
 //   A member with the name of one of ours gets an underscore appended, as does one whose name differs
 //   from ours by trailing underscores only: "recipe" is "recipe_", "recipe_" is "recipe__". So
@@ -105,11 +105,11 @@ void AppendShape(std::string& out, const std::vector<uint64_t>& shape);
 // This applies to names of instructions and checks at any depth, and to all names of ours in
 // objects that look like an entry.
 
-// What an entry has instead of a note `x` that is a file of its own: "x_file", the name of the
-// file.
+// The member of an entry instead of an annotation `x` in a file of its own: "x_file", the name of
+// the file.
 constexpr std::string_view kAnnotationFileSuffix = "_file";
 
-// Whether `name` is one that an entry of ours may have beside those of tensordict.
+// Whether `name` is a member that ckptfs adds to entries beside those of tensordict.
 bool IsOurs(std::string_view name);
 
 // Appends members of a checkpoint to a meta.json: "a":1,"b":{}. They stand where keys do, so

@@ -22,7 +22,7 @@ namespace {
 constexpr std::array kReserved = {std::string_view("shape"), std::string_view("device"),
                                   std::string_view("_type"), kSummaryKey};
 
-// A shortened name is one that also usual file systems take, so that the mount can be copied.
+// Common file systems accept a shortened name, so that the mount can be copied.
 constexpr size_t kShortName = 255;
 constexpr size_t kHashLength = 17;   // "~" and 16 digits.
 constexpr size_t kMaxAddition = 24;  // Bytes of the longest Addition, and some.
@@ -51,7 +51,7 @@ size_t NameSize(std::string_view key) {
   return key.size() + 2 * encoded + kTensorSuffix.size();
 }
 
-// What ends `key` of the suffixes of files; empty if none does.
+// Returns the suffix of files that `key` ends with; empty without one.
 std::string_view SuffixOf(std::string_view key) {
   for (const std::string_view suffix : {kTensorSuffix, kTableSuffix, kLongValueSuffix}) {
     if (key.ends_with(suffix)) return suffix;
@@ -127,8 +127,8 @@ std::string Base(std::string_view key) {
   return fmt::format("{}~{:016x}", Beginning(base, kRoom), Hash(key));
 }
 
-// What the n-th attempt adds to a key: underscores, but a thousand equal keys must not get a
-// thousand of them.
+// Returns the text that the n-th attempt adds to a key: underscores, but a thousand equal keys must
+// not get a thousand of them.
 std::string Addition(size_t attempt) {
   constexpr size_t kMost = 4;
   if (attempt <= kMost) return std::string(attempt, '_');
@@ -305,7 +305,7 @@ class Splitter {
   }
 
   // Returns the level of all keys that begin with `path` and a dot, which is called `head` in
-  // `parent`; kMember if there can be none.
+  // `parent`; kMember if it cannot exist.
   uint32_t LevelOf(std::string_view path, std::string_view head, uint32_t parent) {
     const size_t members = group_.members.size();
     const uint64_t hash = HashOf(path);
@@ -338,7 +338,7 @@ class Splitter {
   std::vector<Item> items_;              // In order of appearance.
   std::vector<uint32_t> parents_;        // The level that each of them is in.
   std::vector<std::string_view> paths_;  // Of the levels, but that of the group.
-  HashIndex whole_;                      // What has a whole key: members, and then paths_.
+  HashIndex whole_;                      // Entries with a whole key: members, and then paths_.
 };
 
 }  // namespace

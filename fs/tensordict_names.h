@@ -51,14 +51,14 @@ std::string ListedName(std::string_view key);
 // Whether `key` with a suffix can be the name of a file as it is, as tensordict < 0.13 has it.
 bool IsFileName(std::string_view key);
 
-// What wants to be in a directory.
+// A member to be named in a directory.
 struct Wanted {
   std::string_view key;  // Any bytes.
   bool is_directory = false;
-  std::string_view suffix = {};  // Of its file: that of tensors, ...; empty if it has none.
+  std::string_view suffix = {};  // Of its file: that of tensors, ...; may be empty.
 };
 
-// A member that cannot have the key it wants.
+// A member whose key is taken or invalid.
 struct Renamed {
   size_t index = 0;  // In the list of all.
   std::string key;

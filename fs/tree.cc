@@ -53,7 +53,8 @@ uint64_t Tree::Lookup(uint64_t number, std::string_view name) const {
 
 // Tries each beginning of `name` that ends before a dot as the name of a directory in `entries`,
 // and what is behind the dot as the name of a file in that directory or as a joined name again. A
-// directory can be reached in one way only, so none is visited twice; `steps` bounds the total.
+// directory can be reached in one way only, so no directory is visited twice; `steps` bounds the
+// total.
 uint64_t Tree::FindJoined(std::span<const Entry> entries, std::string_view name, int& steps) const {
   for (size_t dot = name.find('.'); dot != std::string_view::npos; dot = name.find('.', dot + 1)) {
     if (--steps < 0) return 0;

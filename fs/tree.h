@@ -40,7 +40,7 @@ struct Inode {
 // same numbers at every mount.
 class Tree {
  public:
-  static constexpr uint64_t kRoot = 1;      // As FUSE wants.
+  static constexpr uint64_t kRoot = 1;      // As FUSE requires.
   static constexpr size_t kMaxName = 1024;  // Bytes; FUSE_NAME_MAX of most kernels.
 
   // Returns null if there is no such inode.
@@ -57,7 +57,7 @@ class Tree {
   // are not listed.
   std::span<const Entry> Entries(const Inode& directory) const;
 
-  // The extended attributes of an inode; empty if none were given.
+  // The extended attributes of an inode; may be empty.
   const Attributes& AttributesOf(uint64_t number) const;
 
   size_t inode_count() const { return inodes_.size() - kRoot; }
@@ -74,7 +74,7 @@ class Tree {
 
   std::vector<Inode> inodes_;
   std::vector<Entry> entries_;                 // Those of one directory are consecutive.
-  std::vector<std::unique_ptr<char[]>> text_;  // What the names point into.
+  std::vector<std::unique_ptr<char[]>> text_;  // The memory of the names.
   std::vector<Attributes> attributes_;         // By inode; empty if no inode has any.
   uint64_t size_ = 0;
 };

@@ -69,7 +69,7 @@ void Budget::Work(uint64_t steps) {
 bool Budget::Meter(uint64_t bytes) noexcept {
   metered_ += bytes;
   steps_ += 1 + bytes / (2 * kBytesPerStep);  // They will be written.
-  // What was allocated before is not in it, but may have been freed: then it is below zero.
+  // Memory allocated before the metering may have been freed in it: then it is below zero.
   const auto live = static_cast<int64_t>(metered_);
   if (live > static_cast<int64_t>(most_metered_)) most_metered_ = metered_;
   // Leaves room to build the error message.

@@ -9,12 +9,12 @@
 
 namespace ckptfs {
 
-// Thrown by an unfinished read whose thread other reads need. The read is repeated and continues about
-// where it stopped. Not an Error: nothing has failed.
+// Thrown by an unfinished read whose thread other reads need. The read is repeated and continues
+// about where it stopped. Not an Error: nothing has failed.
 class Preempted {};
 
-// While an object of this class exists, long operations of this thread poll whether their caller has
-// cancelled, and then throw Error(EINTR). Objects nest; any of them can cancel.
+// While an object of this class exists, long operations of this thread poll whether their caller
+// has cancelled, and then throw Error(EINTR). Objects nest; any of them can cancel.
 class Cancellation {
  public:
   using IsCancelled = std::function<bool()>;
@@ -47,7 +47,7 @@ class Cancellation {
  private:
   const IsCancelled& is_cancelled_;
   const IsPreempted* const is_preempted_;  // Null if the thread cannot be preempted.
-  const Cancellation* const outer_;        // Null if there is none.
+  const Cancellation* const outer_;        // May be null.
 };
 
 // Polls for cancellation in a loop of short steps: at every 64th.

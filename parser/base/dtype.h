@@ -64,7 +64,7 @@ unsigned SwapSize(Dtype dtype);
 // PyTorch's name, without the module: "float32".
 std::string_view Name(Dtype dtype);
 
-// The type with that name, aliases included ("half", "chalf"); nothing if there is none.
+// Returns the type with that name, aliases included ("half", "chalf"); nothing if it is unknown.
 std::optional<Dtype> DtypeNamed(std::string_view name);
 
 // Bytes that a dense tensor needs. Throws Error(EOVERFLOW) if they do not fit in 63 bits.

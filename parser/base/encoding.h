@@ -9,7 +9,8 @@
 
 namespace ckptfs {
 
-// Not inline: clang folds its data to a literal of each file, but may take its end from another one.
+// Not inline: clang folds its data to a literal of each file, but may take its end from another
+// one.
 constexpr std::string_view kHexDigits = "0123456789abcdef";
 
 // Appends two digits for each byte.

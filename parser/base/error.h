@@ -18,7 +18,7 @@ namespace ckptfs {
 std::string Printable(std::string_view text);
 
 // Why an operation failed: an errno value for the kernel and a sentence for the user, in lower
-// case and without a full stop: "subject: what is wrong, what was found and what was wanted". The
+// case and without a full stop: "subject: what is wrong (found X, expected Y)". The
 // sentence is printable whatever it was made of.
 class Error : public std::runtime_error {
  public:
@@ -26,7 +26,7 @@ class Error : public std::runtime_error {
 
   // EBADMSG for malformed input, ENOTSUP for input we understand but do not handle, EFBIG and
   // EOVERFLOW for input beyond our limits, ESTALE for a source that has changed, EREMOTEIO for a
-  // server that fails, else what the failing system call said.
+  // server that fails, else the errno of the failing system call.
   int code() const { return code_; }
 
  private:

@@ -12,7 +12,7 @@
 namespace ckptfs::json {
 namespace {
 
-// The surrogate that three bytes of UTF-8 encode; 0 if they encode none.
+// Returns the surrogate that three bytes of UTF-8 encode; 0 for any other bytes.
 char32_t SurrogateAt(std::string_view text) {
   if (text.size() < 3 || text[0] != '\xED') return 0;
   const auto second = static_cast<unsigned char>(text[1]);

@@ -11,8 +11,9 @@
 
 namespace ckptfs {
 
-// Bytes that must not leak: their memory is left out of core dumps, locked as far as RLIMIT_MEMLOCK
-// allows, placed between guard pages, and wiped when it is freed. A forked child has them unlocked.
+// Bytes that must not leak: their memory is excluded from core dumps, locked as far as
+// RLIMIT_MEMLOCK allows, placed between guard pages, and wiped when it is freed. A forked child has
+// them unlocked.
 class SecretBytes {
  public:
   // All zero at first. Throws std::bad_alloc.

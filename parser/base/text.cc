@@ -30,7 +30,7 @@ Character Decode(std::string_view text) {
   if (lead < 0x80) return {.code = lead, .length = 1, .is_valid = true};
 
   size_t length = 0;
-  char32_t least = 0;  // What needs this length; less would be overlong.
+  char32_t least = 0;  // The least code of this length; less would be overlong.
   if (lead >= 0xC2 && lead < 0xE0) {
     length = 2;
     least = 0x80;

@@ -56,7 +56,7 @@ class Decoder {
   virtual std::optional<unsigned> unused_bits() const { return std::nullopt; }
 };
 
-// How much of a stream its decoder wants to see before it is made, in bytes.
+// How much of a stream MakeDecoder needs to see, in bytes.
 constexpr size_t kHeadOfStream = 9;
 
 // Returns a decoder for a stream that decodes to `size` bytes. `head` is its beginning, as much as

@@ -31,7 +31,7 @@ Sections Read(std::string_view text);
 // Reads the lines of a value that is a list of settings itself.
 Section ReadValue(std::string_view value);
 
-// Returns the setting `name`; empty if there is none.
+// Returns the setting `name`; empty if it is missing.
 std::string_view Find(const Section& section, std::string_view name);
 
 // Splits a command line into words, without a shell.

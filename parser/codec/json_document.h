@@ -51,7 +51,7 @@ class Node {
   std::string_view text() const;  // Of kText and kBig. UTF-8, but for lone surrogates.
   size_t count() const;           // Items of a list or members of an object.
 
-  // Returns the last member with that key, as in Python; nothing if there is none or if this is not
+  // Returns the last member with that key, as in Python; nothing if it is missing or if this is not
   // an object.
   std::optional<Node> Find(std::string_view key) const;
 

@@ -31,7 +31,7 @@ std::string_view TextOf(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// What is charged for the time being.
+// A charge that ends with the scope.
 class Loan {
  public:
   Loan(Budget& budget, uint64_t bytes) : budget_(budget), bytes_(bytes) { budget_.Charge(bytes_); }

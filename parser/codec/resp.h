@@ -1,15 +1,15 @@
-// The protocol of Redis, RESP 2: what is said over a connection.
+// The protocol of Redis, RESP 2.
 //
-// A command is an array of texts, each of which says how long it is, so that any byte may be in a
-// key. An answer begins with a line whose first character says what it is:
+// A command is an array of texts with their lengths, so that any byte may be in a
+// key. A reply begins with a line whose first character is its kind:
 //
 //   +OK                      a word
 //   -NOPERM no permissions   an error; its first word is its kind
 //   :42                      a number
-//   $5 CRLF hello CRLF       a value of five bytes; $-1 is that there is none
+//   $5 CRLF hello CRLF       a value of five bytes; $-1 if it is missing
 //
-// Arrays (*) are not read: no command that we send is answered by one. A server may say anything,
-// so a line has a longest length; how long a value may be is for those to say who asked for it.
+// Arrays (*) are not read: no command of ckptfs is answered by one. A server may send anything,
+// so the length of a line is limited; the caller limits the length of a value.
 
 #pragma once
 
@@ -22,7 +22,7 @@
 
 namespace ckptfs::resp {
 
-// What ends a line, and a value.
+// The end of a line, and of a value.
 constexpr std::string_view kEnd = "\r\n";
 
 // The longest line of an answer, its end included.
@@ -39,7 +39,7 @@ struct Head {
 };
 
 // Reads the line that `bytes` begin with. Nothing if they do not reach its end. Throws
-// Error(EPROTO) if it is none, or longer than kLongestLine.
+// Error(EPROTO) if it is invalid, or longer than kLongestLine.
 std::optional<Head> ReadHead(std::string_view bytes);
 
 // Appends a command, which is its name and what it is about, to `out`.
@@ -49,15 +49,15 @@ void AppendCommand(std::initializer_list<std::string_view> words, std::string& o
 struct Redirect {
   bool is_once = false;  // For this one command, and ASKING before it; the next comes here again.
   uint16_t slot = 0;     // Of the key.
-  std::string host;      // Empty if it is that of the server that says so.
+  std::string host;      // Empty if it is the redirecting server.
   uint16_t port = 0;
 };
 
 // How many slots the keys of a cluster are spread over.
 constexpr uint16_t kSlots = 16384;
 
-// Reads the text of an error. Nothing if it is no redirect; throws Error(EPROTO) if it is one that
-// makes no sense.
+// Parses the text of an error. Returns nothing if it is not a redirect; throws Error(EPROTO) if it
+// is one that makes no sense.
 std::optional<Redirect> ReadRedirect(std::string_view error);
 
 // Returns the slot that `key` is in: what is in its first pair of braces counts alone, if there is

@@ -41,7 +41,7 @@ std::string_view TextField(Block block, size_t offset, size_t size) {
   return field.substr(0, field.find('\0'));
 }
 
-// Octal digits, maybe after spaces, before a space or a NUL. Nothing if it is none.
+// Parses octal digits, maybe after spaces, before a space or a NUL. Returns nothing for other text.
 std::optional<uint64_t> Octal(std::string_view field) {
   field.remove_prefix(std::min(field.find_first_not_of(' '), field.size()));
   field = field.substr(0, field.find_first_of(std::string_view(" \0", 2)));

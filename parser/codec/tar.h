@@ -23,7 +23,7 @@ struct Member {
   std::string error;
 };
 
-// Reads the headers of all members, in the formats ustar, pax and GNU. Directories are left out.
+// Reads the headers of all members, in the formats ustar, pax and GNU. Directories are omitted.
 // The result is sorted by name and has no two members of one name; names are relative and free of
 // NUL, backslashes, "..", "." and empty parts ("./" at their beginning is taken away).
 //

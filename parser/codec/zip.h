@@ -18,7 +18,7 @@ namespace ckptfs::zip {
 
 enum class Method : uint16_t { kStored = 0, kDeflated = 8, kBzip2 = 12, kLzma = 14 };
 
-// What is known of a member whose local header has not been read.
+// A member whose local header has not been read.
 struct DeferredOffset {
   uint64_t header = 0;  // Where it is in the source.
   uint64_t next = 0;    // Where what follows the member is: a header or the central directory.
@@ -29,12 +29,12 @@ struct Member {
   uint64_t data_offset = 0;                       // Where its bytes start in the source.
   std::optional<DeferredOffset> deferred_offset;  // If set, they start there as far as is known.
   uint64_t compressed_size = 0;                   // How many there are; at most the source has.
-  uint64_t size = 0;                              // What they decode to; equal if stored.
-  uint32_t crc = 0;  // Of the decoded bytes; 0 if the writer recorded none.
+  uint64_t size = 0;                              // Decoded; equal if stored.
+  uint32_t crc = 0;  // Of the decoded bytes; 0 if the writer recorded no CRC.
   Method method = Method::kStored;
 
   // The error of this member alone (encrypted, unsupported method, impossible size, corrupt local
-  // header): its bytes must not be read. Empty if there is none.
+  // header): its bytes must not be read. May be empty.
   std::string_view error;
 };
 
@@ -78,7 +78,7 @@ class Directory {
 };
 
 // Reads the directory and the local header of each member; of a remote source, only if this takes
-// no further requests, or is inevitable. Directory entries ("folder/") are left out. The result has
+// no further requests, or is inevitable. Directory entries ("folder/") are omitted. The result has
 // no two members of one name; their bytes lie within the source and do not overlap. Names may be
 // any bytes.
 //

@@ -217,7 +217,7 @@ End ReadEnd(const ByteSource& source) {
          "at byte {} going by the zip64 locator",
          end, archive, zip64->archive);
   }
-  // What is left of a truncated archive, if a member of it was an archive.
+  // The rest of a truncated archive, if a member of it was an archive.
   if (archive > 0 && comment_length != reader.remaining()) {
     Fail(EBADMSG,
          "end record at byte {}: its archive begins at byte {} and {} bytes follow it: the file is "

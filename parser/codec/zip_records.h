@@ -15,7 +15,7 @@
 
 namespace ckptfs::zip {
 
-// Where the central directory is, checked against the file: it lies within it, and is long enough
+// Where the central directory is, checked against the file: it is within the file, and long enough
 // for its entries.
 struct End {
   uint64_t directory = 0;  // Where in the file the central directory is.
@@ -31,7 +31,7 @@ constexpr uint64_t kEntrySize =
 End ReadEnd(const ByteSource& source);
 
 // Where in `tail`, the last bytes of a file, the end record is: the last one whose comment fills
-// the rest of the file or, if there is none, the last one.
+// the rest of the file or, without such a record, the last one.
 std::optional<size_t> FindEndRecord(std::span<const std::byte> tail);
 
 // Local headers.

@@ -96,21 +96,21 @@ std::vector<Shard> ReadSharding(const std::string& text, Budget& budget) try {
   throw WithContext("DCP_SHARDING_INFO", e);
 }
 
-// Returns the shard with that key; null if there is none. `shards` are from ReadSharding.
+// Returns the shard with that key; null if it is missing. `shards` are from ReadSharding.
 const Shard* FindShard(const std::vector<Shard>& shards, std::string_view key) {
   const auto found = std::ranges::lower_bound(
       shards, key, {}, [](const Shard& shard) { return std::string_view(shard.key); });
   return found == shards.end() || found->key != key ? nullptr : &*found;
 }
 
-// Returns the member `key` of the metadata of a header; null if there is none.
+// Returns the member `key` of the metadata of a header; null if it is missing.
 const std::string* MetadataOf(const safetensors::SafetensorsHeader& header, std::string_view key) {
   const auto found =
       std::ranges::find(header.metadata, key, &std::pair<std::string, std::string>::first);
   return found == header.metadata.end() ? nullptr : &found->second;
 }
 
-// Returns the text that ReadSharding reads; null if there is none.
+// Returns the text that ReadSharding reads; null if it is missing.
 const std::string* ShardingOf(const safetensors::SafetensorsHeader& header) {
   return MetadataOf(header, "DCP_SHARDING_INFO");
 }

@@ -1,7 +1,8 @@
 // Arrays that numpy.save wrote, in a file of their own; see parser/codec/npy.h. They have no names.
 // numpy.save appends to an open file, so that there may be several, one behind the other. Equinox
 // saves the leaves of a model so, often behind a line of JSON with the hyper-parameters. What is no
-// array, as a dict, numpy.save makes one of: of Python objects, which is a pickle behind the header.
+// array, as a dict, numpy.save makes one of: of Python objects, which is a pickle behind the
+// header.
 
 #include <fmt/format.h>
 
@@ -83,7 +84,7 @@ class Reader {
     return {.data = {file_, begin, file_->size() - begin}, .member = "", .is_in_file = true};
   }
 
-  // Whether there is but one array, of objects.
+  // Whether the file is one array, of objects.
   bool IsOneOfObjects() {
     const npy::ArrayHeader header = npy::ReadHeader(*file_, 0, file_->size(), budget_);
     if (!header.type.has_objects) return false;
@@ -94,7 +95,7 @@ class Reader {
     return is_last;
   }
 
-  // What the array of objects is, as if it had been pickled by itself.
+  // Returns the array of objects as a pickle of its own.
   Checkpoint ReadObjects() {
     const npy::ArrayHeader header = npy::ReadHeader(*file_, 0, file_->size(), budget_);
     Checkpoint checkpoint = torch::ReadPlainPickle(numpy::ElementsOf(header, From(0)), pickles_);
@@ -114,7 +115,7 @@ class Reader {
     return npy::IsNpy(magic);
   }
 
-  // What is wrong with an array is its error; those behind it may not be found then.
+  // The error of an array is kept with it; arrays after it may then be unknown.
   void ReadNext() {
     Tensor tensor;
     const uint64_t begin = *position_;
@@ -129,8 +130,8 @@ class Reader {
     }
   }
 
-  // Returns the array at the position, and goes behind it. What can be told of it is in `tensor` also
-  // when this throws Error.
+  // Returns the array at the position, and moves behind it. Its known properties are in `tensor`
+  // also when this throws Error.
   Content Take(Tensor& tensor) {
     const uint64_t begin = *std::exchange(position_, std::nullopt);
     const uint64_t length = file_->size() - begin;

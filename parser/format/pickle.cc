@@ -1,4 +1,4 @@
-// A pickle by itself: what pickle.dump writes (detectron2's .pkl), with the arrays of NumPy inside,
+// A plain pickle: the output of pickle.dump (detectron2's .pkl), with the arrays of NumPy inside,
 // and with tensors whose storages are whole files of torch.save inside. Several may follow one
 // another.
 

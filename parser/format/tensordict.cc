@@ -2,7 +2,7 @@
 // and save. See tensordict/tree.h.
 //
 // A mount has the same layout, so that what tensordict saved is loaded from there as it would be
-// from where it lies: with its classes, its batch sizes, its values. What cannot be loaded from
+// from its place: with its classes, its batch sizes, its values. Data that cannot be loaded from
 // there (a type that tensordict can save but not load, pickles) is shown in another way.
 
 #include <algorithm>

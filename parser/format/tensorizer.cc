@@ -160,7 +160,7 @@ class Reader {
     for (const auto& [reason, entries] : without_key) WarnOfMissingKey(reason, entries);
   }
 
-  // One warning for all tensors: usually none of the file has a key.
+  // One warning for all tensors: usually no tensor of the file has a key.
   void WarnOfMissingKey(const std::string& reason, const std::vector<const IndexEntry*>& entries) {
     const bool is_one = entries.size() == 1;
     checkpoint_.warnings.push_back(

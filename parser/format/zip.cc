@@ -1,6 +1,6 @@
-// Zip archives. Several formats are zip archives; the names of the members identify the format, so the
-// directory is read first and passed to the matching format. If none matches, the members may be
-// checkpoints themselves (archive/files.h).
+// Zip archives. Several formats are zip archives; the names of the members identify the format, so
+// the directory is read first and passed to the matching format. Without a match, the members may
+// be checkpoints themselves (archive/files.h).
 
 #include <algorithm>
 #include <cstdint>
@@ -52,7 +52,7 @@ uint64_t CostOf(const zip::Member& member) {
   return member.size > UINT64_MAX / kSlower ? UINT64_MAX : member.size * kSlower;
 }
 
-// An archive that somebody has packed checkpoints into.
+// An archive of checkpoints.
 Checkpoint ReadFiles(const Members& members, uint64_t size, const ReadOptions& options) {
   try {
     members.directory().CheckPaths();

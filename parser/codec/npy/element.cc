@@ -243,7 +243,7 @@ T Load(std::string_view bytes) {
   return number;
 }
 
-// A float32 prints as NumPy prints it, with the digits that tell it from its neighbours.
+// A float32 prints as in NumPy, with the digits that distinguish it from its neighbours.
 void AppendFloat(std::string& out, float number) {
   if (!std::isfinite(number)) {
     json::AppendDouble(out, number);
@@ -272,8 +272,8 @@ std::string ShortestText(long double number) {
 
 // The long double of x86: 64 bits of fraction, the first of which is set unless the number is tiny,
 // 16 of sign and exponent, and padding, which may be anything. Other processors have other formats
-// of the same name and size: what cannot be this one is bytes. A number that a double cannot have is
-// a text, so that no reader rounds it.
+// of the same name and size: what cannot be this one is bytes. A number that a double cannot have
+// is a text, so that no reader rounds it.
 void AppendLongDouble(std::string& out, std::string_view bytes) {
   static_assert(std::numeric_limits<long double>::digits >= 64, "port AppendLongDouble");
   const auto fraction = Load<uint64_t>(bytes);
@@ -300,7 +300,7 @@ void AppendLongDouble(std::string& out, std::string_view bytes) {
   }
 }
 
-// UCS-4, without the zeros at the end, which NumPy does not tell from padding.
+// UCS-4, without the zeros at the end, which NumPy takes for padding.
 void AppendText(std::string& out, std::string_view bytes) {
   std::string text;
   for (size_t i = 0; i + sizeof(uint32_t) <= bytes.size(); i += sizeof(uint32_t)) {

@@ -11,13 +11,13 @@
 
 namespace ckptfs::npy {
 
-// What a number of a datetime64 or a timedelta64 counts.
+// The unit of a datetime64 or a timedelta64.
 struct TimeUnit {
-  std::string_view name;  // "D", "ns"; "generic" if nobody has said; a literal.
+  std::string_view name;  // "D", "ns"; "generic" if it is unspecified; a literal.
   int64_t count = 1;      // 25 of "25s".
 };
 
-// The unit with that name: {"D", count}. The name is empty if NumPy has none.
+// Returns the unit with that name: {"D", count}. The name is empty if NumPy has no such unit.
 TimeUnit TimeUnitNamed(std::string_view name, int64_t count);
 
 // Those of "M8[25s]" and "m8", which TypeNamed accepts: what follows the two characters.
@@ -29,9 +29,10 @@ std::string DateTimeText(int64_t number, const TimeUnit& unit);
 // A timedelta64: "75 seconds", "5 generic time units", "NaT".
 std::string DurationText(int64_t number, const TimeUnit& unit);
 
-// An element type of the package ml_dtypes, which JAX, flax and others save. Each element has whole bytes of its own, also the types of 1 to 6 bits: they are in the low bits.
+// An element type of the package ml_dtypes, which JAX, flax and others save. Each element has whole
+// bytes of its own, also the types of 1 to 6 bits: they are in the low bits.
 struct MlDtype {
-  // What the bits that no finite number has mean.
+  // The meaning of the bits that no finite number has.
   enum class Special : uint8_t {
     kInfinities,    // IEEE 754: the largest exponent is infinities and NaN.
     kAllOnes,       // NaN if all bits but the sign are set ("fn").
@@ -63,7 +64,7 @@ double SmallFloat(const MlDtype& format, uint32_t bits);
 // Appends an element in JSON. `bytes` are little-endian, `type.item_size` of them.
 void AppendMlElement(std::string& out, const MlDtype& type, std::string_view bytes);
 
-// Appends the element that `bytes` are, in the byte order of `type` and as long as it says: numbers
+// Appends the element in `bytes`, in the byte order and the length of `type`: numbers
 // as numbers, complex ones as [real, imaginary], times in ISO 8601, durations with their unit,
 // texts as texts, bytes and what has no other form in hex. What is appended has 4 bytes for each
 // of `bytes` at most, and 64 more. `type` has no objects in it.

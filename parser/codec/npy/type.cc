@@ -26,7 +26,7 @@ namespace {
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
-// What stands for itself after a backslash, and for what.
+// Escapes: the letter after the backslash, and its meaning.
 struct Escaped {
   char letter;
   char32_t code;
@@ -206,12 +206,12 @@ constexpr Row kRows[] = {
     {"c32", Dtype::kOpaque, 32},  {"W4", Dtype::kOpaque, 4},
 };
 
-constexpr std::string_view kOrderless = "SVO";  // Kinds whose bytes have none.
+constexpr std::string_view kOrderless = "SVO";  // Kinds without a byte order.
 
 constexpr std::string_view kUnits[] = {"Y",  "M",  "W",  "D",  "h",  "m", "s",
                                        "ms", "us", "ns", "ps", "fs", "as"};
 
-// Takes the digits at the beginning of `text`. Nothing if there are none, or they are too many.
+// Takes the digits at the beginning of `text`. Returns nothing without digits, or if they overflow.
 std::optional<int64_t> TakeNumber(std::string_view& text) {
   int64_t number = 0;
   const auto parsed = std::from_chars(text.data(), text.data() + text.size(), number);

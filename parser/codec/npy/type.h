@@ -16,9 +16,9 @@
 
 namespace ckptfs::npy {
 
-// Parses an unchecked Python literal, as far as the header of an array is one: texts, whole numbers,
-// True and False, in tuples, lists and a dict. Each function takes the next item, after white space,
-// or throws Error(EBADMSG) with the byte.
+// Parses an unchecked Python literal, as far as the header of an array is one: texts, whole
+// numbers, True and False, in tuples, lists and a dict. Each function takes the next item, after
+// white space, or throws Error(EBADMSG) with the byte.
 //
 // Only what numpy writes is taken, which is less than Python would: no comments, no sums, no texts
 // side by side, no hexadecimal numbers. Nothing in it is ever evaluated.
@@ -56,8 +56,8 @@ class Literal {
   // Takes a number below 2^63.
   uint64_t Size();
 
-  // Takes a tuple of such numbers: `()`, `(1,)`, `(1, 2)`; `(1)` is none. Throws Error(EBADMSG)
-  // if they are more than kMaxDimensions.
+  // Takes a tuple of such numbers: `()`, `(1,)`, `(1, 2)`; `(1)` is not a tuple. Throws
+  // Error(EBADMSG) if they are more than kMaxDimensions.
   std::vector<uint64_t> Sizes();
 
   bool Bool();
@@ -95,7 +95,7 @@ struct Type {
 std::optional<Type> TypeNamed(char order, std::string_view code);
 
 // The name of the type when its elements are little-endian: "<M8[ns]" for ">M8[ns]". Types whose
-// elements nobody can swap keep theirs.
+// elements that cannot be swapped keep theirs.
 std::string LittleEndianName(const Type& type);
 
 // Takes a type as the header of a file has it, and appends it to `json`, with lists for tuples.

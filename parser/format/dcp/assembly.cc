@@ -65,7 +65,7 @@ class Assembly {
 
   std::vector<Piece> pieces_;
   std::vector<Lost> lost_;
-  std::optional<Content> whole_;  // What the chunk is that is all of the tensor.
+  std::optional<Content> whole_;  // The chunk that is all of the tensor.
 };
 
 void Assembly::Lose(std::string_view file, std::string_view why) {

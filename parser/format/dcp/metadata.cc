@@ -257,7 +257,7 @@ class Adding {
   const Value root_;
   DcpMetadata& metadata_;
   std::vector<Stored> stored_;  // Sorted.
-  std::vector<Values> paths_;   // By number of the name; empty where there is none.
+  std::vector<Values> paths_;   // By number of the name; may be empty.
 };
 
 }  // namespace

@@ -71,7 +71,7 @@ struct DcpMetadata {
   Budget& budget;  // All of this is charged to it.
 
   std::vector<Item> items;     // In the order of the checkpoint; names are unique.
-  std::string_view version;    // Empty if there is none.
+  std::string_view version;    // May be empty.
   pickle::Value storage_meta;  // Attributes of the writer, a kDict or kNone.
 
   StringTable names{budget};

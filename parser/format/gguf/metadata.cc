@@ -233,7 +233,7 @@ class MetadataReader {
   Budget& budget_;
   Metadata metadata_;
   std::pmr::unordered_set<std::string, SecretHash, std::equal_to<>> keys_;
-  std::string text_;               // The last one that was read.
+  std::string text_;               // The last text that was read.
   std::optional<uint64_t> whole_;  // The last number of the value, if it is one of these.
   uint64_t charged_ = 0;           // Bytes of JSON.
 };

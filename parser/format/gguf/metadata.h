@@ -88,7 +88,7 @@ class HeaderReader {
   SequentialPrefetcher prefetcher_;
   NumberFormat format_;
   uint64_t position_ = 0;
-  std::span<const std::byte> block_;  // What is left of it.
+  std::span<const std::byte> block_;  // The rest of it.
   std::array<std::byte, 65536> buffer_ = {};
 };
 

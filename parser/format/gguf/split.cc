@@ -174,7 +174,7 @@ void Joiner::CheckNumber(const Part& part) const {
 }
 
 // gguf-py applies the alignment in the first part to all parts; other programs apply it only to
-// parts that contain it. The length of the file tells the two layouts apart.
+// parts that contain it. The length of the file distinguishes the two layouts.
 uint64_t Joiner::AlignmentOf(const Part& part) const {
   const GgufHeader& header = *part.header;
   if (header.metadata.alignment) return *header.metadata.alignment;

@@ -143,7 +143,7 @@ class Collector final : public json::Visitor {
   Part part_ = Part::kOther;
   std::string name_;      // Of the next member.
   bool has_map_ = false;  // There is a weight_map.
-  Entries map_;           // What is in it.
+  Entries map_;           // Its entries.
   Entries members_;       // Texts beside it, which are the map if there is no weight_map.
   std::string stranger_;  // A member beside it that is not a text; may be empty.
   json::Copy metadata_;

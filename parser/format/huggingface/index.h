@@ -28,7 +28,7 @@ struct Weight {
 struct Index {
   std::vector<std::string> shards;  // Plain names of files, sorted by bytes.
   std::vector<Weight> weights;      // Sorted by bytes of their names; not empty.
-  std::string metadata;             // JSON; empty if there is none.
+  std::string metadata;             // JSON; may be empty.
 
   // Returns the position of the name in `weights`, or kNone.
   size_t Find(std::string_view name) const;

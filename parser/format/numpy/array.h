@@ -16,7 +16,7 @@
 
 namespace ckptfs::numpy {
 
-// What an array is but for its bytes.
+// An array without its bytes.
 struct Layout {
   npy::Type type;
   std::vector<uint64_t> shape;
@@ -37,12 +37,12 @@ void SetType(const Layout& layout, Tensor& tensor);
 void SetBytes(const Layout& layout, const Record& stored, const std::shared_ptr<BlockCache>& blocks,
               Tensor& tensor);
 
-// What is behind the header of the array that `saved`, a file or a member, begins with.
+// Returns the bytes after the header of the array that `saved`, a file or a member, begins with.
 Record ElementsOf(const npy::ArrayHeader& header, const Record& saved);
 
-// Fills in the array that `saved`, a file or a member, begins with `header`: type, bytes and annotations.
-// What is behind its elements is ignored and noted. What can be told of the array is there also
-// when this throws Error: as the above, and EBADMSG if there are too few bytes.
+// Fills in the array that `saved`, a file or a member, begins with `header`: type, bytes and
+// annotations. Bytes after its elements are ignored and annotated. The known properties of the
+// array are set also when this throws Error: as the above, and EBADMSG if there are too few bytes.
 void FillSaved(npy::ArrayHeader header, const Record& saved,
                const std::shared_ptr<BlockCache>& blocks, Tensor& tensor);
 

@@ -1,5 +1,5 @@
 // An archive has nothing but its members, one for each array: KEY.npy. NumPy takes other members
-// for arrays too if they begin as one does, and offers the rest as bytes; here those are told in
+// for arrays too if they begin as one does, and offers the rest as bytes; here those are listed in
 // meta.json alone. A key may be any text at all.
 //
 // NumPy looks keys up among the names of members first, so that of an archive with the members `a`

@@ -8,13 +8,13 @@
 
 namespace ckptfs::numpy {
 
-// Whether the names of the members are those of arrays, or there are none at all, which is what
+// Whether the names of the members are those of arrays, or the archive is empty, which is what
 // numpy.savez() makes of nothing.
 bool IsZip(const Members& members);
 
 // Reads the archive that `source` is, whose members these are: the head of each. What is wrong with
 // one array is the error of its tensor. Throws Error: EBADMSG if two arrays have the same key, what
-// is wrong with the first array if none can be read, EFBIG.
+// is wrong with the first array if no array can be read, EFBIG.
 Checkpoint ReadZip(const Source& source, Members members, const ReadOptions& options);
 
 }  // namespace ckptfs::numpy

@@ -44,7 +44,7 @@ std::string_view ClassOf(std::string_view type);
 struct Head {
   std::vector<uint64_t> batch_size;
   bool has_device = true;  // Shown as the CPU, whatever it was.
-  std::string names;       // Of the dimensions, a JSON list; empty if there are none.
+  std::string names;       // Of the dimensions, a JSON list; may be empty.
 };
 
 // Returns the member `key` of an object if it is a text, else an empty text.
@@ -91,7 +91,7 @@ class Losses {
   // The same for a collection that is lost as a whole.
   Content LoseCollection(std::string_view path, const Error& error);
 
-  // Throws Error(EBADMSG) if there were corrupt tensors and none with elements can be read.
+  // Throws Error(EBADMSG) if there were corrupt tensors and no tensor with elements can be read.
   void Finish() const;
 
  private:

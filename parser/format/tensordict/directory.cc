@@ -8,10 +8,10 @@
 namespace ckptfs::tensordict {
 namespace {
 
-// What an open file is charged for: it lives as long as the checkpoint.
+// The charge for an open file, which lives as long as the checkpoint.
 constexpr uint64_t kCostOfFile = 512;  // In bytes.
 
-// What stands for the names and places of a file in an archive, which would be parsed.
+// The charge for the names and places of a file in an archive, which would be parsed.
 constexpr uint64_t kParsed = 128;  // In bytes.
 
 // Whether `folder` can list what is in it. Those of web servers cannot: they return a folder for

@@ -25,11 +25,11 @@ class Directory {
   // Returns the path of `name` relative to the root of the TensorDict.
   virtual std::string PathOf(const std::string& name) const = 0;
 
-  // Opens the file `name`; returns nothing if there is none. If it cannot be read, the error is in
+  // Opens the file `name`; returns nothing if it is missing. If it cannot be read, the error is in
   // the record. Throws Error only for transient errors and EFBIG.
   virtual std::optional<Record> Open(const std::string& name) const = 0;
 
-  // Returns the directory `name`, which may be empty; null if there is none.
+  // Returns the directory `name`, which may be empty; null if it is missing.
   virtual std::unique_ptr<Directory> Below(const std::string& name) const = 0;
 
   // Returns whether directories can be listed. If not, only directories with a meta.json are found.

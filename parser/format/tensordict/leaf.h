@@ -34,7 +34,7 @@ struct LeafEntry {
   bool is_nested = false;
 };
 
-// Returns the directory of the collection `key`; null if there is none. Some versions encode keys,
+// Returns the directory of the collection `key`; null if it is missing. Some versions encode keys,
 // and older ones put "a/b" into a directory "a".
 std::unique_ptr<Directory> DirectoryOf(std::string_view key, const Directory& directory);
 

@@ -329,7 +329,7 @@ class Reader {
     }
   }
 
-  // What stands for the fields of the collection at `place`.
+  // Returns the annotation for the fields of the collection at `place`.
   Content LoseFields(const Error& e, const Place& place) {
     const std::string_view path = place.path;
     return losses_.LoseCollection(path.substr(0, path.size() - (path.empty() ? 0 : 1)), e);

@@ -20,7 +20,7 @@
 namespace ckptfs::tensordict {
 namespace {
 
-// What each value is charged for, and each byte of its text: meta.json has it once more.
+// The charge for each value, and for each byte of its text, which meta.json repeats.
 constexpr uint64_t kCostOfValue = 16;
 constexpr uint64_t kCopies = 3;
 
@@ -176,14 +176,14 @@ constexpr std::string_view kType = "_type";
 // Returns whether a member is about the directory, and not a field of a value or a tensorclass.
 bool IsOfTheLayout(std::string_view key) { return key == "_class" || key == "_format_version"; }
 
-// Returns whether a member of a value is one that all values have.
+// Whether all values have this member.
 bool IsUsual(std::string_view key, json::Node value) {
   if (key == "_metadata") return value.kind() == json::Node::Kind::kNull;
   if (key == "_is_non_tensor") return value.kind() == json::Node::Kind::kTrue;
   return key == kType || key == kData || IsOfTheLayout(key);
 }
 
-// What other.pickle has, each name once; as in Python, the last one of two counts.
+// The fields of other.pickle, each name once; as in Python, the last one of two counts.
 struct Other {
   std::vector<std::pair<std::string, Value>> fields;
   std::unordered_map<std::string, size_t, SecretHash> places;
@@ -277,7 +277,8 @@ Data ReadData(json::Node meta, std::string_view type, const Directory& directory
     data.value.json = "null";
   }
   const bool has_other = other.fields.size() > (pickled == nullptr ? 0 : 1);
-  // What tensordict has in a meta.json stays there, however long it is: then it can load it.
+  // Members of a meta.json of tensordict stay there at any length, so that tensordict can load
+  // them.
   const bool is_long = pickled == nullptr && data.value.json.size() > kMaxInlineJson;
   if (type == kNonTensorDataType && HasOnlyUsual(meta) && !has_other && !is_long) return data;
   Fields fields;

@@ -33,8 +33,8 @@ Value ValueOf(json::Node node, Budget& budget);
 constexpr const char* kFieldsName = "other.pickle";
 constexpr const char* kStackName = "pickle.pkl";
 
-// Returns the fields in an other.pickle; none if it is not a dict. The result is charged to
-// `budget`. Throws Error.
+// Returns the fields in an other.pickle; an empty list if it is not a dict. The result is charged
+// to `budget`. Throws Error.
 std::vector<std::pair<std::string, Value>> ReadFields(const Record& record, Budget& budget);
 
 // Returns the stack in a pickle.pkl. As in tensordict, nested lists of equal length are stacks
@@ -44,8 +44,8 @@ std::unique_ptr<Group> ReadStack(const Record& record, Budget& budget);
 // The fields of a tensorclass or of a value: those that JSON can hold are in meta.json, the others
 // in other.pickle.
 struct Fields {
-  std::string text;   // The text of a Collection: the class and the fields, as JSON.
-  std::string types;  // Types that JSON cannot express, an object; empty if there are none.
+  std::string text;            // The text of a Collection: the class and the fields, as JSON.
+  std::string types;           // Types that JSON cannot express, an object; may be empty.
   std::optional<Error> error;  // The error of reading other.pickle.
 };
 

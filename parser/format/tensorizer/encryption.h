@@ -34,7 +34,7 @@ struct KeyDerivation {
 };
 
 struct TensorEncryption {
-  std::optional<KeyDerivation> derivation;  // None: a key was used, not a passphrase.
+  std::optional<KeyDerivation> derivation;  // Unset: a key was used, not a passphrase.
   Encryption chunks;
 };
 
@@ -80,7 +80,7 @@ class KeyRing {
   // Returns whether the user has given a secret.
   bool has_secret() const { return !origin_.empty(); }
 
-  // Returns the key of one of these tensors; null if there is none, for the reason NoKeyReason.
+  // Returns the key of one of these tensors; null without one, for the reason NoKeyReason.
   std::shared_ptr<const SecretBytes> KeyFor(const TensorEncryption& encryption) const;
 
   // Returns why there is no key, for a message about a tensor: "it is encrypted, and ...".

@@ -131,7 +131,7 @@ Index ReadIndex(const ByteSource& file, const FileHeader& header, Budget& budget
 
   ByteReader reader("index", index.bytes, FileHeader::kSize);
   for (uint64_t i = 0; i < header.count; ++i) {
-    // If the index has no room for the entries of a call, tensorizer writes none of them, but
+    // If the index has no room for the entries of a call, tensorizer omits all of them, but
     // includes their tensors in the count.
     if (reader.offset() >= used) {
       Fail(

@@ -65,7 +65,7 @@ Index ReadIndex(const ByteSource& file, const FileHeader& header, Budget& budget
 //   grouped    the headers of all tensors are grouped after the index, before all data;
 //   relative   a block of 45 bytes replaces the index, and contains the base of all offsets.
 //
-// A further layout, with padded headers, calls itself version 4. None of them is supported: reading
+// A further layout, with padded headers, is version 4. They are not supported: reading
 // a file with the wrong layout would return corrupt data.
 
 constexpr size_t kDevelopmentMark = 11;  // Bytes of the index that identify these layouts.

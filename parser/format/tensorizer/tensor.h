@@ -24,7 +24,7 @@ namespace ckptfs::tensorizer {
 // A tensor whose header has been read.
 struct TensorDescription {
   Tensor tensor;                               // Its data is as stored, encrypted or not.
-  std::optional<TensorEncryption> encryption;  // None: not encrypted.
+  std::optional<TensorEncryption> encryption;  // Unset: not encrypted.
   Hashes hashes;
   std::vector<std::byte> hashed;  // The hashed bytes that precede the data.
 };
@@ -40,7 +40,7 @@ void DescribeByIndex(const IndexEntry& entry, const std::shared_ptr<const Index>
                      const FileHeader& header, const ByteSourcePtr& file, Budget& budget,
                      TensorDescription& described);
 
-// What all tensors of a file share.
+// Data that all tensors of a file share.
 struct ReadContext {
   const KeyRing& keys;                               // Open, if a tensor is encrypted.
   std::shared_ptr<BlockCache> opened;                // Chunks.

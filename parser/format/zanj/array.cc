@@ -32,7 +32,7 @@ std::string_view TextOf(json::Node node, std::string_view key) {
   return member && member->is_text() ? member->text() : std::string_view();
 }
 
-// What the JSON calls the type, without the module.
+// The name of the type in the JSON, without the module.
 std::string_view TypeNameOf(json::Node node) {
   constexpr std::string_view kTorch = "torch.";
   std::string_view name = TextOf(node, "dtype");
@@ -90,7 +90,7 @@ std::vector<uint64_t> ShapeOf(json::Node node, Externals& externals) {
   return SizesIn(externals.ReadRows(externals.Open(ReferenceOf(*member))).root());
 }
 
-// What there is in the archive, as if it were in a member.
+// The bytes in the archive, as a member.
 Record RecordOf(std::string bytes) {
   const uint64_t length = bytes.size();
   return {.data = {std::make_shared<MemorySource>(std::move(bytes)), 0, length},

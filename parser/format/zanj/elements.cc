@@ -69,7 +69,7 @@ unsigned Base64Digit(char c) {
 
 std::string ElementsOfLists(json::Node data, Dtype dtype, const std::vector<uint64_t>& shape,
                             Externals& externals) {
-  // What has no elements may be written with fewer dimensions: "[]" for 0 x 3.
+  // An array without elements may be written with fewer dimensions: "[]" for 0 x 3.
   if (std::ranges::count(shape, uint64_t{0}) != 0) return "";
   Lists lists(dtype, externals);
   lists.Append(data, shape);
@@ -161,7 +161,7 @@ std::optional<uint64_t> Encode(const FloatType& type, double number) {
   }
   int exponent = 0;
   std::frexp(number, &exponent);                     // number = 0.1... * 2^exponent
-  exponent = std::max(exponent - 1, 1 - type.bias);  // What is smaller has no leading one.
+  exponent = std::max(exponent - 1, 1 - type.bias);  // Smaller numbers have no leading one.
   const int fraction_bits = static_cast<int>(type.fraction_bits);
   const double units = std::ldexp(std::fabs(number), fraction_bits - exponent);
   if (units != std::trunc(units)) return std::nullopt;
@@ -263,7 +263,7 @@ std::optional<double> DoubleOf(json::Node number) {
   }
 }
 
-// What messages call a value.
+// Returns the text of a value for messages.
 std::string Shown(json::Node node) {
   switch (node.kind()) {
     case Kind::kNull:

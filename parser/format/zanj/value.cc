@@ -17,7 +17,7 @@ namespace {
 
 using Kind = json::Node::Kind;
 
-// What is charged for a value, and for each byte of its text: meta.json has it once more.
+// The charge for a value, and for each byte of its text, which meta.json repeats.
 constexpr uint64_t kCostOfValue = 16;
 constexpr uint64_t kCopies = 3;
 
@@ -190,7 +190,7 @@ constexpr std::pair<std::string_view, Tag::Kind> kModes[] = {
 // Types whose rows are outside; what else is outside is an array.
 constexpr std::string_view kTables[] = {"list", "tuple", "pandas.DataFrame", "polars.DataFrame"};
 
-// What muutils 0.2 wrote, where types had no part in tags.
+// Tags of muutils 0.2, which had no types.
 constexpr std::pair<std::string_view, Tag::Kind> kOldTags[] = {
     {"external:npy", Tag::Kind::kExternalArray},
     {"external:jsonl", Tag::Kind::kExternalTable},
@@ -203,7 +203,7 @@ constexpr std::string_view kDescription[] = {
     "__name__", "__doc__", "__module__", "__class__", "__dict__", "__annotations__",
     "str",      "dir",     "type",       "repr",      "code",     "sourcefile"};
 
-// What `tag` stands for if an object has all that it needs.
+// Returns the kind of `tag` if an object has all members that it needs.
 Tag ParseTag(std::string_view tag) {
   const auto* old =
       std::ranges::find(kOldTags, tag, &std::pair<std::string_view, Tag::Kind>::first);

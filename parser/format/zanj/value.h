@@ -48,7 +48,7 @@ struct Tag {
   };
 
   Kind kind = Kind::kNone;
-  std::string_view text;  // The whole tag; empty if there is none.
+  std::string_view text;  // The whole tag; may be empty.
   std::string_view type;  // The part that names a type: "torch.Tensor". May be empty.
 
   bool is_array() const { return kind >= Kind::kLists && kind <= Kind::kExternalArray; }
