@@ -20,7 +20,7 @@
 namespace ckptfs {
 namespace {
 
-// Until the mount, what ends the caller ends the daemon, too: Ctrl-C and everything else. `caller`
+// Until the mount, the daemon ends with its caller: after Ctrl-C and any other cause. `caller`
 // is a process that may have ended before.
 void FollowCaller(pid_t caller) {
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
@@ -113,7 +113,7 @@ void CloseOthers(std::vector<int> kept) {
   ::close_range(first, ~0U, 0);
 }
 
-// A signal to the group or the terminal of the caller is not for us.
+// A signal to the group or the terminal of the caller is not for this process.
 void LeaveCaller() {
   ::setsid();
   const Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));

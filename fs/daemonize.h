@@ -1,4 +1,4 @@
-// Processes of their own: the daemon that serves the mount, and the watchdog that undoes it.
+// Separate processes: the daemon that serves the mount, and the watchdog that unmounts it.
 
 #pragma once
 
@@ -10,8 +10,8 @@
 
 namespace ckptfs {
 
-// Opens /dev/null for what the caller has closed of standard input, output and error, so that no
-// file of ours gets one of their numbers. To be called before anything is opened. Throws Error.
+// Opens /dev/null for closed standard input, output and error, so that no other
+// file gets one of their numbers. To be called before any file is opened. Throws Error.
 void FillStandardDescriptors();
 
 // Calls `serve` in a process of its own, with a function for it to call once it has mounted
@@ -21,8 +21,8 @@ void FillStandardDescriptors();
 // Returns in the process of the caller: 0 as soon as the mount answers, or the exit status of a
 // daemon that ended before. Returns in the daemon too, with what `serve` returned.
 //
-// Everything happens in the daemon, also what could be done before the fork, so that whatever
-// starts threads or holds connections may do so without a thought. Throws Error. SIGPIPE must be
+// Everything happens in the daemon, also work that could be done before the fork, so that code that
+// starts threads or holds connections is safe. Throws Error. SIGPIPE must be
 // ignored.
 int Daemonize(const std::string& mountpoint,
               const std::function<int(const std::function<void()>& mounted)>& serve);
@@ -32,7 +32,7 @@ int Daemonize(const std::string& mountpoint,
 class Watchdog {
  public:
   // `undo` runs in a copy of this process that has one thread, no terminal, and no descriptor but
-  // the three standard ones and `kept`. It must do nothing if there is nothing to be done. Throws
+  // the three standard ones and `kept`. It must do nothing if it is not needed. Throws
   // Error.
   Watchdog(const std::function<void()>& undo, std::vector<int> kept);
 

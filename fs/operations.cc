@@ -97,7 +97,7 @@ void ReplyFailure(fuse_req_t req, const char* what, fuse_ino_t number, int code,
     // The user knows that.
     if (code != EINTR) MountOf(req).log.Error("cannot {} inode {}: {}", what, number, why);
   } catch (const std::exception&) {
-    // There is no memory for the sentence, but there is for the errno.
+    // Out of memory for the message, but not for the errno.
     fuse_reply_err(req, code);
     return;
   }

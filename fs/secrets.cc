@@ -43,7 +43,7 @@ sigset_t SetOf(std::initializer_list<int> signals) {
   return set;
 }
 
-// Blocks signals and then turns the echo off; undoes both, in that order reversed.
+// Blocks signals, then turns the echo off. The destructor reverts both, in reverse order.
 class Silence {
  public:
   explicit Silence(int terminal) : terminal_(terminal) {
@@ -58,7 +58,7 @@ class Silence {
   Silence(const Silence&) = delete;
   Silence& operator=(const Silence&) = delete;
 
-  // If Ctrl-C has ended the caller, the shell may already have set the terminal: then it stays so.
+  // If Ctrl-C has ended the caller, the shell may already have set the terminal, which then stays.
   // SIGTTOU would stop a background process that sets a terminal.
   ~Silence() {
     const sigset_t output = SetOf({SIGTTOU});
@@ -125,7 +125,7 @@ std::unique_ptr<SecretBytes> AskAtTerminal(std::string_view question) {
   if (signals.number() < 0) FailErrno("cannot wait for signals");
   SecretBytes typed(kMostTyped);
   ssize_t length = -1;
-  // Again after a signal that has not ended us: the user is back from Ctrl-Z.
+  // Again after a signal that has not ended this process: the user is back from Ctrl-Z.
   while (length < 0) {
     const Silence silence(terminal.number());
     if (!silence.is_silent()) FailErrno("cannot hide what is typed");
@@ -200,7 +200,7 @@ std::shared_ptr<const Secret> ReadPassphraseFile(const std::string& path) {
   }
 }
 
-// Takes a variable out of the environment: what /proc/PID/environ shows of it is zeros from now on.
+// Wipes a variable from the environment: /proc/PID/environ shows zeros from now on.
 // An empty variable counts as unset. The environment may contain a variable twice.
 std::optional<SecretBytes> TakeVariable(std::string_view name) {
   std::optional<SecretBytes> taken;

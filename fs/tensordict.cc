@@ -24,7 +24,7 @@
 namespace ckptfs {
 namespace {
 
-// Directories that the dots of keys may make: what honest keys need, and a bound for others.
+// Directories that the dots of keys may make: enough for real keys, and a bound for others.
 constexpr size_t kRoomAtFirst = 4096;
 constexpr size_t kRoomPerMember = 8;
 
@@ -54,7 +54,7 @@ size_t CountMembers(const Group& group) {
   return count;
 }
 
-// Whether the value is a file of its own. What tensordict has in a meta.json it must find there.
+// Whether the value is a file of its own. Members of a meta.json of tensordict must stay there.
 bool IsLong(const Value& value) {
   return value.json.size() > kMaxInlineJson && value.collection.text.empty();
 }
@@ -102,7 +102,7 @@ class Layout {
     std::string path;   // Empty if there are no attributes to be given.
   };
 
-  // Where a member goes.
+  // The place of a member.
   struct Target {
     Directory directory;
     size_t place = 0;        // In the index.

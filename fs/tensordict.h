@@ -1,16 +1,16 @@
 // The directory layout that tensordict.TensorDict.load_memmap reads.
 //
-//   meta.json            lists what is here, in the order of the checkpoint: see tensordict_meta.h
+//   meta.json            lists the members, in the order of the checkpoint: see tensordict_meta.h
 //   <key>.memmap         the bytes of a tensor; empty for a tensor without elements
 //   <key>.shape.memmap   of a nested tensor: the shapes of the tensors in it
 //   <key>/               a dict, a list or an object with tensors in it: the same layout again
-//   <key>/               a value that is no tensor: a meta.json with its JSON, and nothing else
+//   <key>/               a value that is not a tensor: a meta.json with its JSON, and nothing else
 //   <key>.jsonl          the rows of a table, which tensordict ignores
 //
 // Keys are split at dots into directories and made fit for file names
 // (tensordict_names.h). From 0.13 on, tensordict looks for a tensor under its percent-encoded key,
-// before that under the key as it is: a file has both names if they differ. Names that are no
-// member of meta.json are nothing to tensordict.
+// before that under the key as it is: a file has both names if they differ. tensordict ignores
+// names that are not members of meta.json.
 //
 // What tensordict itself has saved keeps its classes and its batch sizes: see Collection.
 

@@ -28,7 +28,7 @@ Extent BrokenOf(const T& content) {
 // Collects attributes.
 class AttributeList {
  public:
-  // Adds an attribute that is not empty, and not longer than what the kernel hands out.
+  // Adds an attribute, unless it is empty or longer than the kernel's limit.
   void Add(std::string_view name, std::string_view value) {
     constexpr size_t kMost = size_t{64} << 10U;  // Bytes; meta.json and tensors.jsonl have all.
     if (value.empty() || value.size() > kMost) return;
@@ -91,7 +91,7 @@ uint32_t TensorFiles::Add(Tensor& tensor, std::string_view view, std::string_vie
     data = BrokenOf(tensor);
     return AddNew(tensor, key);
   }
-  if (data.length == 0) return AddNew(tensor, key);  // No bytes are no view of the same bytes.
+  if (data.length == 0) return AddNew(tensor, key);  // Empty tensors share nothing.
 
   const auto count = static_cast<uint32_t>(views_.size());
   const uint32_t number = views_.try_emplace(std::string(view), count).first->second;
@@ -190,7 +190,7 @@ std::string_view DirectoryEntries::End(size_t size, uint32_t inode) {
   return std::string_view(text_).substr(text_.size() - size);
 }
 
-// Adds the names under which tensordict looks for what is listed as `listed`, before and since
+// Adds the names under which tensordict looks for the entry `listed`, before and since
 // 0.13.
 void DirectoryEntries::AddSecondNames(std::string_view key, std::string_view listed,
                                       std::string_view suffix, uint32_t inode) {

@@ -31,7 +31,7 @@ class TensorFiles {
   // Returns the inode of a table, whose extent is used up, but not its length.
   uint32_t Add(Table& table, std::string_view key);
 
-  // Give attributes to a directory and to the root, if there are any: what is known about bytes.
+  // Set the attributes of a directory and of the root, if enabled: properties of bytes.
   void DescribeDirectory(uint32_t inode, const std::vector<Annotation>& annotations,
                          std::string_view key);
   void DescribeRoot(const Checkpoint& checkpoint, std::string_view source);

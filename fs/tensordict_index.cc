@@ -96,7 +96,7 @@ class Size {
   uint64_t size_ = 0;
 };
 
-// The value of the note `name`, or null.
+// Returns the value of the annotation `name`, or null.
 std::string_view ValueOf(const std::vector<Annotation>& annotations, std::string_view name) {
   const auto found = std::ranges::find(annotations, name, &Annotation::first);
   return found == annotations.end() ? "null" : std::string_view(found->second);
@@ -387,7 +387,7 @@ void TensorIndex::SetOrder(size_t group, std::vector<uint64_t>& order) const {
   }
 }
 
-// Makes the text of those lines that are read. Looks for the first of them in steps of a block.
+// Makes the text of the lines that are read. Finds the first of them in steps of a block.
 class TensorIndex::Source final : public ByteSource {
  public:
   Source(TensorIndex index, std::vector<uint64_t> order)

@@ -1,12 +1,12 @@
-// tensors.jsonl: where the bytes of each tensor lie.
+// tensors.jsonl: the location of the bytes of each tensor.
 //
 //   {"key":"h.0.weight","dtype":"torch.float32","shape":[4,3],"stride":null,
 //    "path":"h/0/weight.memmap","bytes":48,"file":null,"member":"archive/data/3",
 //    "file_offset":1234,"storage_offset":null,"error":null}
 //
 // A line for each tensor and each table (whose dtype and shape are null), in the order of the
-// checkpoint. Other names of the same bytes have lines of their own. What is about bytes is here
-// and in extended attributes, and not in meta.json, which so depends on the content of the
+// checkpoint. Other names of the same bytes have lines of their own. Properties of bytes are here
+// and in extended attributes, and not in meta.json, which depends on the content of the
 // checkpoint alone.
 
 #pragma once
@@ -28,16 +28,16 @@ class TensorIndex {
  public:
   static constexpr uint32_t kRoot = 0;  // The directory that the mount begins with.
 
-  // Keys have at most so many bytes in a line, the rest of longer ones is cut off. Paths that have
+  // The most bytes of a key in a line; longer keys are truncated. Paths that have
   // more, which no system call takes, are null.
   static constexpr size_t kMostText = 4095;
 
   TensorIndex() { directories_.emplace_back(); }
 
-  // Makes room for about so many lines. Room that stays empty costs no memory, only addresses.
+  // Reserves room for about so many lines. Unused room costs addresses, not memory.
   void Reserve(size_t lines);
 
-  // Adds a directory below `parent`. `key` is what its key adds to those of tensors in it.
+  // Adds a directory below `parent`. `key` is the part that it adds to the keys of its tensors.
   uint32_t AddDirectory(uint32_t parent, std::string_view key, std::string_view file_name);
 
   // Makes places in the order of lines for the table and the members of a group. Returns the first
@@ -81,7 +81,7 @@ class TensorIndex {
 
   std::string records_;
   std::vector<Directory> directories_;
-  std::vector<uint64_t> places_;  // In the order of lines. What there is: see kNothing.
+  std::vector<uint64_t> places_;                       // In the order of lines; see kNothing.
   std::vector<std::pair<uint64_t, uint64_t>> groups_;  // The first of its places, and their number.
 };
 

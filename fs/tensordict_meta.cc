@@ -361,7 +361,7 @@ class Scanner {
     return next != std::string_view::npos && json_[next] == ':';
   }
 
-  // The string without its quotes and escapes, which our own names do not need.
+  // The string without its quotes and escapes, which names of ckptfs do not need.
   std::string Text() const {
     const std::string_view inner = token_.substr(1, token_.size() - 2);
     std::string text;

@@ -7,7 +7,7 @@
 //
 // tensordict reads the members shown and ignores all others, which ckptfs adds. Four things make it
 // refuse a whole directory, so such members are not written: a tensor with a member "type", a dtype
-// that it has no name for, a shape that torch cannot count, and any member of ours in the meta.json
+// that it does not know, a shape that torch cannot count, and any member of ckptfs in the meta.json
 // of a value.
 
 #pragma once
@@ -21,10 +21,10 @@
 
 namespace ckptfs {
 
-// How an entry is called, here and in the checkpoint.
+// The name of an entry, here and in the checkpoint.
 struct EntryName {
   std::string_view key;       // Valid UTF-8, different from all others of its directory.
-  std::string_view original;  // The key, or what is left of it in this directory. Any bytes.
+  std::string_view original;  // The key, or the rest of it in this directory. Any bytes.
   Key::Kind kind = Key::Kind::kText;
   bool is_index = false;  // Of a list, whose keys are always numbers.
 
@@ -79,8 +79,8 @@ std::string AboutText(const std::vector<Annotation>& about);
 // The object that describes the checkpoint as a whole. Does not look at the members of its root.
 std::string SummaryText(const Checkpoint& checkpoint, std::string_view version);
 
-// Whether the note is about the bytes of a tensor, where they lie and how they are stored, or about
-// the file as such, and not about the content: it is no member of a meta.json.
+// Whether the annotation is about the bytes of a tensor, their location and storage, or about
+// the file as such, and not about the content: then it is not a member of a meta.json.
 bool IsAboutBytes(std::string_view name);
 
 // Appends a text of the checkpoint, which may be any bytes, as a string. Unlike json::AppendString
@@ -90,7 +90,7 @@ void AppendText(std::string& out, std::string_view text);
 // Appends `shape` as a list.
 void AppendShape(std::string& out, const std::vector<uint64_t>& shape);
 
-// Which members of a meta.json are ours.
+// Members of a meta.json that ckptfs adds.
 //
 // ckptfs writes members of its own into a meta.json: "_ckptfs" beside the keys, and "recipe",
 // "x_dtype", "error", "key" and others in the entries of keys. Programs trust them: a recipe is
@@ -98,11 +98,11 @@ void AppendShape(std::string& out, const std::vector<uint64_t>& shape);
 // of Python objects, metadata of a file. These functions append all such JSON, except plain strings
 // and the "data" of a value, so that no part of it is taken for an entry of ckptfs:
 //
-//   A member with the name of one of ours gets an underscore appended, as does one whose name differs
-//   from ours by trailing underscores only: "recipe" is "recipe_", "recipe_" is "recipe__". So
+//   A member with a name of ckptfs gets an underscore appended, as does one whose name differs
+//   from it by trailing underscores only: "recipe" is "recipe_", "recipe_" is "recipe__". So
 //   different names stay different, and the original ones can be restored.
 //
-// This applies to names of instructions and checks at any depth, and to all names of ours in
+// This applies to names of instructions and checks at any depth, and to all names of ckptfs in
 // objects that look like an entry.
 
 // The member of an entry instead of an annotation `x` in a file of its own: "x_file", the name of

@@ -88,7 +88,7 @@ uint64_t Hash(std::string_view text) {
   return hash;
 }
 
-// Returns `key` with its bytes that are no UTF-8 made visible, or a beginning of that which is too
+// Returns `key` with bytes that are not UTF-8 made visible, or a beginning of it that is too
 // long for a name.
 std::string Visible(std::string_view key) {
   std::string visible;
@@ -119,7 +119,7 @@ std::string_view Beginning(std::string_view key, size_t size) {
   return key.substr(0, length);
 }
 
-// Returns what a key that cannot stay is made of, with room for an Addition.
+// Returns the base of the new key of a member, with room for an Addition.
 std::string Base(std::string_view key) {
   std::string base = Visible(key);
   if (NameSize(base) + kMaxAddition <= Tree::kMaxName) return base;
@@ -188,7 +188,7 @@ std::string DirectoryName(std::string_view key) {
   const bool is_unsafe = is_no_name || key.find_first_of(kUnsafe) != std::string_view::npos;
   if (is_unsafe || Printable(key) != key) return ListedName(key);
   const size_t second = utf8::Decode(key).length;
-  const bool is_drive = second < key.size() && key[second] == ':';  // tensordict fears "C:".
+  const bool is_drive = second < key.size() && key[second] == ':';  // tensordict rejects "C:".
   return is_drive ? ListedName(key) : std::string(key);
 }
 
@@ -223,7 +223,7 @@ std::vector<Renamed> Rename(std::span<const Wanted> members, bool is_root) {
       renamed.push_back({.index = i, .key = {}});
     }
   }
-  // Where the attempts for a base go on: equal keys must not all start from the beginning.
+  // The number of the next attempt for a base: equal keys must not all start from the beginning.
   std::unordered_map<std::string, size_t, SecretHash> attempts;
   for (Renamed& one : renamed) {
     const Wanted& member = members[one.index];
@@ -322,7 +322,7 @@ class Splitter {
     return level;
   }
 
-  // Returns what has the whole key, as a number in whole_.
+  // Returns the entry with the whole key, as a number in whole_.
   uint32_t Find(uint64_t hash, std::string_view key) const {
     const auto& members = group_.members;
     return whole_.Find(hash, [&](uint32_t number) {

@@ -1,6 +1,6 @@
 // Keys of tensordict and the names of their files.
 //
-// A checkpoint may call its tensors anything: "", "..", "a/b", three thousand bytes that are no
+// The key of a tensor may be any text: "", "..", "a/b", three thousand bytes that are not
 // UTF-8, twice the same. A directory cannot, and tensordict finds a file by the key alone. So names
 // come in two steps. First each member of a directory gets a key that can stand in its meta.json,
 // nearly always the one it has:
@@ -36,19 +36,19 @@ constexpr std::string_view kMetaName = "meta.json";
 constexpr std::string_view kIndexName = "tensors.jsonl";  // In the root; see tensordict_index.h.
 constexpr std::string_view kSummaryKey = "_ckptfs";  // In the root's meta.json: about the mount.
 
-// Whether `key` is a member of meta.json that is no key of tensordict.
+// Whether `key` is a member of meta.json that is not a key of tensordict.
 bool IsReserved(std::string_view key);
 
-// The name of the directory of a key: the key as it is where tensordict 0.14 looks for that,
-// because older versions look for nothing else; else encoded. Encoded names have a '%', the others
-// do not.
+// Returns the name of the directory of a key: the key as it is where tensordict 0.14 looks for
+// that, because older versions look for nothing else; else encoded. Encoded names have a '%', the
+// others do not.
 std::string DirectoryName(std::string_view key);
 
-// The name that a listing shows for the file of a key, without its suffix: encoded as tensordict
-// does it, and with what commands a terminal encoded as well.
+// Returns the name that a listing shows for the file of a key, without its suffix: encoded as
+// tensordict encodes it, with control characters of terminals encoded as well.
 std::string ListedName(std::string_view key);
 
-// Whether `key` with a suffix can be the name of a file as it is, as tensordict < 0.13 has it.
+// Whether `key` with a suffix can be the name of a file as it is, as in tensordict < 0.13.
 bool IsFileName(std::string_view key);
 
 // A member to be named in a directory.

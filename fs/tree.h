@@ -19,7 +19,7 @@ namespace ckptfs {
 struct Entry {
   std::string_view name;  // In a Tree: points into it.
   uint32_t inode = 0;
-  bool is_listed = true;  // Else the name opens, but a listing of the directory leaves it out.
+  bool is_listed = true;  // Else the name opens, but is not listed.
 };
 
 using Attributes = std::vector<std::pair<std::string, std::string>>;  // Extended: name and value.
@@ -43,7 +43,7 @@ class Tree {
   static constexpr uint64_t kRoot = 1;      // As FUSE requires.
   static constexpr size_t kMaxName = 1024;  // Bytes; FUSE_NAME_MAX of most kernels.
 
-  // Returns null if there is no such inode.
+  // Returns the inode with that number; null if it does not exist.
   const Inode* Find(uint64_t number) const;
 
   // Returns the inode of the entry `name` of the directory `number`, or 0. A file is also found
@@ -84,8 +84,8 @@ class TreeBuilder {
  public:
   TreeBuilder();
 
-  // Makes room for about so many inodes and bytes of AddText, so that what there is need not be
-  // copied again and again while it grows. Room that stays empty costs no memory, only addresses.
+  // Reserves room for about so many inodes and bytes of AddText, so that they need not be
+  // copied again and again. Unused room costs addresses, not memory.
   void Reserve(size_t inodes, size_t text);
 
   // Adds a directory below `parent` (the root exists already) and returns its inode. It is seen
@@ -93,17 +93,17 @@ class TreeBuilder {
   // already, and so do the next two.
   uint32_t AddDirectory(uint32_t parent);
 
-  // Adds a file and returns its inode. Precondition: `data` has a source and lies within it.
+  // Adds a file and returns its inode. Precondition: `data` has a source and is within it.
   uint32_t AddFile(Extent data);
 
   // Adds a file with these bytes, which are copied, and returns its inode. All such files share one
   // source, which does not exist before Finish.
   uint32_t AddText(std::string_view bytes);
 
-  // An inode as it is so far. Valid until the next one is added.
+  // Returns an inode as it is so far, valid until the next one is added.
   const Inode& Get(uint32_t inode) const { return tree_.inodes_[inode]; }
 
-  // Gives extended attributes to an inode.
+  // Sets the extended attributes of an inode.
   void SetAttributes(uint32_t inode, Attributes attributes);
 
   // Sets the entries of `directory`; to be called once for each directory. A file may be named more
