@@ -175,10 +175,10 @@ ShardFile ReadShardFile(std::string name, ByteSourcePtr source, Budget& budget) 
   file.header = safetensors::ReadHeader(*file.source, budget);
   const std::string* sharding = ShardingOf(file.header);
   file.is_sharded = sharding != nullptr;
-  const std::vector<Shard> told =
+  const std::vector<Shard> shards =
       file.is_sharded ? ReadSharding(*sharding, budget) : std::vector<Shard>();
   for (const safetensors::TensorEntry& entry : file.header.entries) {
-    const Shard* shard = FindShard(told, entry.name);
+    const Shard* shard = FindShard(shards, entry.name);
     if (file.is_sharded && shard == nullptr) {
       Fail(EBADMSG, "DCP_SHARDING_INFO has no place for {}", Quoted(entry.name));
     }

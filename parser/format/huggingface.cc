@@ -61,7 +61,7 @@ class Merger {
 
   void AddMember(size_t shard, Member member);
   void AddLost();
-  void TellLost();
+  void WarnOfLost();
 
   const Index& index_;
   Budget& budget_;
@@ -186,23 +186,23 @@ void Merger::AddLost() {
 }
 
 // Warnings about lost files come first, because the terminal shows only the first ones.
-void Merger::TellLost() {
-  std::vector<std::string> told;
+void Merger::WarnOfLost() {
+  std::vector<std::string> warnings;
   for (size_t i = 0; i < shards_.size(); ++i) {
     const Shard& shard = shards_[i];
     if (shard.error) {
-      told.push_back(fmt::format("{}: {} lost", shard.error->what(), Tensors(shard.lost)));
+      warnings.push_back(fmt::format("{}: {} lost", shard.error->what(), Tensors(shard.lost)));
     } else if (shard.lost > 0) {
-      told.push_back(fmt::format("{}: lacks tensors of the index: {} lost", index_.shards[i],
-                                 Tensors(shard.lost)));
+      warnings.push_back(fmt::format("{}: lacks tensors of the index: {} lost", index_.shards[i],
+                                     Tensors(shard.lost)));
     }
     if (shard.superseded > 0) {
-      told.push_back(fmt::format("{}: {} left out, because the index has them in other files",
-                                 index_.shards[i], Tensors(shard.superseded)));
+      warnings.push_back(fmt::format("{}: {} ignored, because the index has them in other files",
+                                     index_.shards[i], Tensors(shard.superseded)));
     }
   }
-  merged_.warnings.insert(merged_.warnings.begin(), std::make_move_iterator(told.begin()),
-                          std::make_move_iterator(told.end()));
+  merged_.warnings.insert(merged_.warnings.begin(), std::make_move_iterator(warnings.begin()),
+                          std::make_move_iterator(warnings.end()));
   std::vector<std::string_view> names;
   for (size_t i = 0; i < is_found_.size(); ++i) {
     if (!is_found_[i]) names.push_back(index_.weights[i].name);
@@ -219,7 +219,7 @@ Checkpoint Merger::Finish() {
   }
   AddLost();
   if (!index_.metadata.empty()) merged_.annotations.emplace_back("index_metadata", index_.metadata);
-  TellLost();
+  WarnOfLost();
   notes_.Finish(merged_);
   std::string annotations = "{";
   for (size_t i = 0; i < shards_.size(); ++i) {

@@ -172,13 +172,13 @@ void FillExternal(json::Node node, Externals& externals, Tensor& tensor) {
       npy::ReadHeader([&](size_t most) { return externals.members().ReadHead(record, most); },
                       record.data.length, externals.budget());
   SetName(TypeNameOf(node), header.descr, header.type);
-  const auto told = std::exchange(tensor, {});
+  const auto claimed = std::exchange(tensor, {});
   numpy::FillSaved(std::move(header), record, externals.members().blocks(), tensor);
-  const bool is_known = told.data.length > 0 || !told.shape.empty();
-  if (is_known && (told.shape != tensor.shape || told.dtype != tensor.dtype)) {
+  const bool is_known = claimed.data.length > 0 || !claimed.shape.empty();
+  if (is_known && (claimed.shape != tensor.shape || claimed.dtype != tensor.dtype)) {
     tensor.annotations.emplace_back(
-        "told", fmt::format(R"({{"dtype":"{}","shape":[{}]}})", Name(told.dtype),
-                            fmt::join(told.shape, ",")));
+        "told", fmt::format(R"({{"dtype":"{}","shape":[{}]}})", Name(claimed.dtype),
+                            fmt::join(claimed.shape, ",")));
   }
 }
 
