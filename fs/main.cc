@@ -85,13 +85,13 @@ void CheckMountpointIsNot(const std::string& source, const std::string& mountpoi
   }
 }
 
-void TellWarnings(Log& log, const std::string& source, const std::vector<std::string>& warnings) {
+void LogWarnings(Log& log, const std::string& source, const std::vector<std::string>& warnings) {
   constexpr size_t kMost = 10;
   for (const std::string& warning : std::span(warnings).first(std::min(kMost, warnings.size()))) {
     log.Warning("{}: {}", source, warning);
   }
   if (warnings.size() > kMost) {
-    log.Warning("{}: and {} more of them", source, warnings.size() - kMost);
+    log.Warning("{}: {} more warnings", source, warnings.size() - kMost);
   }
 }
 
@@ -132,7 +132,7 @@ Tree ReadTree(const Source& source, const ReadOptions& what, const Options& opti
   if (const std::string option = secrets.UnneededOption(); !option.empty()) {
     log.Warning("{}: {} is unused: the checkpoint is not encrypted", source.name(), option);
   }
-  TellWarnings(log, source.name(), warnings);
+  LogWarnings(log, source.name(), warnings);
   return tree;
 }
 

@@ -285,7 +285,7 @@ void Read(size_t number, const std::string& name, const OpenedFile& shard,
 }
 
 // Prefetches the headers of the files after number `i`, which are read one by one.
-void TellNext(std::span<const OpenedFile> shards, size_t i) {
+void PrefetchNext(std::span<const OpenedFile> shards, size_t i) {
   constexpr size_t kAtOnce = 16;
   if (i % kAtOnce != 0) return;
   for (const OpenedFile& shard : shards.subspan(i, std::min(kAtOnce, shards.size() - i))) {
@@ -301,7 +301,7 @@ Checkpoint Parse(const Folder& folder, const std::string& name, const ReadOption
   const std::vector<OpenedFile> shards = OpenFiles(folder, index.shards);
   Merger merger(index, budget);
   for (size_t i = 0; i < shards.size(); ++i) {
-    TellNext(shards, i);
+    PrefetchNext(shards, i);
     Read(i, index.shards[i], shards[i], options, merger);
   }
   return merger.Finish();

@@ -70,7 +70,7 @@ void Leaves::Collect(json::Node node) {
 
 constexpr std::string_view kRowCount = "len(data)";
 
-std::optional<uint64_t> ToldRows(json::Node node) {
+std::optional<uint64_t> RowCountOf(json::Node node) {
   const auto count = node.Find(kRowCount);
   const bool is_number = count && count->kind() == json::Node::Kind::kWhole;
   return is_number ? std::optional(count->whole()) : std::nullopt;
@@ -119,7 +119,7 @@ void FillInline(json::Node node, Budget& budget, Table& table) {
 }
 
 void FillExternal(json::Node node, Externals& externals, Table& table) {
-  const auto rows = ToldRows(node);
+  const auto rows = RowCountOf(node);
   if (rows) table.annotations.emplace_back("rows", std::to_string(*rows));
   const Record record = externals.Open(ReferenceOf(node));
   table.member = record.member;
