@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "parser/base/error.h"
-#include "parser/base/overloaded.h"
 #include "parser/checkpoint.h"
 #include "parser/detect.h"
 #include "tests/support/memory_folder.h"
