@@ -287,8 +287,7 @@ TEST(Dcp, RefusesACheckpointOfWhichNothingIsLeft) {
   files.erase("__1_0.distcp");
   EXPECT_EQ(ErrorOf(files),
             "folder: .metadata: '__0_0.distcp': 3 parts in it are lost, the first of them "
-            "'columns': there is "
-            "no such file");
+            "'columns': no such file");
 }
 
 TEST(Dcp, LosesWhatATruncatedFileNoLongerHas) {

@@ -291,8 +291,7 @@ TEST(Gguf, RefusesAnUnknownTypeOfElementsEvenOfAnEmptyArray) {
 TEST(Gguf, RefusesATextOfMoreThanAGibibyte) {
   GgufWriter writer;
   EXPECT_EQ(Refusal(writer.Pair("a", 8, writer.Number((uint64_t{1} << 30U) + 1)).File("")),
-            "metadata 'a': header at byte 37: text has 1073741825 bytes, but 1073741824 is the "
-            "most");
+            "metadata 'a': header at byte 37: text has 1073741825 bytes (maximum 1073741824)");
 }
 
 TEST(Gguf, RefusesAnArrayOfMoreThanAGibi) {
@@ -363,8 +362,7 @@ TEST(Gguf, RefusesNineDimensions) {
 
 TEST(Gguf, RefusesANegativeDimension) {
   EXPECT_EQ(Refusal(GgufWriter().Tensor("w", {UINT64_MAX}, kI8, 0).File("")),
-            "tensor 'w': has a dimension of 18446744073709551615, but 9223372036854775807 is the "
-            "most");
+            "tensor 'w': has a dimension of 18446744073709551615 (maximum 9223372036854775807)");
 }
 
 TEST(Gguf, RefusesAShapeWhoseElementsOverflow) {

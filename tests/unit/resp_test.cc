@@ -69,10 +69,9 @@ TEST(Resp, WaitsForTheLastByteOfALine) { EXPECT_FALSE(ReadHead("+OK\r")); }
 TEST(Resp, WaitsForTheFirstByte) { EXPECT_FALSE(ReadHead("")); }
 
 TEST(Resp, RefusesAWebServer) {
-  EXPECT_THAT(
-      [] { ReadHead("HTTP/1.1 400 Bad Request\r\n"); },
-      ThrowsMessage<Error>("the server answers 'HTTP/1.1 400 Bad Request', which is nothing "
-                           "that Redis says"));
+  EXPECT_THAT([] { ReadHead("HTTP/1.1 400 Bad Request\r\n"); },
+              ThrowsMessage<Error>("the server answers 'HTTP/1.1 400 Bad Request', which is not a "
+                                   "reply of Redis"));
 }
 
 TEST(Resp, RefusesALineThatEndsWithALineFeedAlone) {

@@ -357,8 +357,8 @@ std::string LossOf(const Stored& stored) {
 
 TEST(Tensorizer, ShowsNoExabytesOfZeros) {
   EXPECT_EQ(LossOf({.dtype = "|u1", .shape = {1U << 31U, 1U << 31U}, .data = ""}),
-            "tensor 'w': is 4611686018427387904 zeros without data, but 17592186044416 are the "
-            "most: reading it will fail");
+            "tensor 'w': is 4611686018427387904 zeros without data (maximum "
+            "17592186044416): reading it will fail");
 }
 
 TEST(Tensorizer, AShapeThatOverflowsCostsItsTensor) {
