@@ -22,47 +22,6 @@
 #include "parser/format/torch/reader.h"
 
 namespace ckptfs {
-namespace torch {
-
-namespace {
-
-// `record` is a pickle and nothing else.
-Checkpoint ReadWholePickle(const Record& record, Reading& reading) {
-  const Extent& data = record.data;
-  const uint64_t length = data.length;
-  reading.budget.Charge(length);
-  reading.budget.WorkOnBytes(length);
-  std::vector<std::byte> bytes(length);
-  data.source->ReadAt(data.offset, bytes);
-  Storages storages(reading.budget, reading.sidecar, [](std::string_view) {
-    return Record{.data = {},
-                  .member = "",
-                  .is_in_file = false,
-                  .error = Error(EBADMSG, "a pickle by itself has no storages")};
-  });
-  Context context{
-      .reading = reading, .storages = storages, .pickle = bytes, .pickle_record = record};
-  Checkpoint checkpoint;
-  AddPickle("", context, checkpoint);
-  return checkpoint;
-}
-
-}  // namespace
-
-Checkpoint ReadPlainPickle(const Record& record, Reading& reading, uint64_t* length) {
-  const Extent& data = record.data;
-  uint64_t unused = 0;
-  uint64_t& size = length == nullptr ? unused : *length;
-  const auto found = pickle::LengthUnless(data, kJoblibArray, reading.budget);
-  if (!found) return ReadJoblib(record, reading, size);
-  size = *found;
-  Record whole = record;
-  whole.data = {data.source, data.offset, size};
-  return ReadWholePickle(whole, reading);
-}
-
-}  // namespace torch
-
 namespace {
 
 // Whether `text` begins with GLOBAL: the opcode and two lines that are names.

@@ -1,6 +1,6 @@
-// What torch.save wrote before 0.1.11: a tar archive of four files.
+// The format of torch.save before 0.1.11: a tar archive of four files.
 //
-//   sys_info   a pickle: a dict that tells of the machine that wrote it
+//   sys_info   a pickle: a dict that describes the machine that wrote it
 //   storages   a pickle: how many; for each a pickle (key, location, class), an int64 with the
 //              number of elements, and the elements; a pickle: a list of storages that are parts
 //              of others, (key, key of the whole, offset, elements)
@@ -16,17 +16,16 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <map>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <vector>
 
 #include "parser/base/budget.h"
 #include "parser/base/error.h"
+#include "parser/base/text.h"
 #include "parser/codec/pickle/arena.h"
 #include "parser/codec/pickle/builder.h"
 #include "parser/codec/tar.h"
@@ -48,7 +47,7 @@ using pickle::Value;
 
 constexpr std::string_view kMembers[] = {"sys_info", "pickle", "tensors", "storages"};
 
-// What an entry of a map takes in our memory beside what is in it, in bytes.
+// Memory of an entry of a map without its key and value, in bytes.
 constexpr uint64_t kCostOfEntry = 8 * sizeof(void*);
 
 int64_t CountIn(Stream& stream, Reading& reading) {
@@ -82,7 +81,7 @@ class Tables {
   void ReadStorages(const Extent& data);
   void ReadTensors(const Extent& data);
 
-  // What a persistent id of the object stands for.
+  // Returns the storage of a persistent id of the object.
   Value Resolve(const Value& persistent) const;
 
   // The bytes of a storage. Does not throw.
@@ -235,11 +234,8 @@ Value Tables::Resolve(const Value& persistent) const {
   const Value& id = ItemsOf(persistent)[0];
   if (id.kind == Kind::kTuple && ItemsOf(id).size() == 3) return ItemsOf(id)[0];
   if (!IsText(id)) return persistent;
-  int64_t key = 0;
-  const std::string_view digits = id.text();
-  const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), key);
-  const bool is_key = parsed.ec == std::errc() && parsed.ptr == digits.data() + digits.size();
-  const auto found = is_key ? objects_.find(key) : objects_.end();
+  const auto key = ParseNumber<int64_t>(id.text());
+  const auto found = key ? objects_.find(*key) : objects_.end();
   return found == objects_.end() ? persistent : found->second;
 }
 
@@ -247,7 +243,7 @@ Record Tables::Find(std::string_view key) const {
   Record record{.data = {}, .member = fmt::format("storage {}", key), .is_in_file = true};
   const auto found = places_.find(key);
   if (found == places_.end()) {
-    record.error.emplace(EBADMSG, fmt::format("the archive has no storage {}", Quoted(key)));
+    record.error.emplace(EBADMSG, fmt::format("storage {} not found in the archive", Quoted(key)));
   } else {
     record.data = found->second;
   }
@@ -259,7 +255,7 @@ Extent MemberOf(const ByteSourcePtr& source, std::span<const tar::Member> member
                 std::string_view name) {
   const auto found = std::ranges::lower_bound(members, name, {}, &tar::Member::name);
   if (found == members.end() || found->name != name) {
-    Fail(EBADMSG, "the archive has no member {}", Quoted(name));
+    Fail(EBADMSG, "member {} not found in the archive", Quoted(name));
   }
   if (!found->error.empty()) Fail(ENOTSUP, "the member {} {}", Quoted(name), found->error);
   return {source, found->offset, found->size};

@@ -467,7 +467,7 @@ class Generator {
   size_t memo_ = 0;  // Objects in it.
 };
 
-// What torch.save wrote before 1.6: see format/torch_legacy.cc.
+// The stream that torch.save wrote before 1.6: see parser/format/torch/legacy.cc.
 std::string StreamOf(std::string_view pickle) {
   std::string file = "\x80\x02\x8a\x0al\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.\x80\x02M\xe9\x03.";
   file += "\x80\x02}.";

@@ -2,16 +2,13 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
-#include <system_error>
+#include <optional>
 
 #include "parser/base/error.h"
 #include "parser/base/text.h"
 
 namespace ckptfs::pickle {
 namespace {
-
-bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
 bool IsAscii(char c) { return static_cast<unsigned char>(c) < 0x80; }
 
@@ -65,10 +62,7 @@ std::optional<int64_t> ParseInteger(std::string_view line) {
   if (digits.empty() || is_padded || !std::ranges::all_of(digits, IsDigit)) {
     Fail(EBADMSG, "{} is not a decimal number", Quoted(line));
   }
-  int64_t number = 0;
-  const auto result = std::from_chars(line.data(), line.data() + line.size(), number);
-  if (result.ec == std::errc::result_out_of_range) return std::nullopt;
-  return number;
+  return ParseNumber<int64_t>(line);
 }
 
 double ParseFloat(std::string_view line) {

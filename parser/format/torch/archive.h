@@ -72,7 +72,11 @@ class Archive {
 // Whether `members` look like those of an archive of PyTorch, complete or not.
 bool IsZip(const Members& members);
 
-// Reads the archive that `source` is, whose members these are. Throws Error.
+// Reads the archive `data` of torch.save, TorchScript, torch.package or torch.export, without its
+// format and globals, as ReadSaved does. Throws Error.
+Checkpoint ReadZip(const Extent& data, Reading& reading);
+
+// Reads the archive `source`, whose members these are. Throws Error.
 Checkpoint ReadZip(const Source& source, Members members, const ReadOptions& options);
 
 // The functions below read one kind of archive each. They add to the root, the annotations and the

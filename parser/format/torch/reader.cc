@@ -4,12 +4,18 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "parser/base/budget.h"
 #include "parser/base/error.h"
 #include "parser/codec/pickle/lexer.h"
+#include "parser/format/torch/archive.h"
+#include "parser/format/torch/legacy.h"
+#include "parser/format/torch/numpy.h"
 #include "parser/format/torch/objects.h"
 
 namespace ckptfs::torch {
@@ -47,6 +53,38 @@ Checkpoint ReadSaved(const Extent& data, Reading& reading) {
   return ReadPlainPickle({.data = data, .member = "", .is_in_file = true}, reading);
 }
 
+Checkpoint ReadWholePickle(const Record& record, Reading& reading) {
+  const Extent& data = record.data;
+  const uint64_t length = data.length;
+  reading.budget.Charge(length);
+  reading.budget.WorkOnBytes(length);
+  std::vector<std::byte> bytes(length);
+  data.source->ReadAt(data.offset, bytes);
+  Storages storages(reading.budget, reading.sidecar, [](std::string_view) {
+    return Record{.data = {},
+                  .member = "",
+                  .is_in_file = false,
+                  .error = Error(EBADMSG, "a plain pickle has no storages")};
+  });
+  Context context{
+      .reading = reading, .storages = storages, .pickle = bytes, .pickle_record = record};
+  Checkpoint checkpoint;
+  AddPickle("", context, checkpoint);
+  return checkpoint;
+}
+
+Checkpoint ReadPlainPickle(const Record& record, Reading& reading, uint64_t* length) {
+  const Extent& data = record.data;
+  uint64_t unused = 0;
+  uint64_t& size = length == nullptr ? unused : *length;
+  const auto found = pickle::LengthUnless(data, kJoblibArray, reading.budget);
+  if (!found) return ReadJoblib(record, reading, size);
+  size = *found;
+  Record whole = record;
+  whole.data = {data.source, data.offset, size};
+  return ReadWholePickle(whole, reading);
+}
+
 void AddPickle(std::string_view name, Context& context, Checkpoint& checkpoint,
                const pickle::Resolve& resolve) try {
   const pickle::Graph graph = pickle::Load(context.pickle, context.budget, resolve);
@@ -54,7 +92,7 @@ void AddPickle(std::string_view name, Context& context, Checkpoint& checkpoint,
   AddObjects(graph.root(), context, checkpoint);
   if (const size_t strays = graph.stray_states().size() / 2; strays > 0) {
     checkpoint.warnings.push_back(
-        fmt::format("{}{}{} values that are no objects are given a state, which is ignored", name,
+        fmt::format("{}{}{} values that are not objects have a state, which is ignored", name,
                     name.empty() ? "" : ": ", strays));
   }
 } catch (const Error& e) {

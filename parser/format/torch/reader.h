@@ -26,10 +26,10 @@
 
 namespace ckptfs::torch {
 
-// What the pickles of one checkpoint share: there may be one, or a hundred thousand. Belongs to one
-// thread.
+// The state that the pickles of one checkpoint share, of which there may be a hundred thousand.
+// Belongs to one thread.
 struct Reading {
-  // `file` is what is read, if it is one file; `what_for` and `budget_of_all` must outlive this.
+  // `file` is the checkpoint, if it is one file; `what_for` and `budget_of_all` must outlive this.
   Reading(Budget& budget_of_all, Source file, const ReadOptions& what_for)
       : options(what_for), budget(budget_of_all), sidecar(std::move(file), what_for) {}
 
@@ -44,27 +44,28 @@ struct Reading {
   Globals globals{budget};
   Sidecar sidecar;
 
-  // What gathered tensors keep between reads; theirs long after this is gone.
+  // The blocks that gathered tensors cache between reads. Tensors share the cache, so it outlives
+  // this.
   std::shared_ptr<BlockCache> blocks = std::make_shared<BlockCache>();
 
   // How deep files are nested here: see ReadSaved.
   int depth = 0;
 
-  // What is read becomes a part of something larger: its root has one member, whose key is empty
-  // and which is the object itself, whatever it is.
+  // Whether the result becomes a part of a larger object: its root then has one member, which has
+  // an empty key and is the object itself.
   bool is_part = false;
 };
 
 // The elements of arrays that are outside of their pickle: see numpy.h.
 using RawArrays = std::unordered_map<const pickle::Node*, Extent>;
 
-// What the parts of the reader share while they read one pickle. Belongs to one thread.
+// The state of reading one pickle. Belongs to one thread.
 struct Context {
   Reading& reading;
   Storages& storages;
   bool is_big_endian = false;  // The storages are.
 
-  // The pickle: its bytes, and where they lie if they lie in a file as they are.
+  // The bytes of the pickle, and their location if a file stores them uncompressed.
   std::span<const std::byte> pickle;
   Record pickle_record;
 
@@ -79,40 +80,33 @@ struct Context {
   Budget& budget = reading.budget;
 };
 
-// There is a function for each container. All of them read the part `data` of a source, so that a
-// container may be in the middle of a file, or nested in another one. The results have no format and no globals: the caller adds those (Reading::Report).
+// The functions that read a container read the part `data` of a source, so that a container may be
+// in the middle of a file, or nested in another one. Their results have no format and no globals:
+// the caller adds those (Reading::Report).
 
 // Reads an archive, a legacy stream or a pickle by itself, detected by its first bytes. For files
 // nested in others: throws Error(EFBIG) if they are nested too deep.
 Checkpoint ReadSaved(const Extent& data, Reading& reading);
 
-// The zip archives of torch.save, TorchScript, torch.package and torch.export.
-Checkpoint ReadZip(const Extent& data, Reading& reading);
-
-// What torch.save wrote before 1.6, and can still write: five pickles and then the storages.
-Checkpoint ReadLegacy(const Extent& data, Reading& reading);
-
-// Whether `head`, the first kLegacyHead bytes of a file or all of a shorter one, begins such a
-// stream.
-constexpr size_t kLegacyHead = 64;
-bool IsLegacy(std::string_view head);
-
-// A pickle without storages beside it: the one that `record`, which has no error, begins with. Sets
-// `length`, unless it is null, to its bytes.
+// Reads the pickle without storages beside it at the begin of `record`, which has no error. Sets
+// `length`, unless it is null, to the size of the pickle in bytes.
 Checkpoint ReadPlainPickle(const Record& record, Reading& reading, uint64_t* length = nullptr);
 
-// Runs `context.pickle`, which messages call `name`, and adds what it holds to the root and the
-// warnings of `checkpoint`, and what it names to the globals of the reading. `resolve` may be
+// Reads `record`, which is one pickle and nothing else, has no error, and no arrays of joblib.
+Checkpoint ReadWholePickle(const Record& record, Reading& reading);
+
+// Runs `context.pickle`, which messages call `name`, and adds its objects to the root and the
+// warnings of `checkpoint`, and its globals to those of the reading. `resolve` may be
 // empty. Throws Error, whose message begins with `name` if that is not empty.
 void AddPickle(std::string_view name, Context& context, Checkpoint& checkpoint,
                const pickle::Resolve& resolve = {});
 
-// A pickle, and where it lies.
+// A pickle and its location.
 struct Piece {
   Extent place;
   std::vector<std::byte> bytes;
 
-  // Runs it, and adds what it names to the globals of the reading. The piece must outlive the
+  // Runs the pickle, and adds its globals to those of the reading. The piece must outlive the
   // result. Throws Error, whose message begins with `what`.
   pickle::Graph Run(std::string_view what, Reading& reading) const;
 };
@@ -136,13 +130,13 @@ class Stream {
     return number;
   }
 
-  // Goes behind `length` bytes, which are not read, and returns their place.
+  // Skips `length` bytes without reading them, and returns their location.
   Extent Skip(uint64_t length, std::string_view what);
 
-  // What follows all that was taken, ...
+  // The rest of the data, ...
   const Extent& rest() const { return rest_; }
 
-  // ... and where that begins.
+  // ... and its offset in the data.
   uint64_t position() const { return rest_.offset - begin_; }
 
  private:

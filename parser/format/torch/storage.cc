@@ -4,16 +4,15 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <span>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <variant>
 
 #include "parser/base/budget.h"
 #include "parser/base/error.h"
 #include "parser/base/json.h"
+#include "parser/base/text.h"
 #include "parser/checkpoint.h"
 #include "parser/detect.h"
 #include "parser/format/torch/globals.h"
@@ -38,7 +37,7 @@ ByteSourcePtr Sidecar::OpenFile() {
   }
   name_ = source_.file_name + std::string(kEnding);
   if (!source_.folder) {
-    Fail(ENOENT, "{}: no file lies beside the checkpoint (-o sidecar= names one)", name_);
+    Fail(ENOENT, "{}: file not found beside the checkpoint (-o sidecar= names one)", name_);
   }
   try {
     return source_.folder->Open(name_);
@@ -81,7 +80,7 @@ Record Sidecar::Find(uint64_t index) {
   if (error_) return record;
   const auto found = tensors_.find(std::to_string(index));
   if (found == tensors_.end()) {
-    record.error.emplace(EBADMSG, fmt::format("{} has no tensor {}", name_, index));
+    record.error.emplace(EBADMSG, fmt::format("{}: tensor {} not found", name_, index));
   } else if (const Tensor& tensor = found->second; !tensor.error) {
     record.data = tensor.data;
   } else {
@@ -148,7 +147,7 @@ std::string_view TakeUntil(std::string_view& text, std::string_view end) {
 StorageId ParseTextId(std::string_view text) {
   constexpr std::string_view kBegin = "('storage', <class '";
   if (!text.starts_with(kBegin)) {
-    Fail(EBADMSG, "its persistent id {} is that of no storage", Quoted(text));
+    Fail(EBADMSG, "its persistent id {} is not a storage", Quoted(text));
   }
   text.remove_prefix(kBegin.size());
   const std::string_view path = TakeUntil(text, "'>, '");
@@ -161,23 +160,20 @@ StorageId ParseTextId(std::string_view text) {
   std::string_view digits = TakeUntil(text, ")");
   constexpr std::string_view kNoView = ", None";
   if (digits.ends_with(kNoView)) digits.remove_suffix(kNoView.size());
-  int64_t elements = 0;
-  const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), elements);
-  if (parsed.ec != std::errc() || parsed.ptr != digits.data() + digits.size()) {
-    Fail(EBADMSG, "its storage has {} elements", Quoted(digits));
-  }
-  return MakeStorageId(*type, key, location, elements);
+  const auto elements = ParseNumber<int64_t>(digits);
+  if (!elements) Fail(EBADMSG, "its storage has {} elements", Quoted(digits));
+  return MakeStorageId(*type, key, location, *elements);
 }
 
-// The sixth part of an id: (key of the view, offset, elements). The view's own key is not needed:
-// what part it is of which storage says as much.
+// The sixth part of an id: (key of the view, offset, elements). The view's own key is
+// redundant: the storage, offset and size identify the view.
 StorageId::View ParseView(const StorageId& whole, const Value& metadata) {
   if (metadata.kind != Kind::kTuple || pickle::ItemsOf(metadata).size() != 3) {
-    Fail(EBADMSG, "its storage is a view of another one, but is described by no tuple of 3");
+    Fail(EBADMSG, "its storage is a view, but its description is not a tuple of 3");
   }
   const std::span<const Value> parts = pickle::ItemsOf(metadata);
   if (parts[1].kind != Kind::kInt || parts[2].kind != Kind::kInt) {
-    Fail(EBADMSG, "its storage is a view of another one without an offset or a size");
+    Fail(EBADMSG, "its storage is a view without an offset or a size");
   }
   const StorageId::View view{.offset = SizeOf(whole.type, parts[1].integer),
                              .size = SizeOf(whole.type, parts[2].integer)};
@@ -230,7 +226,7 @@ bool IsSame(const StorageClass& a, const StorageClass& b) {
   return a.dtype == b.dtype || (CountsBytes(a) && CountsBytes(b));
 }
 
-// What a storage takes in our memory, in bytes; its key is told in its name, and as ours.
+// Memory of a storage in bytes. Its key is also in its name, and the key of the table.
 uint64_t CostOf(const StorageId& id) {
   return sizeof(Storage) + 8 * sizeof(void*) + 3 * id.key.size() + id.location.size();
 }
@@ -272,8 +268,9 @@ const Storage& Storages::Whole(StorageId id) {
     Record record = id.in_sidecar ? sidecar_.Find(*id.in_sidecar) : find_(id.key);
     if (id.in_sidecar) id.size = record.data.length;
     if (!record.error && record.data.length < id.size) {
-      record.error.emplace(EBADMSG, fmt::format("{} has {} bytes, but its storage needs {}",
-                                                record.member, record.data.length, id.size));
+      record.error.emplace(
+          EBADMSG, fmt::format("{}: too small for its storage (found {} bytes, expected {})",
+                               record.member, record.data.length, id.size));
     }
     Storage storage{
         .record = std::move(record), .type = id.type, .size = id.size, .location = id.location};
@@ -282,7 +279,8 @@ const Storage& Storages::Whole(StorageId id) {
   const Storage& storage = found->second;
   const bool has_size = id.in_sidecar || storage.size == id.size;
   if (!IsSame(storage.type, id.type) || !has_size) {
-    Fail(EBADMSG, "its storage {} is said to be {} bytes of {} here, but was {} bytes of {} before",
+    Fail(EBADMSG,
+         "its storage {} is described in two ways (found {} bytes of {}, expected {} bytes of {})",
          Quoted(id.key), id.size, Name(id.type.dtype), storage.size, Name(storage.type.dtype));
   }
   return storage;
@@ -308,7 +306,7 @@ const Storage& Storages::Get(const Value& persistent) {
 
 namespace {
 
-// What is the same for all calls that are given the same bytes, however these are spelled.
+// Returns an identity that all calls with the same bytes share, in whichever form.
 const void* IdentityOf(const Value& bytes) {
   constexpr int kMostCalls = 2;  // bytearray(_codecs.encode(text, "latin1"))
   const Value* value = &bytes;
@@ -327,7 +325,7 @@ Storage ReadNestedStorage(Checkpoint file, const Record& record) {
   auto* tensor =
       file.root.members.size() == 1 ? std::get_if<Tensor>(&file.root.members[0].content) : nullptr;
   if (tensor == nullptr || !tensor->storage) {
-    Fail(EBADMSG, "its storage is a file that has no storage in it");
+    Fail(EBADMSG, "its storage is a file without a storage");
   }
   if (tensor->error) throw Error(EBADMSG, tensor->error->what());
   const StorageType& type = *tensor->storage;

@@ -3,17 +3,19 @@
 //
 //   pickle 1   0x1950a86a20f9469cfc6c, which marks the format
 //   pickle 2   1001, the version of the layout
-//   pickle 3   a dict that tells of the machine that wrote it; nothing depends on it
+//   pickle 3   a dict that describes the machine that wrote the file; ignored
 //   pickle 4   the object, in which storages have persistent ids
 //   pickle 5   a list of the keys of all storages
 //   for each key in that order:
 //     int64    number of elements
 //     bytes    the elements, little-endian whatever the machine was
 //
-// Nothing tells how long a pickle is or where a storage begins. The pickles are found by their
-// opcodes, one after another; then the list gives the order of the storages and the ids in pickle 4
-// their sizes. The numbers of elements only confirm what the ids say, and where they do not, the
-// places of this storage and of all that follow are not known.
+// The stream records neither the sizes of the pickles nor the offsets of the storages. The pickles
+// are found by their opcodes, one after another. Then pickle 5 gives the order of the storages, and
+// the ids in pickle 4 give their sizes. The numbers of elements only confirm the ids; if one does
+// not, the offsets of its storage and of all that follow are unknown.
+
+#include "parser/format/torch/legacy.h"
 
 #include <fmt/format.h>
 
@@ -61,9 +63,9 @@ class Payload {
   // 5. Throws Error(EBADMSG) if it is no list of different texts.
   Payload(const Extent& data, uint64_t begin, const Value& keys, Budget& budget);
 
-  // Takes note of what a persistent id says of its storage. To be called for all of pickle 4 before
-  // Find and Trailing are.
-  void Annotation(const Value& persistent);
+  // Records the size of the storage of a persistent id. Must be called for all ids of pickle 4
+  // before Find and Trailing.
+  void AddId(const Value& persistent);
 
   // The bytes of a storage. Does not throw.
   Record Find(std::string_view key);
@@ -117,7 +119,7 @@ Payload::Payload(const Extent& data, uint64_t begin, const Value& keys, Budget& 
   if (twice != places_.end()) Fail(EBADMSG, "pickle 5: duplicate key {}", Quoted(twice->key));
 }
 
-void Payload::Annotation(const Value& persistent) {
+void Payload::AddId(const Value& persistent) {
   try {
     const StorageId id = ParseStorageId(persistent);
     if (named_.contains(id.key)) return;
@@ -125,7 +127,7 @@ void Payload::Annotation(const Value& persistent) {
     named_.emplace(id.key, Named{id.elements, id.size});
   } catch (const Error& e) {
     if (e.code() == EFBIG) throw;
-    // Whoever uses the storage is told. An exception takes about so long.
+    // Reading the storage reports the error. The cost of an exception:
     constexpr uint64_t kStepsOfException = 120;
     budget_.Work(kStepsOfException);
   }
@@ -136,23 +138,23 @@ void Payload::Annotation(const Value& persistent) {
 std::string Payload::Step(Place& place, uint64_t& position) try {
   const auto found = named_.find(place.key);
   if (found == named_.end()) {
-    return fmt::format("storage {} at byte {} has no size, because no object names it",
+    return fmt::format("storage {} at byte {} has an unknown size: no object refers to it",
                        Quoted(place.key), begin_ + position);
   }
   const Named& named = found->second;
   int64_t elements = 0;
   if (sizeof elements > data_.length - position) {
-    return fmt::format("storage {} should be at byte {}, but the file ends at byte {}",
+    return fmt::format("storage {} at byte {}: unexpected end of file at byte {}",
                        Quoted(place.key), begin_ + position, begin_ + data_.length);
   }
   data_.source->ReadAt(data_.offset + position, std::as_writable_bytes(std::span(&elements, 1)));
   if (elements < 0 || static_cast<uint64_t>(elements) != named.elements) {
-    return fmt::format("storage {} at byte {} says that it has {} elements, but must have {}",
+    return fmt::format("storage {} at byte {}: wrong number of elements (found {}, expected {})",
                        Quoted(place.key), begin_ + position, elements, named.elements);
   }
   position += sizeof elements;
   if (named.size > data_.length - position) {
-    return fmt::format("storage {} has {} bytes from byte {} on, but the file ends at byte {}",
+    return fmt::format("storage {} of {} bytes at byte {}: unexpected end of file at byte {}",
                        Quoted(place.key), named.size, begin_ + position, begin_ + data_.length);
   }
   place.data = {data_.source, data_.offset + position, named.size};
@@ -163,7 +165,7 @@ std::string Payload::Step(Place& place, uint64_t& position) try {
   return fmt::format("storage {} at byte {}: {}", Quoted(place.key), begin_ + position, e.what());
 }
 
-// Adds to `counts` where the numbers of elements are if all is as the ids say.
+// Adds the offsets of the numbers of elements to `counts`, as the ids give them.
 void Payload::AdviseCounts(const std::vector<Place*>& in_order, Prefetcher& counts) const {
   uint64_t position = 0;
   for (const Place* place : in_order) {
@@ -195,7 +197,7 @@ Record Payload::Find(std::string_view key) {
   Record record{.data = {}, .member = fmt::format("storage {}", key), .is_in_file = true};
   const auto found = std::ranges::lower_bound(places_, key, {}, &Place::key);
   if (found == places_.end() || found->key != key) {
-    record.error.emplace(EBADMSG, fmt::format("the file has no storage {}", Quoted(key)));
+    record.error.emplace(EBADMSG, fmt::format("storage {} not found in the file", Quoted(key)));
   } else if (found->index < known_) {
     record.data = found->data;
   } else if (found->index == known_) {
@@ -255,7 +257,7 @@ Checkpoint ReadFirst(const Extent& data, Reading& reading, std::optional<uint64_
   Stream stream(data, budget);
   const Piece magic = stream.TakePickle("pickle 1");
   if (!IsMagic(magic.Run("pickle 1", reading).root())) {
-    Fail(EBADMSG, "pickle 1 is not the number that marks a file of torch.save");
+    Fail(EBADMSG, "pickle 1: invalid magic number of torch.save");
   }
   const Piece version = stream.TakePickle("pickle 2");
   const pickle::Graph of_version = version.Run("pickle 2", reading);
@@ -281,7 +283,7 @@ Checkpoint ReadFirst(const Extent& data, Reading& reading, std::optional<uint64_
   AddPickle("pickle 4", context, checkpoint, [&](const Value& persistent) {
     const Value module = ClassOfModule(persistent);
     if (module.kind != Kind::kNone) return module;
-    payload.Annotation(persistent);
+    payload.AddId(persistent);
     return persistent;
   });
   trailing = payload.Trailing();
