@@ -1,5 +1,5 @@
 // The pickle machine: runs a pickle symbolically. Nothing is imported, called or executed; what a
-// real unpickler would call becomes a node that says what would have been called.
+// real unpickler would call becomes a node that describes the call.
 
 #pragma once
 
@@ -56,7 +56,7 @@ struct Value {
 };
 
 // What has identity: two values with the same node are the same Python object. Nodes may form
-// cycles, and one node may be reached by very many paths: who walks them must expect both.
+// cycles, and very many paths may lead to one node: a walk must expect both.
 struct Node {
   Kind kind;
   bool is_inst = false;   // A kCall by INST or OBJ, which makes an instance of a class.
@@ -67,7 +67,7 @@ struct Node {
   std::span<const Value> items() const { return {data, size}; }
 };
 
-// What few objects have.
+// The parts that few objects have.
 struct Extras {
   Value keywords;            // A kDict or kNone.
   Node states{Kind::kList};  // What BUILD gave, oldest first.
@@ -126,7 +126,7 @@ class Graph {
 
   // Value, state, value, state, ...: what BUILD gave to values that are no objects. A real
   // unpickler fails there, except that it sets attributes of a global; here the value stays as it
-  // is, and the state is kept for who wants to tell. A state of None does nothing and is left out.
+  // is, and the state is kept for reports. A state of None does nothing and is skipped.
   std::span<const Value> stray_states() const { return stray_states_.items(); }
 
   // Every kGlobal that the pickle names, in its order; one that is named twice is there twice.
@@ -154,7 +154,7 @@ using Resolve = std::function<Value(const Value& persistent)>;
 // `pickle` and `budget` must outlive the result, which points into the one and is charged to the
 // other.
 //
-// Time and memory are linear in the size of `pickle`. Throws Error that says the opcode and the
+// Time and memory are linear in the size of `pickle`. Throws Error with the opcode and the
 // byte: EBADMSG for what is no pickle, ENOTSUP for opcodes that need something from outside (EXT1,
 // NEXT_BUFFER, ...) and later protocols, EFBIG for what exceeds a limit or the budget.
 //

@@ -219,7 +219,7 @@ class LocalFolder final : public Folder {
 
  private:
   static void RequirePlain(const std::string& name) {
-    if (!IsPlainName(name)) Fail(EBADMSG, "is not the name of a file in the directory");
+    if (!IsPlainName(name)) Fail(EBADMSG, "invalid file name");
   }
 
   // Opens the file `name`. Regular files, as most are, cost an open and two stats. Anything else is

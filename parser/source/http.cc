@@ -70,7 +70,7 @@ class WebFolder final : public RemoteFolder {
 
   // Returns the name as it appears in a URL.
   static std::string EncodeName(const std::string& name) {
-    if (!IsPlainName(name)) Fail(EBADMSG, "is not the name of a file in the directory");
+    if (!IsPlainName(name)) Fail(EBADMSG, "invalid file name");
     return PercentEncode(name);
   }
 

@@ -253,8 +253,7 @@ class Damage(Written):
                 for index, place in self.places.items():
                     if index.fqn == "w" and index.offset[1] == 2:
                         place.relative_path = name
-                mount = self.damaged("'.*': 'w' in it is lost: is not the name of a file in the "
-                                     "directory")
+                mount = self.damaged("'.*': 'w' in it is lost: invalid file name")
                 self.assertErrno(errno.EIO, ckptfs.read, mount / "w.memmap")
                 mount.unmount()
 

@@ -411,7 +411,7 @@ class LongValues(ckptfs.Case):
     def test_of_a_batch_of_too_many_are_errors(self):
         self.save_batches([3], [1 << 40])
         with self.mount(self.file, quiet=False) as mount:
-            why = "a value is repeated 1099511627776 times for its batch size, to more than 4194304 bytes of JSON"
+            why = "a value repeated 1099511627776 times for its batch size exceeds 4194304 bytes of JSON"
             self.assertIn(f"value 's1': {why}", mount.messages)
             self.assertEqual(view.entries(mount.path)["s1"]["error"], why)
             self.assertEqual(ckptfs.meta(mount / "s0")["data"], [["a" * 100] * 3, ["b" * 100] * 3])

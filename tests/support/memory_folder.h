@@ -39,7 +39,7 @@ class MemoryFolder final : public Folder {
   }
 
   std::shared_ptr<const Folder> OpenFolder(const std::string& name) const override {
-    if (!IsPlainName(name)) Fail(EBADMSG, "is not the name of a file in the directory");
+    if (!IsPlainName(name)) Fail(EBADMSG, "invalid file name");
     std::map<std::string, std::string> files;
     for (const auto& [path, bytes] : files_) {
       if (path.starts_with(name + "/")) files.emplace(path.substr(name.size() + 1), bytes);

@@ -193,10 +193,9 @@ TEST(Export, ATypeThatItDoesNotKnowIsTold) {
 }
 
 TEST(Export, RefusesANegativeSize) {
-  EXPECT_THAT(
-      [] { ReadCheckpoint(Exported(Table(R"([{"as_int":-2}])", R"([{"as_int":1}])"))); },
-      ThrowsMessage<Error>("memory: data/weights/model_weights_config.json: tensor 't': a size, "
-                           "stride or offset is '-2'"));
+  EXPECT_THAT([] { ReadCheckpoint(Exported(Table(R"([{"as_int":-2}])", R"([{"as_int":1}])"))); },
+              ThrowsMessage<Error>("memory: data/weights/model_weights_config.json: tensor 't': "
+                                   "invalid size, stride or offset '-2'"));
 }
 
 TEST(Export, RefusesATableThatIsNoJson) {
@@ -248,7 +247,7 @@ TEST(PlainPickle, ShowsValuesOfAFileThatTorchDidNotWrite) {
 
 TEST(PlainPickle, HasNoStorages) {
   EXPECT_THAT([] { ReadCheckpoint(std::make_shared<MemorySource>(OneTensor("w"))); },
-              ThrowsMessage<Error>("memory: tensor 'w': a pickle by itself has no storages"));
+              ThrowsMessage<Error>("memory: tensor 'w': a plain pickle has no storages"));
 }
 
 TEST(Script, HasTheExtraFilesOfItsWriter) {

@@ -105,7 +105,7 @@ TEST(Composite, ReportsAnUnsupportedLayout) {
 
 TEST(Composite, ReportsANegativeSize) {
   EXPECT_EQ(ErrorOf(ReadSparse("torch.sparse_coo", 2, {-4, 2})),
-            "its size has -4, but wants numbers from 0 to 2^63");
+            "its size has an invalid number (found -4, expected 0 to 2^63)");
 }
 
 TEST(Composite, DamageOfAPartCostsThatPart) {
@@ -119,7 +119,7 @@ TEST(Composite, DamageOfAPartCostsThatPart) {
   });
   EXPECT_EQ(MessageOf(TensorAt(checkpoint, "t/indices").error), "");
   EXPECT_EQ(MessageOf(TensorAt(checkpoint, "t/values").error),
-            "the archive has no member 'archive/data/9'");
+            "member 'archive/data/9' not found in the archive");
 }
 
 // _rebuild_qtensor of storage 0, whose quantizer `push` makes.
@@ -171,7 +171,7 @@ TEST(Composite, ReportsAnInvalidAxis) {
                                     pickle.Mark().Global("torch", "per_channel_affine").None();
                                     pickle.None().Text("x").Tuple();
                                   })),
-            "its axis is 'x'");
+            "invalid axis 'x'");
 }
 
 // _rebuild_from_type_v2(_rebuild_wrapper_subclass, class, ..., state that `push` makes).
@@ -355,7 +355,8 @@ TEST(Composite, ReportsAnUnreadableMesh) {
   const Checkpoint checkpoint = ReadWrapper(kDTensorModule, "DTensor", [](PickleWriter& pickle) {
     PushDTensorState(pickle, "Shard", "Int", 1000);
   });
-  EXPECT_EQ(ErrorOf(checkpoint), "data/1 has 8 bytes, but its storage needs 4000");
+  EXPECT_EQ(ErrorOf(checkpoint),
+            "data/1: too small for its storage (found 8 bytes, expected 4000)");
 }
 
 TEST(Composite, ReportsADistributedTensorWithoutALocalPart) {

@@ -349,7 +349,7 @@ TEST_F(FolderTest, DetectsChangesOfAFileThatIsNotKeptOpen) {
 }
 
 TEST_F(FolderTest, OpensNoDirectoryOutside) {
-  const auto refused = Fails(EBADMSG, "is not the name of a file in the directory");
+  const auto refused = Fails(EBADMSG, "invalid file name");
   EXPECT_THAT([&] { OpenFolder()->OpenFolder(".."); }, refused);
   EXPECT_THAT([&] { OpenFolder()->OpenFolder("/"); }, refused);
   EXPECT_THAT([&] { OpenFolder()->OpenFolder(""); }, refused);
@@ -390,7 +390,7 @@ TEST_F(FolderTest, OpensNoFileOfAnotherFolder) {
   Write(path_, "");
   std::filesystem::create_directory(folder_ / "inner");
   const FolderPtr inner = OpenLocal(folder_ / "inner", {}).folder;
-  const auto refused = Fails(EBADMSG, "is not the name of a file in the directory");
+  const auto refused = Fails(EBADMSG, "invalid file name");
   EXPECT_THAT([&] { inner->Open("../file"); }, refused);
   EXPECT_THAT([&] { inner->Open(path_); }, refused);
   EXPECT_THAT([&] { OpenFolder()->Open("inner/../file"); }, refused);

@@ -15,6 +15,7 @@
 #include "parser/codec/pickle.h"
 #include "parser/codec/pickle/lexer.h"
 #include "parser/detect.h"
+#include "parser/format/torch/legacy.h"
 #include "parser/format/torch/reader.h"
 #include "parser/io/simple_sources.h"
 #include "tests/support/pickle_writer.h"
@@ -252,7 +253,7 @@ TEST(Legacy, LosesTheStoragesBehindOneOfAnotherSize) {
   const Checkpoint checkpoint =
       ReadThree(Int64(4) + "aaaa" + Int64(5) + "bbbbb" + Int64(4) + "cccc");
   const std::string why =
-      "storage '1' at byte " + Place(12) + " says that it has 5 elements, but must have 4";
+      "storage '1' at byte " + Place(12) + ": wrong number of elements (found 5, expected 4)";
   EXPECT_EQ(ReadString(TensorAt(checkpoint, "a").data), "aaaa");
   EXPECT_EQ(MessageOf(TensorAt(checkpoint, "b").error), why);
   EXPECT_EQ(MessageOf(TensorAt(checkpoint, "c").error),
@@ -265,8 +266,9 @@ TEST(Legacy, LosesTheStoragesBehindOneOfAnotherSize) {
 
 TEST(Legacy, LosesTheStoragesBehindOneOfANegativeSize) {
   const Checkpoint checkpoint = ReadThree(Int64(4) + "aaaa" + Int64(-4) + "bbbb" + Int64(4));
-  EXPECT_EQ(MessageOf(TensorAt(checkpoint, "b").error),
-            "storage '1' at byte " + Place(12) + " says that it has -4 elements, but must have 4");
+  EXPECT_EQ(
+      MessageOf(TensorAt(checkpoint, "b").error),
+      "storage '1' at byte " + Place(12) + ": wrong number of elements (found -4, expected 4)");
 }
 
 TEST(Legacy, LosesTheStoragesBehindOneThatNoObjectNames) {
@@ -276,28 +278,27 @@ TEST(Legacy, LosesTheStoragesBehindOneThatNoObjectNames) {
   EXPECT_EQ(ReadString(TensorAt(checkpoint, "a").data), "aaaa");
   EXPECT_EQ(MessageOf(TensorAt(checkpoint, "b").error),
             "the offset of storage '1' is unknown: storage 'x' at byte " +
-                std::to_string(file.size() - 24) + " has no size, because no object names it");
+                std::to_string(file.size() - 24) + " has an unknown size: no object refers to it");
 }
 
 TEST(Legacy, LosesAStorageThatIsNotListed) {
   const Checkpoint checkpoint = Read(Pickles(Tensors(2), {"0"}) + Int64(4) + "aaaa");
   EXPECT_EQ(ReadString(TensorAt(checkpoint, "a").data), "aaaa");
-  EXPECT_EQ(MessageOf(TensorAt(checkpoint, "b").error), "the file has no storage '1'");
+  EXPECT_EQ(MessageOf(TensorAt(checkpoint, "b").error), "storage '1' not found in the file");
 }
 
 TEST(Legacy, LosesAStorageThatIsCut) {
   const Checkpoint checkpoint = ReadThree(Int64(4) + "aaaa" + Int64(4) + "bbb");
   EXPECT_EQ(ReadString(TensorAt(checkpoint, "a").data), "aaaa");
   EXPECT_EQ(MessageOf(TensorAt(checkpoint, "b").error),
-            "storage '1' has 4 bytes from byte " + Place(20) + " on, but the file ends at byte " +
+            "storage '1' of 4 bytes at byte " + Place(20) + ": unexpected end of file at byte " +
                 Place(23));
 }
 
 TEST(Legacy, LosesAStorageWhoseNumberOfElementsIsCut) {
   const Checkpoint checkpoint = ReadThree(Int64(4) + "aaaa" + Int64(4).substr(1));
-  EXPECT_EQ(
-      MessageOf(TensorAt(checkpoint, "b").error),
-      "storage '1' should be at byte " + Place(12) + ", but the file ends at byte " + Place(19));
+  EXPECT_EQ(MessageOf(TensorAt(checkpoint, "b").error),
+            "storage '1' at byte " + Place(12) + ": unexpected end of file at byte " + Place(19));
 }
 
 // A source of which nothing beyond a place can be read.
@@ -328,8 +329,8 @@ TEST(Legacy, LosesTheStoragesBehindAnUnreadableOne) {
 
 TEST(Legacy, RefusesAFileOfWhichNothingIsLeft) {
   EXPECT_THAT([] { ReadThree(""); },
-              ThrowsMessage<Error>("memory: pickle 4: tensor 'a': storage '0' should be at byte " +
-                                   Place(0) + ", but the file ends at byte " + Place(0)));
+              ThrowsMessage<Error>("memory: pickle 4: tensor 'a': storage '0' at byte " + Place(0) +
+                                   ": unexpected end of file at byte " + Place(0)));
 }
 
 TEST(Legacy, RefusesAFileThatIsCutBeforeAPickle) {
@@ -411,12 +412,12 @@ TEST(Legacy, RefusesAStorageOfMoreBytesThanThereCanBe) {
 TEST(Legacy, RefusesAStorageThatReachesBeyondAllFiles) {
   const int64_t most = int64_t{1} << 60;
   const std::string pickles = Pickles(PickleWriter().Tensor("Double", "0", most, kOne), {"0"});
-  EXPECT_THAT(
-      [&] { Read(pickles + Int64(most)); },
-      ThrowsMessage<Error>("memory: pickle 4: tensor 'tensor': storage '0' has "
-                           "9223372036854775808 bytes from byte " +
-                           std::to_string(pickles.size() + 8) + " on, but the file ends at byte " +
-                           std::to_string(pickles.size() + 8)));
+  EXPECT_THAT([&] { Read(pickles + Int64(most)); },
+              ThrowsMessage<Error>("memory: pickle 4: tensor 'tensor': storage '0' of "
+                                   "9223372036854775808 bytes at byte " +
+                                   std::to_string(pickles.size() + 8) +
+                                   ": unexpected end of file at byte " +
+                                   std::to_string(pickles.size() + 8)));
 }
 
 TEST(Legacy, CutsAListThatContainsItself) {
@@ -500,13 +501,12 @@ TEST(Nested, ShowsAStorageByItself) {
 TEST(Nested, ReportsACorruptFile) {
   EXPECT_THAT([] { Read(Plain(SavedStorage(3, "aabb"), Binary)); },
               ThrowsMessage<Error>(testing::StartsWith(
-                  "memory: tensor 'w': pickle 4: tensor 'tensor': storage '7' has 6 bytes from")));
+                  "memory: tensor 'w': pickle 4: tensor 'tensor': storage '7' of 6 bytes at")));
 }
 
 TEST(Nested, RefusesAFileWithoutAStorage) {
   EXPECT_THAT([] { Read(Plain(Pickles(PickleWriter().Int(7), {}), Binary)); },
-              ThrowsMessage<Error>("memory: tensor 'w': its storage is a file that has no storage "
-                                   "in it"));
+              ThrowsMessage<Error>("memory: tensor 'w': its storage is a file without a storage"));
 }
 
 TEST(Nested, RefusesATensorBeyondItsFile) {
@@ -669,11 +669,11 @@ TEST(LengthOfPickle, ReportsAnUnknownOpcode) {
 }
 
 TEST(LengthOfPickle, ReportsATruncatedLine) {
-  ExpectNoLength("Nc.\n.", "GLOBAL at byte 1: line does not end");
+  ExpectNoLength("Nc.\n.", "GLOBAL at byte 1: unterminated line");
 }
 
 TEST(LengthOfPickle, ReportsANegativeLength) {
-  ExpectNoLength("T\xff\xff\xff\xff.", "BINSTRING at byte 0: length is negative");
+  ExpectNoLength("T\xff\xff\xff\xff.", "BINSTRING at byte 0: negative length");
 }
 
 TEST(LengthOfPickle, ReportsTruncatedBytes) {

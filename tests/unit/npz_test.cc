@@ -121,9 +121,9 @@ TEST(Npz, ShowsTheOthersIfThePickleOfOneArrayIsCorrupt) {
       Read(ZipWriter().Add("w.npy", Letters("abc")).Add("o.npy", Npy("'|O'", "(1,)", "pickle")));
   EXPECT_EQ(ReadString(TensorAt(checkpoint, "w").data), "abc");
   const auto& value = std::get<Value>(checkpoint.root.members.at(1).content);
-  EXPECT_EQ(MessageOf(value.error), "PUT at byte 0: line does not end");
+  EXPECT_EQ(MessageOf(value.error), "PUT at byte 0: unterminated line");
   EXPECT_THAT(checkpoint.warnings,
-              ElementsAre("tensor 'o': PUT at byte 0: line does not end: reading it will fail"));
+              ElementsAre("tensor 'o': PUT at byte 0: unterminated line: reading it will fail"));
 }
 
 TEST(Npz, ShowsTheOthersWhereOneArrayIsShort) {
@@ -161,7 +161,7 @@ TEST(Npz, ShowsTheOthersWhereOneMemberIsEncrypted) {
 
 TEST(Npz, OfWhichNothingCanBeReadIsRefused) {
   EXPECT_EQ(ErrorOf(ZipWriter().Add("o.npy", Npy("'|O'", "(1,)", "pickle"))),
-            "memory: tensor 'o': PUT at byte 0: line does not end");
+            "memory: tensor 'o': PUT at byte 0: unterminated line");
 }
 
 TEST(Npz, IsNoArchiveOfPytorch) {

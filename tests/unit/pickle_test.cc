@@ -253,7 +253,7 @@ TEST(PickleTexts, MustBeThereEvenIfTheirLengthIsAbsurd) {
             "BINBYTES8 at byte 0: bytes needs 18446744073709551615 bytes, but only 1 are left");
 }
 TEST(PickleTexts, MustNotHaveANegativeLength) {
-  EXPECT_EQ(Result("T\xff\xff\xff\xff."), "BINSTRING at byte 0: length is -1");
+  EXPECT_EQ(Result("T\xff\xff\xff\xff."), "BINSTRING at byte 0: negative length -1");
 }
 TEST(PickleTexts, OfProtocol0AreInQuotes) {
   EXPECT_EQ(Result("(S'it'\nS\"it's\"\nS''\nt."), "('it', 'it's', '')");
@@ -335,23 +335,20 @@ TEST(PickleContainers, MayBeAsDeepAsThePickleIsLong) {
   EXPECT_EQ(depth, 10'000);
 }
 TEST(PickleContainers, MustHaveAValueForEachKey) {
-  EXPECT_EQ(Result("}(K\1u."),
-            "SETITEMS at byte 4: number of keys and values is 1, but must be even");
+  EXPECT_EQ(Result("}(K\1u."), "SETITEMS at byte 4: odd number of keys and values 1");
 }
 TEST(PickleContainers, MustBeMadeOfPairsIfDicts) {
-  EXPECT_EQ(Result("(K\1d."), "DICT at byte 3: number of keys and values is 1, but must be even");
+  EXPECT_EQ(Result("(K\1d."), "DICT at byte 3: odd number of keys and values 1");
 }
 TEST(PickleContainers, MustBeListsToBeAppendedTo) {
-  EXPECT_EQ(Result(")Na."),
-            "APPEND at byte 2: receiver is of type tuple, but must be of type list");
+  EXPECT_EQ(Result(")Na."), "APPEND at byte 2: receiver: wrong type (found tuple, expected list)");
 }
 TEST(PickleContainers, MustBeDictsToHaveItemsSet) {
-  EXPECT_EQ(Result("]NNs."),
-            "SETITEM at byte 3: receiver is of type list, but must be of type dict");
+  EXPECT_EQ(Result("]NNs."), "SETITEM at byte 3: receiver: wrong type (found list, expected dict)");
 }
 TEST(PickleContainers, MustBeSetsToBeAddedTo) {
   EXPECT_EQ(Result("](N\x90."),
-            "ADDITEMS at byte 3: receiver is of type list, but must be of type set");
+            "ADDITEMS at byte 3: receiver: wrong type (found list, expected set)");
 }
 TEST(PickleContainers, NeedNotBeSoIfNothingIsAppended) { EXPECT_EQ(Result("N(e."), "None"); }
 
@@ -419,18 +416,18 @@ TEST(PickleObjects, NeedNotBeThereForNoState) {
 }
 TEST(PickleObjects, MustBeCalledWithATuple) {
   EXPECT_EQ(Result("cm\nf\n]R."),
-            "REDUCE at byte 6: argument is of type list, but must be of type tuple");
+            "REDUCE at byte 6: argument: wrong type (found list, expected tuple)");
 }
 TEST(PickleObjects, MustHaveADictOfKeywords) {
   EXPECT_EQ(Result("N)N\x92."),
-            "NEWOBJ_EX at byte 3: keyword argument is of type None, but must be of type dict");
+            "NEWOBJ_EX at byte 3: keyword argument: wrong type (found None, expected dict)");
 }
 TEST(PickleObjects, MustHaveAClass) {
-  EXPECT_EQ(Result("(o."), "OBJ at byte 1: there is no class above the MARK");
+  EXPECT_EQ(Result("(o."), "OBJ at byte 1: class not found above the MARK");
 }
 TEST(PickleObjects, MustHaveNamesThatAreTexts) {
   EXPECT_EQ(Result("\x8c\1mK\1\x93."),
-            "STACK_GLOBAL at byte 5: name is of type int, but must be of type str");
+            "STACK_GLOBAL at byte 5: name: wrong type (found int, expected str)");
 }
 TEST(PickleObjects, MustHaveNamesInUtf8) {
   EXPECT_EQ(Result("cm\n\xff\n."), "GLOBAL at byte 0: name is not UTF-8");
@@ -456,23 +453,23 @@ TEST(PickleMemo, CountsItsEntriesForMemoize) {
 }
 TEST(PickleMemo, MayHaveAnEntryReplaced) { EXPECT_EQ(Result("(K\7q\0K\10q\0h\0t."s), "(7, 8, 8)"); }
 TEST(PickleMemo, MustHaveTheEntry) {
-  EXPECT_EQ(Result("Nh\7."), "BINGET at byte 1: memo has no entry 7");
+  EXPECT_EQ(Result("Nh\7."), "BINGET at byte 1: memo entry 7 not found");
 }
 TEST(PickleMemo, MustHaveTheEntryInAGap) {
-  EXPECT_EQ(Result("Nq\2h\1."), "BINGET at byte 3: memo has no entry 1");
+  EXPECT_EQ(Result("Nq\2h\1."), "BINGET at byte 3: memo entry 1 not found");
 }
 TEST(PickleMemo, MustNotBeLargerThanThePickle) {
   const std::string pickle = "\x80\2]r\xff\xff\xff\xff.";
   EXPECT_EQ(Result(pickle),
-            "LONG_BINPUT at byte 3: memo index is 4294967295, but must be below 8, the number of "
-            "bytes so far");
+            "LONG_BINPUT at byte 3: memo index is too large (found 4294967295, expected less than "
+            "8, the number of bytes read)");
   EXPECT_EQ(CodeOf(pickle), EFBIG);
 }
 TEST(PickleMemo, MustHaveNumbersAsIndices) {
   EXPECT_EQ(Result("Np-1\n."), "PUT at byte 1: '-1' is not a memo index");
 }
 TEST(PickleMemo, MustBeGivenAValue) {
-  EXPECT_EQ(Result("q\0."s), "BINPUT at byte 0: stack depth is 0, but must be at least 1");
+  EXPECT_EQ(Result("q\0."s), "BINPUT at byte 0: stack underflow (found 0, expected 1)");
 }
 
 // Stack and marks.
@@ -490,27 +487,27 @@ TEST(PickleStack, IsPoppedToAMark) {
 }
 TEST(PickleStack, HasMarksThatCanBePopped) { EXPECT_EQ(Result("(K\1(0t."), "(1)"); }
 TEST(PickleStack, MustHaveWhatIsTaken) {
-  EXPECT_EQ(Result("NR."), "REDUCE at byte 1: stack depth is 1, but must be at least 2");
+  EXPECT_EQ(Result("NR."), "REDUCE at byte 1: stack underflow (found 1, expected 2)");
 }
 TEST(PickleStack, MustHaveItAboveTheMark) {
   EXPECT_EQ(Result("N(a."),
-            "APPEND at byte 2: stack depth above the latest MARK is 0, but must be at least 1");
+            "APPEND at byte 2: stack underflow above the latest MARK (found 0, expected 1)");
 }
 TEST(PickleStack, MustHaveAReceiverUnderTheMark) {
-  EXPECT_EQ(Result("(Ne."), "APPENDS at byte 2: stack depth is 1, but must be at least 2");
+  EXPECT_EQ(Result("(Ne."), "APPENDS at byte 2: stack underflow (found 1, expected 2)");
 }
 TEST(PickleStack, MustHaveAMarkWhereOneIsTaken) {
-  EXPECT_EQ(Result("Nt."), "TUPLE at byte 1: there is no MARK on the stack");
+  EXPECT_EQ(Result("Nt."), "TUPLE at byte 1: MARK not found on the stack");
 }
 TEST(PickleStack, MustNotBePoppedWhenEmpty) {
-  EXPECT_EQ(Result("0."), "POP at byte 0: stack depth is 0, but must be at least 1");
+  EXPECT_EQ(Result("0."), "POP at byte 0: stack underflow (found 0, expected 1)");
 }
 TEST(PickleStack, MustHaveAResult) {
-  EXPECT_EQ(Result("."), "STOP at byte 0: stack depth is 0, but must be at least 1");
+  EXPECT_EQ(Result("."), "STOP at byte 0: stack underflow (found 0, expected 1)");
 }
 TEST(PickleStack, MustHaveAResultAboveTheMark) {
   EXPECT_EQ(Result("N(."),
-            "STOP at byte 2: stack depth above the latest MARK is 0, but must be at least 1");
+            "STOP at byte 2: stack underflow above the latest MARK (found 0, expected 1)");
 }
 
 // The program.

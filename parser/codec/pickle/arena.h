@@ -27,7 +27,7 @@ class Arena {
   void* Grow(void* piece, size_t old_size, size_t new_size);
 
  private:
-  // What is taken from the budget: this head, then the memory.
+  // A block that is charged to the budget: this head, then the memory.
   struct Block {
     Block* previous;
     Block* next;

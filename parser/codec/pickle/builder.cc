@@ -88,7 +88,7 @@ Value Builder::MakeNode(Kind kind, std::span<const Value> items) {
   return OfNode(empty_tuple_);
 }
 
-// What never grows has its items right behind it.
+// A container that never grows has its items right behind it.
 Node* Builder::MakeFixed(Kind kind, std::span<const Value> items) {
   auto* memory = static_cast<std::byte*>(arena_.Take(sizeof(Node) + items.size_bytes()));
   auto* node = new (memory) Node{kind};

@@ -89,8 +89,8 @@ class Window {
   size_t capacity_ = 0;
 };
 
-// Goes through a pickle, opcode by opcode, without running it. All functions throw Error that says
-// the byte: EBADMSG for what is no pickle, EFBIG for one that is longer than any we run.
+// Goes through a pickle, opcode by opcode, without running it. All functions throw Error with the
+// offset: EBADMSG for an invalid pickle, EFBIG for one that is longer than the machine runs.
 class Lexer {
  public:
   // `data` and `budget` must outlive this.
@@ -125,7 +125,7 @@ class Lexer {
 constexpr uint8_t kStopOpcode = '.';
 constexpr uint8_t kBuildOpcode = 'b';
 
-// What follows an opcode.
+// The argument of an opcode.
 struct Lexer::Argument {
   uint8_t fixed = 0;      // Bytes, ...
   bool is_count = false;  // ... which are the number of bytes that follow them, ...
@@ -189,7 +189,7 @@ void Lexer::SkipArgument(const Argument& argument) {
   if (argument.is_count) std::memcpy(&count, in_.Peek(argument.fixed).data(), argument.fixed);
   in_.Skip(argument.fixed);
   if (argument.is_signed && count > std::numeric_limits<int32_t>::max()) {
-    Fail(EBADMSG, "{} at byte {}: length is negative", OpcodeOf(opcode_).name, at_);
+    Fail(EBADMSG, "{} at byte {}: negative length", OpcodeOf(opcode_).name, at_);
   }
   Check(count);
   if (argument.is_count && count <= kMostOfName) {
@@ -212,7 +212,7 @@ void Lexer::SkipLine() {
     in_.Skip(end == bytes.end() ? length : length + 1);
     if (end != bytes.end()) return;
   }
-  Fail(EBADMSG, "{} at byte {}: line does not end", OpcodeOf(opcode_).name, at_);
+  Fail(EBADMSG, "{} at byte {}: unterminated line", OpcodeOf(opcode_).name, at_);
 }
 
 }  // namespace

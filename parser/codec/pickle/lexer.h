@@ -15,8 +15,8 @@ namespace ckptfs::pickle {
 
 // Returns the number of bytes of the pickle at the beginning of `data`, up to and with STOP. Reads
 // it once, in pieces, and runs nothing: opcodes have arguments of known lengths. Counts what is
-// read as work, for which the budget grows. Throws Error: EBADMSG that says the byte for what is no
-// pickle, EFBIG for one that is longer than any we run.
+// read as work, for which the budget grows. Throws Error: EBADMSG with the offset for an invalid
+// pickle, EFBIG for one that is longer than the machine runs.
 uint64_t LengthOf(const Extent& data, Budget& budget);
 
 // The same; nothing if a class, a function or a short text is called `name` before that.

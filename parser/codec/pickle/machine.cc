@@ -53,12 +53,12 @@ std::string_view TypeName(Kind kind) {
 
 void Require(bool is_right, std::string_view what, const Value& found, std::string_view wanted) {
   if (is_right) return;
-  Fail(EBADMSG, "{} is of type {}, but must be of type {}", what, TypeName(found.kind), wanted);
+  Fail(EBADMSG, "{}: wrong type (found {}, expected {})", what, TypeName(found.kind), wanted);
 }
 
 void RequirePairs(std::span<const Value> items) {
   if (items.size() % 2 == 0) return;
-  Fail(EBADMSG, "number of keys and values is {}, but must be even", items.size());
+  Fail(EBADMSG, "odd number of keys and values {}", items.size());
 }
 
 // Python 2's str, which is bytes there. What is UTF-8 is taken for text: torch.load decodes so.
@@ -151,8 +151,9 @@ void Machine::Duplicate() { Push(Value(Top(1).front())); }
 void Machine::Put(uint64_t index) {
   const Value& value = Top(1).front();
   if (index >= in_.position()) {
-    Fail(EFBIG, "memo index is {}, but must be below {}, the number of bytes so far", index,
-         in_.position());
+    Fail(EFBIG,
+         "memo index is too large (found {}, expected less than {}, the number of bytes read)",
+         index, in_.position());
   }
   if (index == memo_.size()) {  // As picklers do.
     memo_.push_back(value);
@@ -170,7 +171,7 @@ void Machine::Put(uint64_t index) {
 
 void Machine::Get(uint64_t index) {
   if (index >= memo_.size() || memo_[index].kind == kUnset) {
-    Fail(EBADMSG, "memo has no entry {}", index);
+    Fail(EBADMSG, "memo entry {} not found", index);
   }
   Push(memo_[index]);
 }
@@ -298,7 +299,7 @@ void Machine::Instantiate() {
 
 void Machine::InstantiateMarked() {
   const auto values = TakeMark();
-  if (values.empty()) Fail(EBADMSG, "there is no class above the MARK");
+  if (values.empty()) Fail(EBADMSG, "class not found above the MARK");
   Replace(values.size(), MakeInstance(values.front(), values.subspan(1)));
 }
 
@@ -315,14 +316,14 @@ void Machine::Build() {
 std::span<const Value> Machine::Top(size_t count) const {
   const size_t depth = stack_.size() - (marks_.empty() ? 0 : marks_.back());
   if (depth < count) {
-    Fail(EBADMSG, "stack depth{} is {}, but must be at least {}",
+    Fail(EBADMSG, "stack underflow{} (found {}, expected {})",
          marks_.empty() ? "" : " above the latest MARK", depth, count);
   }
   return std::span(stack_).last(count);
 }
 
 std::span<const Value> Machine::TakeMark() {
-  if (marks_.empty()) Fail(EBADMSG, "there is no MARK on the stack");
+  if (marks_.empty()) Fail(EBADMSG, "MARK not found on the stack");
   const size_t mark = marks_.back();
   marks_.pop_back();
   return std::span(stack_).subspan(mark);

@@ -52,7 +52,7 @@ class OpcodeReader {
   template <std::integral T>
   std::string_view ReadCounted(std::string_view what) {
     const T length = Read<T>("length");
-    if (std::signed_integral<T> && length < 0) Fail(EBADMSG, "length is {}", length);
+    if (std::signed_integral<T> && length < 0) Fail(EBADMSG, "negative length {}", length);
     return Take(static_cast<uint64_t>(length), what);
   }
 

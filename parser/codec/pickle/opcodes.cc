@@ -1,4 +1,4 @@
-// The table of opcodes. What each does is told in the machine, and at length by pickletools.
+// The table of opcodes. The machine implements them, and pickletools describes them at length.
 
 #include <array>
 

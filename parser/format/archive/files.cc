@@ -69,7 +69,7 @@ class ArchiveFolder final : public Folder {
 
  private:
   static void Check(const std::string& name) {
-    if (!IsPlainName(name)) Fail(EBADMSG, "is not the name of a file in the directory");
+    if (!IsPlainName(name)) Fail(EBADMSG, "invalid file name");
   }
 
   template <typename T>
@@ -87,7 +87,7 @@ class ArchiveFolder final : public Folder {
   const std::string name_;
 };
 
-// Returns the root of `files`. Throws Error: EBADMSG if a path is none, EFBIG if it is too deep.
+// Returns the root of `files`. Throws Error: EBADMSG if a path is invalid, EFBIG if it is too deep.
 ArchiveNode TreeOf(const std::vector<ArchivedFile>& files, Budget& budget) {
   ArchiveNode root;
   for (const ArchivedFile& file : files) {
@@ -96,13 +96,13 @@ ArchiveNode TreeOf(const std::vector<ArchivedFile>& files, Budget& budget) {
     size_t depth = 0;
     for (size_t slash = path.find('/'); slash != std::string_view::npos; slash = path.find('/')) {
       if (++depth > kMostDepth) {
-        Fail(EFBIG, "{} lies more than {} directories deep", Quoted(file.path), kMostDepth);
+        Fail(EFBIG, "{} is more than {} directories deep", Quoted(file.path), kMostDepth);
       }
       budget.Charge(sizeof(ArchiveNode) + 8 * sizeof(void*) + slash);
       node = &node->folders[std::string(path.substr(0, slash))];
       path.remove_prefix(slash + 1);
     }
-    if (!IsPlainName(path)) Fail(EBADMSG, "{} is not the name of a file", Quoted(file.path));
+    if (!IsPlainName(path)) Fail(EBADMSG, "invalid file name {}", Quoted(file.path));
     budget.Charge(8 * sizeof(void*) + path.size());
     node->files.emplace(path, &file);
   }
@@ -190,7 +190,7 @@ class Reader {
       try {
         const std::string index = format->find(folder, files);
         if (index.empty()) continue;
-        if (!SpendAll(node)) Fail(EFBIG, "its files decode to more than an archive may");
+        if (!SpendAll(node)) Fail(EFBIG, "its files expand beyond the limit of an archive");
         Checkpoint checkpoint = ReadCheckpoint(*format, folder, index, options_);
         const Record nowhere;
         Relocate(checkpoint.root, nullptr, nowhere, path.substr(0, path.size() - 1));
@@ -231,7 +231,8 @@ class Reader {
   const Format* FormatIn(const ByteSource& source, const ArchivedFile& file) {
     if (source.size() == 0) return nullptr;
     if (!allowance_.Spend(std::min(file.cost, kCostOfHead))) {
-      Fail(ENOTSUP, "the files decode to more than an archive of this size may: unpack it first");
+      Fail(ENOTSUP,
+           "the files expand beyond the limit of an archive of this size: unpack it first");
     }
     std::vector<std::byte> head(std::min<uint64_t>(kProbeHead, source.size()));
     source.ReadAt(0, head);
@@ -254,8 +255,7 @@ class Reader {
     try {
       if (!allowance_.Spend(file.cost)) {
         Fail(ENOTSUP,
-             "decodes to {} bytes, more than a file in an archive of this size may: unpack "
-             "it first",
+             "expands to {} bytes, beyond the limit of an archive of this size: unpack it first",
              file.record.data.length);
       }
       Checkpoint checkpoint = ReadCheckpoint(format, source, options_);

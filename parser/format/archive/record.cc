@@ -43,7 +43,7 @@ class Relocation {
     Rename(table.member);
   }
 
-  // What is read without a layer between does without the slice, too.
+  // A tensor that is read without a layer needs no slice either.
   void Move(Extent& data) const {
     if (data.source != source_) return;
     data.source = record_.data.source;

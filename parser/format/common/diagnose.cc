@@ -22,7 +22,7 @@ struct Mark {
 constexpr std::string_view kHtml =
     "it is an HTML page, perhaps an error message that was downloaded in place of the file";
 constexpr std::string_view kZip =
-    "it is a zip archive, but none of torch.save; other kinds of them are not supported yet";
+    "it is a zip archive that torch.save did not write, which is not supported";
 
 constexpr std::string_view kZlib =
     "it is compressed by zlib, perhaps by joblib.dump(compress=...): load it and dump it without "
@@ -35,7 +35,7 @@ constexpr Mark kMarks[] = {
 
     {0, "\x89HDF\r\n\x1a\n"sv, "it is an HDF5 file (as of Keras), which is not supported"},
     {0, "PK\3\4"sv, kZip},
-    {0, "PK\5\6"sv, "it is a zip archive without anything in it"},
+    {0, "PK\5\6"sv, "it is an empty zip archive"},
 
     {0, "version https://git-lfs.github.com/spec/"sv,
      "it is a Git LFS pointer file: fetch the real file with git lfs pull"},

@@ -45,7 +45,7 @@ Files::Files(const Folder& folder, const StringTable& names) : names_(names) {
     const std::string_view name = names.TextOf(static_cast<uint32_t>(i));
     File& file = files_[i];
     if (name.size() > kMostName || !IsPlainName(name)) {
-      file.error.emplace(ENOENT, "is not the name of a file in the directory");
+      file.error.emplace(ENOENT, "invalid file name");
       continue;
     }
     plain.emplace_back(name);

@@ -27,7 +27,7 @@ bool IsRecord(const zip::Member& member, std::string_view record) {
          member.name.find('/') == member.name.size() - record.size();
 }
 
-// What is left of a torch.save that failed.
+// Whether the members are those of a torch.save that failed.
 bool HasVersion(const Members& members) {
   constexpr size_t kMost = 4;
   return members.list().size() <= kMost &&
@@ -74,8 +74,7 @@ bool Archive::FindPickle() {
   const auto is_pickle = [](const zip::Member& member) { return IsRecord(member, kPickle); };
   const auto pickles = std::ranges::count_if(members(), is_pickle);
   if (pickles > 1) {
-    Fail(EBADMSG, "has {} members data.pkl in different folders, so it is not clear which is meant",
-         pickles);
+    Fail(EBADMSG, "has {} members data.pkl in different folders: ambiguous", pickles);
   }
   if (pickles == 0) return false;
   const auto found = std::ranges::find_if(members(), is_pickle);
@@ -99,9 +98,9 @@ void Archive::FindKind() {
     return;
   }
   if (HasVersion(members_)) {
-    Fail(EBADMSG, "has a version, but no data.pkl: the torch.save that wrote it failed");
+    Fail(EBADMSG, "data.pkl not found: the torch.save that wrote the file failed");
   }
-  Fail(ENOTSUP, "is a zip archive with {} members, but without data.pkl: no checkpoint of PyTorch",
+  Fail(ENOTSUP, "is a zip archive with {} members, but without data.pkl: not a PyTorch checkpoint",
        members().size());
 }
 
@@ -110,8 +109,8 @@ Record Archive::Open(const std::string& record) const {
   return {.data = {},
           .member = record,
           .is_in_file = false,
-          .error = Error(EBADMSG,
-                         fmt::format("the archive has no member {}", Quoted(prefix_ + record)))};
+          .error = Error(EBADMSG, fmt::format("member {} not found in the archive",
+                                              Quoted(prefix_ + record)))};
 }
 
 Record Archive::Require(const std::string& record) const {
@@ -131,7 +130,7 @@ bool Archive::IsBigEndian() const {
   const auto bytes = member->size > kMost ? std::vector<std::byte>() : Read("byteorder");
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   if (text != "little" && text != "big") {
-    Fail(EBADMSG, "byteorder is {}, but must be 'little' or 'big'", Quoted(text));
+    Fail(EBADMSG, "invalid byteorder (found {}, expected 'little' or 'big')", Quoted(text));
   }
   return text == "big";
 }
@@ -141,7 +140,7 @@ bool Archive::IsBigEndian() const {
 //   folder/data.pkl    the object, one pickle, in which storages have persistent ids
 //   folder/data/KEY    the bytes of the storage KEY
 //   folder/byteorder   "little" or "big"; little where it is missing
-//   folder/version     a number that says nothing about the layout
+//   folder/version     a number, independent of the layout
 //
 // TorchScript, torch.package and torch.export write archives of the same kind with other records.
 

@@ -27,8 +27,8 @@ Value Index(size_t i) {
   return index;
 }
 
-// What makes two keys of a dict one that are no texts: 1, 1.0 and True are the same key. Keys that
-// Python compares by what is in them (tuples, classes) are told apart by identity: who writes a
+// Returns the identity of a key that is not a text: 1, 1.0 and True are the same key. Keys that
+// Python compares by content (tuples, classes) are distinguished by their node: the writer of a
 // dict has compared them already.
 std::string IdentityOf(const Value& key) {
   switch (key.kind) {
@@ -241,7 +241,7 @@ std::string_view ClassOfModule(const Object& object) {
 
 void AddModule(Children& children, const Object& object, Budget& budget) {
   if (const Value* original = OriginalOf(object)) {
-    // What else there is are the settings of the compiler.
+    // All other attributes are settings of the compiler.
     children.push_back({TextOf("_orig_mod"), *original, Child::Role::kAttribute});
     return;
   }

@@ -18,7 +18,7 @@ using Children = std::pmr::vector<Child>;
 // Whether `value` is a list, a tuple or a set.
 bool IsSequence(const pickle::Value& value);
 
-// What Python calls the class of a sequence: "list", "tuple", ...
+// The name of the class of a sequence in Python: "list", "tuple", ...
 std::string_view NameOfSequence(const pickle::Value& sequence);
 
 // `literal` as a str of Python.

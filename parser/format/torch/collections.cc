@@ -120,7 +120,7 @@ void AddStack(const Value& state, std::string_view type, Interpretation& interpr
   interpretation.collection.text =
       tensordict::StackText(static_cast<uint64_t>(dimension->integer),
                             name != nullptr && name->kind == Kind::kText ? name->text() : "", type);
-  // Asked for by those who load a stack of values.
+  // Required by load_memmap for a stack of values.
   if (type == tensordict::kNonTensorStackType) interpretation.collection.text += ",\"device\":null";
   AddItems(interpretation.children, ItemsOf(*items));
 }

@@ -1,4 +1,4 @@
-// What tensordict has saved by pickle: TensorDicts, lazy stacks, tensorclasses, and values among
+// Objects of tensordict in pickles: TensorDicts, lazy stacks, tensorclasses, and values among
 // them.
 
 #pragma once
@@ -12,8 +12,8 @@
 
 namespace ckptfs::torch {
 
-// Fills in `meaning` if `value` makes a collection: its members, and what load_memmap must read to
-// give it back. Returns whether it does. Memory is taken from `budget`. Throws Error(EFBIG).
+// Fills in `interpretation` if `value` makes a collection: its members, and the text from which
+// load_memmap restores it. Returns whether it does. Charges `budget`. Throws Error(EFBIG).
 bool InterpretCollection(const pickle::Value& value, Interpretation& interpretation,
                          Budget& budget);
 

@@ -1,5 +1,5 @@
-// What AOTInductor compiles and torch packages as .pt2. The code is a shared library, in which the
-// weights are as a rule; they are beside it if the writer was asked for that:
+// Models that AOTInductor compiles and torch packages as .pt2. The code is a shared library, which
+// usually contains the weights; they are beside it if the writer was configured so:
 //
 //   folder/data/aotinductor/MODEL/weights_config.json  {NAME: [RECORD, shape, stride, offset]}
 //   folder/data/weights/RECORD                         a tensor, as torch.save writes it
@@ -46,7 +46,7 @@ Tensor BytesOf(const Record& record) {
           .is_in_file = record.is_in_file};
 }
 
-// Whether `name` is that of a record with weights, and none that torch.export tells about.
+// Whether `record` has weights, and is not a table of torch.export.
 bool HasWeights(std::string_view record) {
   return (record.starts_with(kWeights) && !record.ends_with("_weights_config.json")) ||
          (record.starts_with(kModels) && (record.ends_with(".bin") || record.ends_with(".blob")));
@@ -157,7 +157,7 @@ class Reader {
     }
   }
 
-  // The tensor that is saved in `record`; its bytes if there is none.
+  // Returns the tensor that is saved in `record`; the bytes of the record if there is no tensor.
   const Tensor& TensorOf(const std::string& record) {
     const auto known = tensors_.find(record);
     if (known != tensors_.end()) return known->second;
@@ -169,7 +169,7 @@ class Reader {
       auto* only = saved.root.members.size() == 1
                        ? std::get_if<Tensor>(&saved.root.members.front().content)
                        : nullptr;
-      if (only == nullptr) Fail(EBADMSG, "{} has no tensor alone", record);
+      if (only == nullptr) Fail(EBADMSG, "{} is not a single tensor", record);
       tensor = std::move(*only);
       tensor.member = record;
       tensor.is_in_file &= opened.is_in_file;
@@ -225,8 +225,8 @@ bool AddCompiled(const Archive& archive, bool is_big_endian, Reading& reading,
   const bool has_weights = Reader(archive, is_big_endian, reading, checkpoint).Read();
   if (!has_weights && !HasConfig(archive)) {
     Fail(ENOTSUP,
-         "is a model that AOTInductor has compiled, without weights beside it: they are in its "
-         "shared library, which we do not read, or were not packaged");
+         "is a model compiled by AOTInductor without separate weights: they are in its shared "
+         "library (unsupported) or were not packaged");
   }
   return has_weights;
 }

@@ -1,4 +1,4 @@
-// What the constructors are given that make tensors of other tensors:
+// The arguments of the constructors that make tensors of other tensors:
 //
 //   _rebuild_sparse_tensor             COO: layout, (indices, values, size[, is_coalesced]); else:
 //                                      layout, (compressed indices, plain indices, values, size)
@@ -60,7 +60,7 @@ void ComposeQuantized(const Value& value, Values arguments, Context& context,
   }
   const Values parts = ItemsOf(quantizer);
   if (parts[3].kind != Kind::kInt) {
-    Fail(EBADMSG, "its axis is {}", ShortRepr(parts[3]));
+    Fail(EBADMSG, "invalid axis {}", ShortRepr(parts[3]));
   }
   const Dtype dtype = StorageOf(arguments[0], context).type.dtype;
   const std::vector<uint64_t> shape = Numbers(arguments[2], "size");
@@ -86,7 +86,7 @@ void ComposeQuantized(const Value& value, Values arguments, Context& context,
   }
 }
 
-// Every attribute: who asked will see which of them hold tensors.
+// Adds every attribute; the caller finds those that hold tensors.
 void ComposeAttributes(const Value& state, Budget& budget, Composite& composite) {
   const auto add = [&](const Value& dict) {
     budget.Work(ItemsOf(dict).size());
@@ -124,7 +124,7 @@ bool IsIdentifier(std::string_view name) {
   });
 }
 
-// The attributes whose types JSON does not tell, as a recipe adds them to the others: " | {...}".
+// Returns the attributes whose types JSON cannot express, as a recipe adds them: " | {...}".
 std::string LiteralAttributes(const std::vector<Part>& attributes, Budget& budget) {
   constexpr size_t kMost = 65'536;  // Bytes.
   std::string literals;

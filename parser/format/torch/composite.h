@@ -28,15 +28,15 @@ struct Part {
 };
 
 struct Composite {
-  std::vector<Part> parts;  // None of a tensor without elements anywhere: on the device "meta".
+  std::vector<Part> parts;  // Empty for a tensor without elements: on the device "meta".
 
   // For the meta.json of its directory: "class", "layout", "shape", "dtype", ..., and "recipe", an
   // expression of Python in which each part is a variable of its name.
   std::vector<Annotation> about;
 };
 
-// Takes the kComposite tensor `value` apart. Throws Error(EBADMSG) if it is none that PyTorch
-// makes.
+// Decomposes the kComposite tensor `value`. Throws Error(EBADMSG) if PyTorch does not make such a
+// tensor.
 Composite DecomposeTensor(const pickle::Value& value, Context& context);
 
 // The class of a tensor, which its outermost wrapper has: "torch.nn.parameter.Parameter".
@@ -52,8 +52,8 @@ void Require(std::span<const pickle::Value> arguments, size_t count);
 void AddText(Composite& composite, std::string_view name, std::string_view text);
 void AddShape(Composite& composite, const std::vector<uint64_t>& shape);
 
-// What the constructors are given, composite.cc says. They throw Error: EBADMSG, ENOTSUP for a
-// layout that we do not know.
+// composite.cc lists the arguments of the constructors. The functions throw Error: EBADMSG, and
+// ENOTSUP for an unknown layout.
 void ComposeSparse(std::span<const pickle::Value> arguments, Composite& composite);
 void ComposeNested(std::span<const pickle::Value> arguments, Composite& composite);
 void ComposeJagged(std::span<const pickle::Value> arguments, Composite& composite);

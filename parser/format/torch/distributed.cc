@@ -263,7 +263,7 @@ void ComposeShardedTensor(const Value& state, Budget& budget, Composite& composi
   }
   composite.about.emplace_back("local_shards", fmt::format("[{}]", local));
   composite.about.emplace_back(
-      "assembly", json::String("each shard is the part of the whole that local_shards tells: "
+      "assembly", json::String("each shard is the part of the whole that local_shards has: "
                                "whole[offsets[0]:offsets[0] + sizes[0], ...] = shard0"));
 }
 

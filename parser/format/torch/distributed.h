@@ -6,7 +6,7 @@
 
 namespace ckptfs::torch {
 
-// Adds what a DTensor says of its mesh and placements, its local part, and its recipe, for a tensor
+// Adds the mesh and placements of a DTensor, its local part, and its recipe, for a tensor
 // of `shape` and `stride`. Throws Error(EBADMSG).
 void ComposeDTensor(const pickle::Value& state, const std::vector<uint64_t>& shape,
                     const std::vector<uint64_t>& stride, Context& context, Composite& composite);

@@ -46,7 +46,7 @@ namespace {
 struct ExportedTensor {
   std::string name;
   std::string record;       // Beside the table.
-  bool is_pickled = false;  // The record is a file of torch.save; what follows is not told then.
+  bool is_pickled = false;  // The record is a file of torch.save; the members below are unset.
   bool is_parameter = false;
   bool requires_grad = false;
   uint64_t dtype = 0;   // ScalarType of torch._export.serde.schema.
@@ -57,7 +57,7 @@ struct ExportedTensor {
   std::string device = "cpu";
 };
 
-// `path_` has the key of each object around the place where we are, an empty one for a list:
+// `path_` has the key of each object around the current value, an empty one for a list:
 // "config", NAME, "tensor_meta", "sizes", "", "as_int".
 class ExportConfigReader final : public json::Visitor {
  public:
@@ -98,16 +98,16 @@ class ExportConfigReader final : public json::Visitor {
     if (IsAt(3, "use_pickle")) tensor_.is_pickled = is_true;
     if (IsAt(4, "requires_grad")) tensor_.requires_grad = is_true;
     if (IsAt(5, "as_int") || IsAt(6, "as_int")) {
-      Fail(EBADMSG, "tensor {}: a size, stride or offset is {}", Quoted(tensor_.name),
+      Fail(EBADMSG, "tensor {}: invalid size, stride or offset {}", Quoted(tensor_.name),
            Quoted(json));
     }
   }
 
  private:
-  // Whether the next value is what the table tells of one tensor.
+  // Whether the next value describes one tensor of the table.
   bool IsInTable() const { return path_.size() == 2 && path_[0] == "config"; }
 
-  // Whether it is what the table calls `name`, in `depth` objects and lists.
+  // Whether the next value is named `name` in the table, in `depth` objects and lists.
   bool IsAt(size_t depth, std::string_view name) const {
     return path_.size() == depth && path_.back() == name && path_[0] == "config" &&
            (depth < 4 || path_[2] == "tensor_meta");
@@ -125,8 +125,8 @@ class ExportConfigReader final : public json::Visitor {
   ExportedTensor tensor_;
 };
 
-// Calls `add` for each tensor of the table `json`, in its order, and keeps none. Throws Error:
-// EBADMSG for what is no such table, and whatever `add` throws.
+// Calls `add` for each tensor of the table `json`, in its order, without keeping any. Throws Error:
+// EBADMSG if `json` is not such a table, and the errors of `add`.
 void ReadExportConfig(const Extent& json, Budget& budget,
                       const std::function<void(ExportedTensor)>& add) {
   ExportConfigReader reader(add);
@@ -166,7 +166,7 @@ class Section {
         checkpoint_(checkpoint) {}
 
   void Add(ExportedTensor exported, Group& group) {
-    // Each tensor tells its record and its device, which takes up to six bytes for one.
+    // Each tensor has its record and its device in its annotations, up to six bytes for one.
     context_.budget.Charge(2 * sizeof(Member) + exported.name.size() + exported.record.size() +
                            6 * exported.device.size());
     Content content = ContentOf(exported);

@@ -184,8 +184,8 @@ std::optional<StorageClass> StorageClassOf(const Value& value) {
 
 namespace {
 
-// What PyTorch 2.13 allows, sorted: first its own list, then what is added to it when a module that
-// defines distributed or jagged tensors is imported.
+// The globals that PyTorch 2.13 allows, sorted: its own list, and the additions of modules that
+// define distributed or jagged tensors.
 constexpr std::string_view kAllowed[] = {
     "_codecs.encode",
     "builtins.bytearray",
@@ -351,7 +351,7 @@ static_assert(std::is_sorted(std::begin(kAllowed), std::end(kAllowed)));
 // Names are cut there: many may share a long one.
 constexpr size_t kMostOfName = 256;  // Bytes.
 
-// A name is told in up to two lists, and each of these is in memory more than once for a while.
+// A name is in up to two lists, each of which is temporarily in memory more than once.
 constexpr uint64_t kCopiesOfName = 8;
 
 std::string QualifiedName(const pickle::Value& global) {

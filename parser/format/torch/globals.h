@@ -63,7 +63,7 @@ enum class KnownCallable : uint8_t {
   kMakeTensorDict,
   kGraphModule,
   kOptimizedModule,
-  // Tensors: parser/format/torch/tensor.cc says what each is given.
+  // Tensors: parser/format/torch/tensor.cc lists the arguments of each.
   kRebuildTensor,
   kRebuildTensorV2,
   kRebuildTensorV3,
@@ -90,8 +90,8 @@ enum class KnownCallable : uint8_t {
 // The callable that `target` names.
 KnownCallable FindCallable(const pickle::Value& target);
 
-// The element type that a `torch.<name>` global means; kOpaque for one we do not know whose name
-// says that it is a type ("float4_e3m0"); nothing for all other values.
+// The element type of a `torch.<name>` global; kOpaque for an unknown one whose name is that of a
+// type ("float4_e3m0"); nothing for all other values.
 std::optional<Dtype> DtypeOf(const pickle::Value& value);
 
 // A storage class: torch.FloatStorage, torch.cuda.HalfStorage, torch.storage.UntypedStorage.

@@ -21,7 +21,7 @@ struct Context;
 // Whether `value` is a text, or bytes, which texts are in files that have passed through Python 2.
 bool IsText(const pickle::Value& value);
 
-// The bytes that `text` spells: nothing if a character is none.
+// The bytes that `text` encodes: nothing if a character is not a byte.
 std::optional<std::string> BytesOfLatin1(std::string_view text);
 
 // The bytes of `value` if it is bytes in any spelling, or the str of a Python 2: nothing if it is

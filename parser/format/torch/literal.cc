@@ -83,7 +83,7 @@ class Speller {
   // Appends `value`. Returns whether that can be done.
   bool Spell(const Value& wrapped, const std::string& place, int depth);
 
-  // Whether JSON tells all of what was appended.
+  // Whether JSON expresses everything that was appended.
   bool is_json() const { return is_json_; }
 
   std::string TakeText() { return std::move(out_); }
@@ -178,7 +178,7 @@ bool Speller::SpellItems(Values items, std::string_view open, std::string_view c
   return true;
 }
 
-// What a directory calls a key is not known here, so a tensor in a dict has no place.
+// The name of a key in the directory is unknown here, so a tensor in a dict has no path.
 bool Speller::SpellDict(Values pairs, int depth) {
   if (pairs.size() > kMostOfAll) return false;
   out_ += '{';

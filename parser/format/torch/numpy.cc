@@ -46,7 +46,7 @@ KnownCallable CallableOf(const Value& value) {
   return pickle::IsObject(value) ? FindCallable(ObjectOf(value).target) : KnownCallable::kUnknown;
 }
 
-// What an array is made of, whichever way it is spelled.
+// The parts of an array, in whichever form it is pickled.
 struct Parts {
   const Value* shape = nullptr;  // A tuple.
   const Value* type = nullptr;
@@ -70,7 +70,7 @@ bool GetState(const Value& state, Parts& parts) {
   return true;
 }
 
-// Whether all is there: anything else is no array that we can read.
+// Finds the parts of an array. Returns whether all of them are present.
 bool GetParts(const Value& value, Parts& parts) {
   if (const Value* state = StateOfJoblibArray(value)) {
     parts = {.shape = AttributeOf(*state, "shape"),
@@ -133,7 +133,8 @@ numpy::Layout LayoutOf(const Parts& parts, npy::Type type) {
   }
   std::vector<uint64_t> shape;
   for (const Value& size : sizes) {
-    if (size.kind != Kind::kInt || size.integer < 0) Fail(EBADMSG, "its shape has {}", Repr(size));
+    if (size.kind != Kind::kInt || size.integer < 0)
+      Fail(EBADMSG, "its shape has an invalid number (found {})", Repr(size));
     shape.push_back(static_cast<uint64_t>(size.integer));
   }
   return {.type = std::move(type), .shape = std::move(shape), .is_fortran = parts.is_fortran};
@@ -217,7 +218,8 @@ void FillMask(const Value& value, Context& context, Tensor& tensor) {
 
 NumpyScalar ScalarOf(const Value& value, Budget& budget) {
   const Values arguments = ItemsOf(ObjectOf(value).arguments);
-  if (arguments.size() != 2) Fail(EBADMSG, "a numpy scalar has {} parts, not 2", arguments.size());
+  if (arguments.size() != 2)
+    Fail(EBADMSG, "invalid numpy scalar (found {} parts, expected 2)", arguments.size());
   std::string decoded;
   const auto bytes = BytesOf(arguments[1], decoded, budget);
   if (!bytes) Fail(EBADMSG, "a numpy scalar has no bytes");

@@ -89,7 +89,7 @@ std::string UnitOf(Values state, Budget& budget) {
   return fmt::format("[{}{}]", known.count == 1 ? "" : std::to_string(known.count), known.name);
 }
 
-// What the first argument of a dtype names: "f4", "bfloat16".
+// Returns the name in the first argument of a dtype: "f4", "bfloat16".
 std::string_view NameOf(const Value& dtype, bool& is_class) {
   const bool is_dtype =
       pickle::IsObject(dtype) && FindCallable(ObjectOf(dtype).target) == KnownCallable::kNumpyDtype;
@@ -120,13 +120,13 @@ npy::Type TypeOf(std::string_view name, char order, const std::string& unit) {
   return *std::move(known);
 }
 
-// Texts and structures are as long as the state says.
+// Sets the size of texts and structures, which the state of the dtype gives.
 void SetItemSize(npy::Type& type, uint64_t size) {
   constexpr std::string_view kSized = "SUV";
   if (type.name.size() < 2 || kSized.find(type.name[1]) == std::string_view::npos) return;
   if (size % type.swap_size != 0) {
-    Fail(EBADMSG, "its elements have {} bytes, but those of {} a multiple of {}", size,
-         Quoted(type.name), type.swap_size);
+    Fail(EBADMSG, "element size mismatch for {} (found {}, expected a multiple of {})",
+         Quoted(type.name), size, type.swap_size);
   }
   type.item_size = size;
   type.name = fmt::format("{}{}", type.name.substr(0, 2), size / type.swap_size);
@@ -149,7 +149,7 @@ Level LevelOf(const Value& dtype, Budget& budget) {
   if (state.size() > 5 && IsSize(state[5])) {
     SetItemSize(level.type, static_cast<uint64_t>(state[5].integer));
   }
-  // A structure whose fields are objects has no bytes: bit 0 of the flags says so.
+  // A structure whose fields are objects has no bytes; bit 0 of the flags marks it.
   const bool has_flags = state.size() > 7 && state[7].kind == Kind::kInt;
   if (has_flags && (state[7].integer & 1) != 0) level.type.has_objects = true;
   if (state.size() > 4 && state[3].kind == Kind::kTuple && state[4].kind == Kind::kDict) {
@@ -241,7 +241,7 @@ std::vector<Field> Walk::FieldsOf(const Level& level) {
     if (parts.size() > 2 && IsText(parts[2])) field.title = parts[2].text();
     field.size = LevelOf(parts[0], budget_).type.item_size;
     if (field.offset > level.type.item_size || field.size > level.type.item_size - field.offset) {
-      Fail(EBADMSG, "its dtype has a field that ends behind the {} bytes of an element",
+      Fail(EBADMSG, "its dtype has a field that ends beyond the {} bytes of an element",
            level.type.item_size);
     }
     fields.push_back(field);

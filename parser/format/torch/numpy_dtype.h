@@ -18,7 +18,7 @@ struct NumpyDtype {
 };
 
 // The type that a numpy.dtype object means. What is kept is charged to `budget`. Throws Error:
-// EBADMSG if it is none, EFBIG.
+// EBADMSG if it is not a dtype, EFBIG.
 NumpyDtype NumpyDtypeOf(const pickle::Value& value, Budget& budget);
 
 // Appends one element of the type `dtype` in JSON: npy::AppendElement, and structures as objects

@@ -41,7 +41,7 @@ class Walk {
   void AddRoot(const pickle::Value& wrapped);
 
  private:
-  // What a member takes in our memory until the tree is built, in bytes, without its texts.
+  // Memory of a member until the tree is built, in bytes, without its texts.
   static constexpr uint64_t kCostOfMember = sizeof(Member);
 
   static void CheckDepth(int depth) {
@@ -115,7 +115,7 @@ void Walk::AddAttribute(std::string_view name, const ckptfs::Value& value,
   attributes.append(quoted).append(":").append(value.json);
 }
 
-// Many tensors may share one long type or state; each tells all of it.
+// Many tensors may share one long type or state; each has a copy in its annotations.
 void Walk::ChargeTexts(const Tensor& tensor) {
   context_.budget.Charge(2 * tensor.foreign_dtype.size());
   for (const auto& [name, json] : tensor.annotations) context_.budget.Charge(2 * json.size());
@@ -123,7 +123,7 @@ void Walk::ChargeTexts(const Tensor& tensor) {
 
 Content Walk::MakeDamaged(Tensor tensor, const Error& error) {
   ChargeTexts(tensor);
-  // That a key is missing is no damage, and the sidecar tells it once for all.
+  // A missing key is not corruption, and the sidecar reports it once for all tensors.
   if (error.code() == ENOKEY) return Damaged(std::move(tensor), error);
   WarnOfDamage(path_, error, context_.budget, checkpoint_);
   if (!first_damage_) first_damage_ = WithContext("tensor " + Quoted(path_), error);
@@ -166,8 +166,8 @@ Content Walk::MakeComposite(const pickle::Value& value, int depth) {
   }
   auto group = std::make_unique<Group>();
   context_.budget.Charge((composite.parts.size() + composite.about.size() + 1) * kCostOfMember);
-  // Many tensors may share one large mesh or list of shards; each tells all of it, twice for a
-  // while.
+  // Many tensors may share one large mesh or list of shards; each has a copy of it, temporarily
+  // two.
   for (const auto& [name, json] : composite.about) context_.budget.Charge(2 * json.size());
   std::string attributes;
   ancestors_.insert(value.node);
@@ -185,15 +185,15 @@ Content Walk::MakeComposite(const pickle::Value& value, int depth) {
     composite.about.emplace_back("attributes", fmt::format("{{{}}}", attributes));
   }
   if (group->members.empty()) {
-    ckptfs::Value told{.json = "", .python_type = "tensor", .annotations = {}};
-    // In the data of a value nothing is ours, so the recipe stands in its entry.
+    ckptfs::Value described{.json = "", .python_type = "tensor", .annotations = {}};
+    // The data of a value has no member of ckptfs, so the recipe is in its entry.
     const auto recipe = std::ranges::find(composite.about, "recipe", &Annotation::first);
     if (recipe != composite.about.end()) {
-      told.annotations.push_back(std::move(*recipe));
+      described.annotations.push_back(std::move(*recipe));
       composite.about.erase(recipe);
     }
-    told.json = json::Object(composite.about);
-    return told;
+    described.json = json::Object(composite.about);
+    return described;
   }
   group->python_type = TensorClassOf(UnwrapTensor(value));
   group->about = std::move(composite.about);
@@ -248,7 +248,7 @@ void Walk::FillGroup(const Interpretation& interpretation, Group& group, int dep
   context_.budget.Charge(interpretation.children.size() * kCostOfMember +
                          2 * interpretation.type.size());
   group.members.reserve(interpretation.children.size());
-  std::string attributes;  // Of a container: what is none of its items.
+  std::string attributes;  // Of a container: the children that are not its items.
   for (const Child& child : interpretation.children) {
     Key key = KeyOf(child.key);
     if (interpretation.is_collection && key.kind == Key::Kind::kText) key.kind = Key::Kind::kWhole;

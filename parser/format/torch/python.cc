@@ -24,8 +24,8 @@ using pickle::ItemsOf;
 using pickle::Kind;
 using pickle::Value;
 
-// Objects that we look into have a few attributes. What has more is none of them, and to go through
-// all of it for everyone who shares it would take long.
+// The interpreted objects have a few attributes. An object with more is not one of them, and many
+// references to it would make the search slow.
 constexpr size_t kMostAttributes = 256;
 
 const Value* ValueAt(const Value& dict, std::string_view key) {
@@ -137,8 +137,8 @@ void AddOtherAttributes(Children& children, size_t begin, const Object& object, 
   }
 }
 
-// What an object of a class that we do not know holds. The arguments of __new__ are what a tuple
-// or a number of a class of its own consists of; those of a call are one attribute.
+// Adds the content of an object of an unknown class. The arguments of __new__ are the items of a
+// subclass of tuple or the value of a subclass of a number; those of a call are one attribute.
 void AddObject(Interpretation& interpretation, const Object& object, Values arguments, bool is_new,
                Budget& budget) {
   Children& children = interpretation.children;
@@ -314,8 +314,9 @@ Interpretation InterpretObject(const Value& value, Budget& budget) {
   return interpretation;
 }
 
-// What `value` is only a wrapper of; null if it is none. An array of objects without dimensions is
-// one object (numpy.save makes it of a dict), and so is a scalar of an array of objects.
+// Returns the value that `value` only wraps; null if it wraps none. An array of objects
+// without dimensions is one object (numpy.save makes it of a dict), and so is a scalar of an array
+// of objects.
 const Value* WrappedBy(const Value& value) {
   if (!pickle::IsObject(value)) return nullptr;
   const Object& object = ObjectOf(value);

@@ -54,7 +54,7 @@ struct Interpretation {
   std::string type;                  // "list", "collections.OrderedDict", "argparse.Namespace"
   std::pmr::vector<Child> children;  // In Python's order; a key that is set twice is there once.
 
-  // What tensordict has saved: a group also without tensors, whose keys are not split.
+  // A collection of tensordict: a group also without tensors, whose keys are not split.
   bool is_collection = false;
   Collection collection = {};
 };

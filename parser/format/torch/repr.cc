@@ -45,7 +45,7 @@ std::string Fraction(int64_t microseconds) {
   return microseconds == 0 ? "" : fmt::format(".{:06}", microseconds);
 }
 
-// timedelta(days, seconds, microseconds), in microseconds. Nothing if it is none.
+// Returns timedelta(days, seconds, microseconds) in microseconds; nothing if it is not one.
 std::optional<Wide> Microseconds(const Value& delta) {
   if (CallableOf(delta) != KnownCallable::kTimeDelta) return std::nullopt;
   const Values parts = ItemsOf(ObjectOf(delta).arguments);

@@ -91,7 +91,7 @@ StorageId ParseStorageId(const pickle::Value& persistent);
 struct Storage {
   Record record;
   StorageClass type;
-  uint64_t size = 0;     // Bytes that tensors may use: what the id says.
+  uint64_t size = 0;     // Bytes that tensors may use, as the id gives them.
   std::string location;  // "cpu", "cuda:0"
 };
 
@@ -105,7 +105,7 @@ class Storages {
       : budget_(budget), sidecar_(sidecar), find_(std::move(find)) {}
 
   // Returns the storage that `persistent`, a kPersistent, names. It lives as long as this.
-  // Throws Error: EBADMSG as ParseStorageId does, or if the id contradicts what another one says of
+  // Throws Error: EBADMSG as ParseStorageId does, or if the id contradicts another id of
   // the same key; EFBIG.
   const Storage& Get(const pickle::Value& persistent);
 
@@ -133,7 +133,7 @@ struct Context;
 class NestedStorages {
  public:
   // Returns the storage that `call`, which calls KnownCallable::kLoadFromBytes, makes. It lives as long as
-  // this. Throws Error that says what is wrong with the file in it.
+  // this. Throws Error if the file in it is invalid.
   const Storage& Get(const pickle::Value& call, Context& context);
 
  private:

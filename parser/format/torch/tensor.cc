@@ -1,5 +1,5 @@
-// What each constructor is given; `storage` is a persistent id, sizes and strides are tuples that
-// count elements:
+// The arguments of each constructor. `storage` is a persistent id; sizes and strides are tuples, in
+// elements:
 //
 //   _rebuild_tensor                 storage, offset, size, stride
 //   _rebuild_tensor_v2              ..., requires_grad, hooks[, metadata {"conj", "neg"}]
@@ -121,7 +121,8 @@ std::vector<uint64_t> Numbers(const Value& value, std::string_view what) {
   numbers.reserve(ItemsOf(tuple).size());
   for (const Value& item : ItemsOf(tuple)) {
     if (item.kind != Kind::kInt || item.integer < 0) {
-      Fail(EBADMSG, "its {} has {}, but wants numbers from 0 to 2^63", what, Repr(item));
+      Fail(EBADMSG, "its {} has an invalid number (found {}, expected 0 to 2^63)", what,
+           Repr(item));
     }
     numbers.push_back(static_cast<uint64_t>(item.integer));
   }
@@ -130,7 +131,7 @@ std::vector<uint64_t> Numbers(const Value& value, std::string_view what) {
 
 namespace {
 
-// What tells a gathered tensor from all others.
+// Returns the key of a gathered tensor, which no other has.
 std::string IdentityOf(const Extent& extent, const View& view) {
   return fmt::format("{} {} {} {}{}{} {} {}", static_cast<const void*>(extent.source.get()),
                      extent.offset, Name(view.dtype), view.is_big_endian, view.is_conjugated,
@@ -144,7 +145,7 @@ constexpr uint64_t kMostRepetition = 1024;
 
 void CheckRepetition(uint64_t length, uint64_t stored) {
   if (length > kMostRepeated && length / kMostRepetition > stored) {
-    Fail(EOVERFLOW, "repeats its {} stored bytes to {}, which is beyond our limit", stored, length);
+    Fail(EOVERFLOW, "expands its {} stored bytes to {}, beyond the limit", stored, length);
   }
 }
 
@@ -243,8 +244,8 @@ void AddAnnotations(const InnermostTensor& innermost, const Storage& storage, co
     annotations.emplace_back("attributes", ValueOf(*innermost.state, budget).json);
 }
 
-// What the integers of a tensor are called that is quantized to `dtype`; nothing if several of them
-// share a byte.
+// Returns the type of the integers of a tensor that is quantized to `dtype`; nothing if several of
+// them share a byte.
 std::optional<Dtype> IntegersOf(Dtype dtype) {
   switch (dtype) {
     case Dtype::kQint8:
@@ -368,7 +369,7 @@ void FillTensor(const Value& value, Context& context, Tensor& tensor) {
   tensor.dtype = view.dtype;
   tensor.member = storage.record.member;
   if (view.dtype == Dtype::kOpaque) {
-    // Its elements have a size that we do not know: the whole storage is shown.
+    // The size of its elements is unknown: the whole storage is shown.
     tensor.foreign_dtype = Repr(arguments[6]);
     tensor.shape = {storage.size};
     tensor.data.length = storage.size;
@@ -381,7 +382,7 @@ void FillTensor(const Value& value, Context& context, Tensor& tensor) {
   }
   SetShape(view, tensor);
   if (arguments[1].kind != Kind::kInt || arguments[1].integer < 0) {
-    Fail(EBADMSG, "its offset is {}, but must be a number from 0 to 2^63", Repr(arguments[1]));
+    Fail(EBADMSG, "invalid offset (found {}, expected 0 to 2^63)", Repr(arguments[1]));
   }
   const auto offset = static_cast<uint64_t>(arguments[1].integer);
   if (is_quantized && ItemsOf(arguments[4]).size() == 3) {

@@ -47,7 +47,7 @@ void FillView(const Storage& storage, uint64_t offset, const View& view, Context
 enum class TensorKind : uint8_t {
   kNone,       // No tensor.
   kDense,      // Has dense bytes: FillTensor reads it.
-  kComposite,  // Made of other tensors, or of none: DecomposeTensor takes it apart.
+  kComposite,  // Consists of other tensors, or of none: see DecomposeTensor.
 };
 
 TensorKind ClassifyTensor(const pickle::Value& value);

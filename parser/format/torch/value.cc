@@ -33,7 +33,7 @@ using pickle::ObjectOf;
 using Values = std::span<const pickle::Value>;
 
 // Writes one value. Each Write appends the value to `out` and returns its type, which is empty if
-// JSON tells it.
+// JSON expresses it.
 class Writer {
  public:
   explicit Writer(Budget& budget) : budget_(budget), types_(budget) {}
@@ -184,8 +184,7 @@ void Writer::WriteRepeated(const pickle::Value& value, std::span<const uint64_t>
   constexpr uint64_t kMost = 4 << 20;  // Bytes.
   const uint64_t count = counts[0];
   if (count > 1 && (count > kMost || (once.size() + 1) * count > kMost)) {
-    Fail(EOVERFLOW,
-         "a value is repeated {} times for its batch size, to more than {} bytes of JSON", count,
+    Fail(EOVERFLOW, "a value repeated {} times for its batch size exceeds {} bytes of JSON", count,
          kMost);
   }
   constexpr uint64_t kCopies = 4;  // Until meta.json has it.
@@ -271,15 +270,15 @@ std::string Writer::WriteLeafCall(const pickle::Value& value) {
   return "complex";
 }
 
-// A tensor that is a key, as in the state of an optimizer. Python prints its elements; what tells
-// it from the others is its storage.
+// A tensor that is a key, as in the state of an optimizer. Python prints its elements; its
+// storage identifies it.
 std::string TensorText(const pickle::Value& tensor) {
   const InnermostTensor innermost = UnwrapTensor(tensor);
   std::string text = fmt::format("<{}", TensorClassOf(innermost));
   if (!innermost.arguments.empty() && innermost.arguments[0].kind == Kind::kPersistent) {
     try {
       text += fmt::format(" in storage {}", ParseStorageId(innermost.arguments[0]).key);
-    } catch (const Error&) {  // It has none that could be named.
+    } catch (const Error&) {  // Its storage has no valid key.
     }
   }
   return text + ">";

@@ -19,7 +19,7 @@ namespace ckptfs::torch {
 // How many containers may lie in one another; a pickler of Python gives up before that.
 constexpr int kMaxDepth = 1000;
 
-// Returns `value`, with the types that JSON does not tell: its own, and in a note "python_types"
+// Returns `value`, with the types that JSON cannot express: its own, and in a note "python_types"
 // (an object: JSON pointer -> type) those of what is inside. A value that contains itself is cut
 // there. Memory is taken from `budget`. Throws Error: EFBIG, and EOVERFLOW if a value is repeated
 // for its batch size to more than the limit.

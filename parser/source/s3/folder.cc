@@ -136,7 +136,7 @@ Listing List(std::string_view prefix, const std::function<std::string(const Quer
 namespace {
 
 void RequirePlain(const std::string& name) {
-  if (!IsPlainName(name)) Fail(EBADMSG, "is not the name of a file in the directory");
+  if (!IsPlainName(name)) Fail(EBADMSG, "invalid file name");
 }
 
 // Returns the body of the response to a request for the bucket itself.
