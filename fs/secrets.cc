@@ -104,7 +104,7 @@ ssize_t ReadLine(const Fd& terminal, const Fd& signals, std::span<std::byte> tex
     length += static_cast<size_t>(n);
     if (text[length - 1] == std::byte{'\n'}) return static_cast<ssize_t>(length - 1);
   }
-  Fail(EKEYREJECTED, "passphrase too long (limit {} bytes)", text.size() - 1);
+  Fail(EKEYREJECTED, "passphrase too long (maximum {} bytes)", text.size() - 1);
 }
 
 void Show(const Fd& terminal, std::string_view text) {

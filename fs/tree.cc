@@ -109,7 +109,7 @@ uint32_t TreeBuilder::AddText(std::string_view bytes) {
 uint32_t TreeBuilder::Append(Inode inode) {
   auto& inodes = tree_.inodes_;
   if (inodes.size() > kMaxInodes) {
-    Fail(EFBIG, "too many files and directories (limit {})", kMaxInodes);
+    Fail(EFBIG, "too many files and directories (maximum {})", kMaxInodes);
   }
   inodes.push_back(std::move(inode));
   return static_cast<uint32_t>(inodes.size() - 1);

@@ -206,12 +206,12 @@ TEST(PickleNumbers, MustFitInADouble) {
 }
 TEST(PickleNumbers, MustHaveAtMost4096Bytes) {
   const std::string pickle = "\x8b\1\x10\0\0"s + Repeated("\1", 4097) + ".";
-  EXPECT_EQ(Result(pickle), "LONG4 at byte 0: number has 4097 bytes (limit 4096)");
+  EXPECT_EQ(Result(pickle), "LONG4 at byte 0: number has 4097 bytes (maximum 4096)");
   EXPECT_EQ(CodeOf(pickle), EFBIG);
 }
 TEST(PickleNumbers, MustHaveAtMost4300Digits) {
   EXPECT_EQ(Result("L" + Repeated("1", 4301) + "L\n."),
-            "LONG at byte 0: number has 4301 digits (limit 4300)");
+            "LONG at byte 0: number has 4301 digits (maximum 4300)");
 }
 TEST(PickleNumbers, MustNotBeCutOff) {
   EXPECT_EQ(Result("NJ\1\2"), "BININT at byte 1: number needs 4 bytes, but only 2 are left");

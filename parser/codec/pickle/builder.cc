@@ -53,7 +53,7 @@ Value OfNode(Node* node) {
 
 Value OfTwosComplement(std::string_view bytes) {
   if (bytes.size() > kMaxIntegerBytes) {
-    Fail(EFBIG, "number has {} bytes (limit {})", bytes.size(), kMaxIntegerBytes);
+    Fail(EFBIG, "number has {} bytes (maximum {})", bytes.size(), kMaxIntegerBytes);
   }
   while (bytes.size() > sizeof(int64_t)) {  // Drop what only repeats the sign.
     const char sign = IsNegative(bytes[bytes.size() - 2]) ? '\xff' : '\0';
@@ -68,7 +68,7 @@ Value OfTwosComplement(std::string_view bytes) {
 
 Value OfDecimal(std::string_view line) {
   if (line.size() > kMaxIntegerDigits) {
-    Fail(EFBIG, "number has {} digits (limit {})", line.size(), kMaxIntegerDigits);
+    Fail(EFBIG, "number has {} digits (maximum {})", line.size(), kMaxIntegerDigits);
   }
   if (const auto integer = ParseInteger(line)) return OfInteger(Kind::kInt, *integer);
   return OfText(Kind::kDecimal, line);

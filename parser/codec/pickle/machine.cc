@@ -389,7 +389,7 @@ Graph Load(std::span<const std::byte> pickle, Budget& budget, const Resolve& res
   // So that lengths and counts of what is in a pickle fit in 32 bits.
   constexpr size_t kMost = std::numeric_limits<uint32_t>::max();
   if (pickle.size() > kMost) {
-    Fail(EFBIG, "pickle has {} bytes (limit {})", pickle.size(), kMost);
+    Fail(EFBIG, "pickle has {} bytes (maximum {})", pickle.size(), kMost);
   }
   return Machine(pickle, budget, resolve).Run();
 }
