@@ -21,8 +21,8 @@ bool IsOfScheme(char c) {
 
 // Returns the length of "user:password@" after "scheme://". A password should not contain '/', '?'
 // or '#', but if it does, it must be redacted, too. The '@' may be percent-encoded by mistake. Only
-// paths of web servers may contain '@' after a port: a bucket has no port, and redis/uri.h rejects
-// it.
+// paths of web servers may contain '@' after a port: a bucket has no port, and redis/connection.h
+// rejects it.
 size_t UserLength(std::string_view scheme, std::string_view rest) {
   const std::string_view authority = rest.substr(0, rest.find_first_of("/?#"));
   const size_t colon = authority.find(':');

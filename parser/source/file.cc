@@ -34,7 +34,7 @@
 #include "parser/base/fd.h"
 #include "parser/io/byte_source.h"
 #include "parser/scheme.h"
-#include "parser/source/file/path.h"
+#include "parser/source/file_path.h"
 
 namespace ckptfs {
 namespace {

@@ -11,7 +11,6 @@
 #include "parser/base/error.h"
 #include "parser/io/folder.h"
 #include "parser/scheme.h"
-#include "parser/source/http/authorization.h"
 #include "parser/source/http/client.h"
 #include "parser/source/http/object.h"
 #include "parser/source/http/url.h"

@@ -1,4 +1,5 @@
-// Values in a Redis server or cluster: redis/uri.h describes the URIs, redis/key_table.h the keys.
+// Values in a Redis server or cluster: redis/connection.h describes the URIs,
+// redis/key_table.h the keys.
 
 #include <algorithm>
 #include <cerrno>
@@ -16,7 +17,6 @@
 #include "parser/source/redis/connection.h"
 #include "parser/source/redis/key_table.h"
 #include "parser/source/redis/object.h"
-#include "parser/source/redis/uri.h"
 #include "parser/source/retry_policy.h"
 
 namespace ckptfs::redis {

@@ -15,7 +15,7 @@
 
 #include "parser/base/error.h"
 #include "parser/scheme.h"
-#include "parser/source/file/path.h"
+#include "parser/source/file_path.h"
 #include "tests/support/sources.h"
 
 namespace ckptfs {

@@ -11,7 +11,6 @@
 
 #include "parser/base/encoding.h"
 #include "parser/base/error.h"
-#include "parser/source/http/authorization.h"
 #include "parser/source/http/headers.h"
 #include "parser/source/http/url.h"
 #include "parser/source/http/web_access.h"

@@ -10,8 +10,8 @@
 
 #include "parser/base/error.h"
 #include "parser/location.h"
+#include "parser/source/redis/connection.h"
 #include "parser/source/redis/key_table.h"
-#include "parser/source/redis/uri.h"
 #include "tests/support/tensorizer_writer.h"
 
 namespace ckptfs::redis {

@@ -16,7 +16,6 @@
 #include "parser/source/s3/credentials.h"
 #include "parser/source/s3/location.h"
 #include "parser/source/s3/machine_credentials.h"
-#include "parser/source/s3/providers.h"
 
 namespace ckptfs::s3 {
 namespace {

@@ -21,7 +21,6 @@
 
 #include "parser/base/mutex.h"
 #include "parser/source/redis/connection.h"
-#include "parser/source/redis/uri.h"
 #include "parser/source/retry_policy.h"
 
 namespace ckptfs::redis {

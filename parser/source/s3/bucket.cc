@@ -13,8 +13,8 @@
 #include "parser/base/encoding.h"
 #include "parser/base/error.h"
 #include "parser/source/http/headers.h"
+#include "parser/source/s3/credentials.h"
 #include "parser/source/s3/location.h"
-#include "parser/source/s3/providers.h"
 #include "parser/source/s3/response.h"
 
 namespace ckptfs::s3 {

@@ -1,4 +1,5 @@
-// AWS credentials, and a cache that renews them.
+// AWS credentials, a cache that renews them, and where they are found: as by the AWS tools, in the
+// environment, profiles, roles, and the machine.
 
 #pragma once
 
@@ -13,6 +14,9 @@
 
 #include "parser/base/mutex.h"
 #include "parser/base/secret.h"
+#include "parser/io/source_options.h"
+#include "parser/source/http/client.h"
+#include "parser/source/s3/config.h"
 
 namespace ckptfs::s3 {
 
@@ -78,5 +82,21 @@ class CredentialsCache {
   int64_t found_at_ GUARDED_BY(mutex_) = 0;               // When `find_` returned or threw last.
   std::optional<int64_t> renewed_at_ GUARDED_BY(mutex_);  // When Renew called it last.
 };
+
+// What a provider of credentials may use. Outlives it.
+struct CredentialContext {
+  const Config& config;
+  http::Client& client;
+  const SourceOptions& options;  // `timeout` limits each provider.
+};
+
+// Each function returns null if its provider has no credentials. Throws Error if it has some that
+// cannot be used: EACCES, or the error of the request for them.
+
+// Tries all providers in the order of the AWS tools, then that of tensorizer. Null: anonymous.
+CredentialsPtr FindCredentials(const CredentialContext& context);
+
+// A profile of the files: keys, a program that prints them, or a role to assume.
+CredentialsPtr FromProfile(const CredentialContext& context, const std::string& profile);
 
 }  // namespace ckptfs::s3

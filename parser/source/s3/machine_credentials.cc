@@ -27,8 +27,8 @@
 #include "parser/codec/ini.h"
 #include "parser/source/http/object.h"
 #include "parser/source/http/url.h"
+#include "parser/source/s3/credentials.h"
 #include "parser/source/s3/location.h"
-#include "parser/source/s3/providers.h"
 #include "parser/source/s3/response.h"
 
 namespace ckptfs::s3 {

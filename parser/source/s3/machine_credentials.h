@@ -5,11 +5,11 @@
 #include <chrono>
 #include <string>
 
-#include "parser/source/s3/providers.h"
+#include "parser/source/s3/credentials.h"
 
 namespace ckptfs::s3 {
 
-// Each function returns null if there are no credentials, and throws as those of providers.h.
+// Each function returns null if there are no credentials, and throws as those of credentials.h.
 
 // Runs `credential_process` of a profile and parses its output.
 //

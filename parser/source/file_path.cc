@@ -1,7 +1,7 @@
 // Paths are resolved here and not by openat2(2), which supports neither the rule about owners nor
 // the exception for the cache of Hugging Face.
 
-#include "parser/source/file/path.h"
+#include "parser/source/file_path.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
