@@ -46,17 +46,17 @@ class RemoteObject {
   // version. Empty if the version is unknown. Never contains a secret.
   virtual std::string identity() const = 0;
 
-  // The first bytes of it, as far as opening has brought them.
+  // The first bytes, as far as opening has fetched them.
   virtual std::span<const std::byte> head() const { return {}; }
 
   // Frees what head() returns, which may be 64 KiB of each of very many objects. Called before all
-  // else, or not at all.
+  // other methods, or not at all.
   virtual void ForgetHead() const {}
 
-  // Fetches `length` bytes, which lie within the object, from `offset` on, in order. Goes on after
-  // faults that may pass, for as long as the user wants to wait; what has arrived is not fetched
-  // again. Throws Error: ESTALE if there is another version now, ECANCELED soon after `stop` wants
-  // it, ETIMEDOUT, EREMOTEIO, EACCES or ENOENT.
+  // Fetches `length` bytes, which lie within the object, from `offset` on, in order. Retries after
+  // transient errors until the timeout; bytes that have arrived are not fetched again. Throws
+  // Error: ESTALE if there is another version now, ECANCELED soon after `stop` is requested,
+  // ETIMEDOUT, EREMOTEIO, EACCES or ENOENT.
   virtual void Fetch(uint64_t offset, uint64_t length, Delivery& delivery,
                      const std::stop_token& stop) const = 0;
 
@@ -97,12 +97,12 @@ using RemoteFolderPtr = std::shared_ptr<const RemoteFolder>;
 // In bytes. A read of 4 KiB costs one block, two if it lies across their border.
 constexpr size_t kBlockSize = size_t{32} << 10;
 
-// How many blocks an object of `size` bytes has; the last one may be shorter than the others.
+// Returns the number of blocks of an object of `size` bytes; the last one may be shorter.
 constexpr uint64_t BlockCount(uint64_t size) {
   return size / kBlockSize + (size % kBlockSize != 0 ? 1 : 0);
 }
 
-// The length in bytes of block `block` of an object of `size` bytes.
+// Returns the length in bytes of block `block` of an object of `size` bytes.
 constexpr size_t BlockLength(uint64_t size, uint64_t block) {
   return static_cast<size_t>(std::min<uint64_t>(kBlockSize, size - block * kBlockSize));
 }

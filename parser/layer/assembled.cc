@@ -45,7 +45,7 @@ struct Part {
   Extent data;
 };
 
-// How many bytes of `part` are before `position` in the whole.
+// Returns how many bytes of `part` precede `position` in the whole.
 uint64_t CountBefore(const Part& part, uint64_t position) {
   if (position <= part.begin) return 0;
   uint64_t rest = position - part.begin;
@@ -76,13 +76,13 @@ class RunIterator {
   // Of the next byte, in the whole.
   uint64_t position() const { return position_ + in_run_; }
 
-  // Bytes that are left of this run.
+  // Returns the remaining bytes of this run.
   uint64_t left() const { return part_.run - in_run_; }
 
   // Whole runs that follow, this one included, at equal distances.
   uint64_t runs() const { return in_run_ == 0 ? inner().extent - index_[last()] : 0; }
 
-  // Goes `bytes` on, at most left().
+  // Advances by `bytes`, at most left().
   void SkipBytes(uint64_t bytes) {
     in_run_ += bytes;
     if (in_run_ == part_.run) {
@@ -91,7 +91,7 @@ class RunIterator {
     }
   }
 
-  // Goes `runs` on, at most runs() or, within a run, one.
+  // Advances by `runs`, at most runs() or, within a run, one.
   void SkipRuns(uint64_t runs) {
     size_t i = last();
     index_[i] += runs;

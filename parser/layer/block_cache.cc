@@ -22,7 +22,7 @@ constexpr uint64_t kNoBlock = std::numeric_limits<uint64_t>::max() - 1;
 
 constexpr size_t kMostWaiting = 8;
 
-// For one job. What is prepared for the next read takes a hundredth of it.
+// The time limit of one job. A block for the next read takes a hundredth of it.
 constexpr std::chrono::seconds kMostTime(3);
 
 }  // namespace
@@ -94,7 +94,7 @@ constexpr size_t kHugePage = size_t{2} << 20;
 constexpr size_t kMostSpares = 3;
 constexpr size_t kMostOfSpare = size_t{2} << 20;  // Bytes.
 
-// In huge pages if there are any: to be given 2,000 small ones takes as long as filling them.
+// In huge pages if available: allocating 2,000 small ones takes as long as filling them.
 Pages Map(size_t size) {
   const size_t length = size < kHugePage ? size : size + kHugePage;
   void* const begin =
@@ -172,14 +172,14 @@ void BlockCache::Prepare(const Key& key, size_t size, const Fill& fill,
   Block* block = nullptr;
   {
     const MutexLock lock(mutex_);
-    // Under the lock, so that later readers of the block find it.
+    // With the mutex locked, so that later readers of the block find it.
     if (std::ranges::count(blocks_, key, &Block::key) != 0 || !is_wanted()) return;
     block = Add(key, size, true, evicted);
   }
   if (block == nullptr) return;
   try {
     BytesOf(*block, fill);
-  } catch (const std::exception&) {  // No read wants it yet.
+  } catch (const std::exception&) {  // No read needs it yet.
   }
   Release(*block, 0);
 }

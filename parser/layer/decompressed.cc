@@ -45,7 +45,7 @@ uint32_t CrcOf(std::span<const std::byte> bytes) {
   return static_cast<uint32_t>(::crc32_z(0, data, bytes.size()));
 }
 
-// An access_point whose window is kept.
+// An access point whose window is in the scratch file.
 struct CachedAccessPoint {
   AccessPoint access_point;
   uint64_t window = 0;  // Where in the scratch file.
@@ -82,7 +82,7 @@ class DecompressedSource final : public ByteSource, public PartlyStored {
         {.offset = compressed_.data.offset, .length = compressed_.data.length});
   }
 
-  // What is encoded is hardly longer than what it decodes to.
+  // Encoded bytes are hardly longer than decoded ones.
   void Prefetch(std::span<const ByteRange> ranges) const override {
     uint64_t end = 0;
     for (const ByteRange& range : ranges) end = std::max(end, range.offset + range.length);
@@ -106,7 +106,7 @@ class DecompressedSource final : public ByteSource, public PartlyStored {
   }
 
  private:
-  // What the first pass has left behind of a block.
+  // What the first pass has recorded of a block.
   struct Passed {
     uint32_t crc = 0;
     std::optional<uint64_t> kept;  // Where the block is in the scratch file.
@@ -125,7 +125,7 @@ class DecompressedSource final : public ByteSource, public PartlyStored {
     return std::min<uint64_t>(kBlock, compressed_.size - index * kBlock);
   }
 
-  // Throws if not all bytes before `end` are as good as any.
+  // Throws if a byte before `end` is corrupt.
   void RefuseIfBad(uint64_t end) const {
     if (end > good_) throw Error(EIO, damage_);
   }
@@ -140,7 +140,7 @@ class DecompressedSource final : public ByteSource, public PartlyStored {
     std::ranges::copy(std::span(block).subspan(offset, buffer.size()), buffer.begin());
   }
 
-  // Makes a block, as far as it is good.
+  // Makes a block, up to its first corrupt byte.
   void Make(uint64_t index, std::span<std::byte> block) const {
     if (!MakeFirst(index, block)) MakeAgain(index, block);
   }
@@ -174,8 +174,8 @@ class DecompressedSource final : public ByteSource, public PartlyStored {
     return true;
   }
 
-  // Takes the first pass to the end of block `index`, or to where it ends before that. To be called
-  // by one thread at a time.
+  // Takes the first pass to the end of block `index`, or to where it ends before that. Called by
+  // one thread at a time.
   void Drive(uint64_t index, std::span<std::byte> block) const {
     uint64_t next = PassedCount();
     auto decompressor = DecompressorAt(next * kBlock);
@@ -223,7 +223,7 @@ class DecompressedSource final : public ByteSource, public PartlyStored {
     return true;
   }
 
-  // Looks at what only shows at the end. Returns false if it is not right.
+  // Checks what only the end of the stream shows. Returns false if it is invalid.
   bool CheckEnd(Decompressor& decompressor, uint32_t crc) const {
     std::string damage = decompressor.CheckEnd();
     if (damage.empty() && crc_ != 0 && crc != crc_) {

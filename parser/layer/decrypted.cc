@@ -1,6 +1,6 @@
 // A request of the kernel is a thin slice of a chunk, and to authenticate the slice is to
 // authenticate the chunk. So the chunk of 2 MiB that a request touches is opened in the block
-// cache, where the fifteen requests that follow find it. A chunk that a read wants as a whole is
+// cache, where the fifteen requests that follow find it. A chunk that a read covers as a whole is
 // opened in the reader's own memory, and one that is smaller than a request is opened again for
 // each.
 //
@@ -30,7 +30,7 @@ static_assert(Encryption::kKeySize == crypto_secretbox_KEYBYTES);
 static_assert(Encryption::kNonceSize == crypto_secretbox_NONCEBYTES);
 static_assert(Encryption::kMacSize == crypto_secretbox_MACBYTES);
 
-// The kernel asks for 128 KiB: a read of a smaller chunk mostly wants all of it.
+// The kernel reads 128 KiB at a time, so most reads of a smaller chunk cover all of it.
 constexpr uint64_t kMostUncached = uint64_t{64} << 10;
 
 unsigned char* Raw(std::byte* bytes) { return reinterpret_cast<unsigned char*>(bytes); }
@@ -102,7 +102,7 @@ class DecryptedSource final : public ForwardingSource {
   }
 
  private:
-  // Where the chunks are that `range` touches.
+  // Returns the range of all chunks that `range` touches.
   ByteRange Chunks(ByteRange range) const {
     const uint64_t before = range.offset % encryption_.chunk_size;
     const uint64_t begin = range.offset - before;

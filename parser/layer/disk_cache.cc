@@ -23,10 +23,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How long nothing is kept after a disk was full, or failed.
+// How long writes are suspended after the disk was full or failed.
 constexpr auto kPause = std::chrono::seconds(10);
 
-// What a segment takes beside its blocks, about.
+// The approximate size of a segment without its blocks.
 constexpr uint64_t kOverhead = 12288;
 
 std::array<std::byte, 32> HashOfIdentity(std::string_view identity, uint64_t size) {
@@ -94,7 +94,7 @@ class OpenSegments {
 
 }  // namespace
 
-// What the objects of a cache share.
+// Shared by all objects of a cache.
 class DiskCache::Store {
  public:
   Store(const std::string& directory, uint64_t limit)
@@ -134,7 +134,7 @@ class DiskCache::Store {
       Shrink(true);
       return false;
     }
-    // No process writes more than a step before it looks what all of them have written.
+    // No process writes more than a step before it checks what all of them have written.
     if (written_.fetch_add(bytes) + bytes > Step()) {
       written_ = bytes;
       if (!Shrink(false)) {
@@ -151,7 +151,8 @@ class DiskCache::Store {
 
   void Pause() { paused_until_ = (Clock::now() + kPause).time_since_epoch().count(); }
 
-  // Makes room for what all write until the next look; returns whether there is.
+  // Makes room for the writes of all processes until the next check. Returns whether there is
+  // enough.
   bool Shrink(bool is_full) {
     const bool has_room = directory_.Shrink([&](uint64_t used) {
       const int64_t room = directory_.room();
@@ -211,7 +212,7 @@ class DiskCache::Object final : public DiskObject {
                        store_->Write(id, first + begin, blocks.subspan(begin, count));
                      });
     } catch (const std::exception&) {
-      // There is no memory to keep them.
+      // Without memory, the blocks are not cached.
     }
   }
 

@@ -66,7 +66,7 @@ class RangeCache::Cached final : public ByteSource {
   const RemoteObjectPtr object_;
 };
 
-// Where the frames of a fetch take what comes.
+// Delivers fetched bytes into the frames of a fetch.
 class RangeCache::FrameDelivery final : public Delivery {
  public:
   FrameDelivery(RangeCache& cache, RangeFetch& fetch, size_t begin, size_t end)
@@ -94,7 +94,7 @@ class RangeCache::FrameDelivery final : public Delivery {
     }
   }
 
-  // Behind the last frame that is filled.
+  // Returns the index after the last full frame.
   size_t whole_end() const { return index_; }
 
  private:
@@ -119,7 +119,7 @@ ByteSourcePtr RangeCache::Add(RemoteObjectPtr object) {
   if (open_on_disk_ && !identity.empty()) on_disk = open_on_disk_(identity, object->size());
   const MutexLock lock(mutex_);
   if (threads_.empty()) {
-    // Signals are the business of other threads.
+    // Other threads handle signals.
     sigset_t all;
     sigset_t before;
     sigfillset(&all);
@@ -236,7 +236,7 @@ void RangeCache::Read(uint32_t object, uint64_t size, uint64_t offset,
   Dispatch();
 }
 
-// Returns whether all of a range is there.
+// Returns whether all of a range is cached.
 bool RangeCache::IsReady(uint32_t object, uint64_t size, uint64_t offset, size_t length) {
   const uint64_t end = offset + length;
   while (offset < end) {
@@ -285,7 +285,7 @@ void RangeCache::RunFetches() {
   }
 }
 
-// What is on the disk comes from there, the rest from the server.
+// Reads the blocks that the disk cache has from there, and fetches the others.
 void RangeCache::RunFetch(RangeFetch& fetch) {
   Object object;
   {
@@ -315,8 +315,8 @@ void RangeCache::RunFetch(RangeFetch& fetch) {
   }
 }
 
-// Fetches the frames from `begin` to `end`, and keeps those on the disk that have come, also if the
-// others never will.
+// Fetches the frames from `begin` to `end`, and writes the full ones to the disk cache, also if the
+// fetch fails.
 void RangeCache::FetchRun(const Object& object, RangeFetch& fetch, size_t begin, size_t end) {
   FrameDelivery delivery(*this, fetch, begin, end);
   uint64_t length = 0;

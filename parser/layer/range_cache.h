@@ -1,5 +1,5 @@
-// The cache of all bytes that come over a network: it fetches ranges of remote objects, keeps them
-// in a fixed amount of memory, and reads ahead.
+// The cache of all remote bytes: fetches ranges of remote objects, keeps them in a fixed amount of
+// memory, and reads ahead.
 //
 // range_cache/scheduler.h decides which range is fetched when; this file adds the threads and the
 // lock. A reader copies cached bytes and waits for the others. A few threads fetch one range at a
@@ -35,14 +35,14 @@ class RangeCache : public std::enable_shared_from_this<RangeCache> {
 
   // Statistics, in bytes unless noted.
   struct Stats {
-    size_t memory = 0;       // What it may use at most, ...
-    size_t used = 0;         // ... and of these, those that hold blocks, ...
-    size_t busy = 0;         // ... or that are being fetched.
-    size_t fetches = 0;      // Ranges that are being fetched, ...
-    size_t waiting = 0;      // ... and readers that wait.
-    uint64_t fetched = 0;    // From servers, so far, ...
-    uint64_t from_disk = 0;  // ... from the cache on the disk, ...
-    uint64_t read = 0;       // ... and given to readers.
+    size_t memory = 0;       // The limit.
+    size_t used = 0;         // Holds blocks.
+    size_t busy = 0;         // Is being fetched.
+    size_t fetches = 0;      // Number of running fetches.
+    size_t waiting = 0;      // Number of blocked readers.
+    uint64_t fetched = 0;    // From servers, so far.
+    uint64_t from_disk = 0;  // From the disk cache, so far.
+    uint64_t read = 0;       // By readers, so far.
   };
 
   // Returns the disk cache of an object of `size` bytes. `identity` is its
@@ -54,14 +54,14 @@ class RangeCache : public std::enable_shared_from_this<RangeCache> {
   explicit RangeCache(size_t memory, OpenOnDisk open_on_disk = {});
   RangeCache(const RangeCache&) = delete;
   RangeCache& operator=(const RangeCache&) = delete;
-  ~RangeCache();  // Stops what is being fetched, and waits for that.
+  ~RangeCache();  // Stops all fetches, and waits for their end.
 
-  // Returns the object as a source that is cached here, and which keeps the cache alive. Reading it
-  // throws what RemoteObject::Fetch throws, EINTR if the reader is cancelled (cancellation.h), or
+  // Returns the object as a cached source, which keeps the cache alive. Reads throw what
+  // RemoteObject::Fetch throws, EINTR if the reader is cancelled (cancellation.h), or
   // ECANCELED after Stop.
   ByteSourcePtr Add(RemoteObjectPtr object);
 
-  // Makes all reads fail, waiting and later ones, and stops all fetches.
+  // Makes all reads fail, both blocked and later ones, and stops all fetches.
   void Stop();
 
   Stats stats() const;
@@ -90,8 +90,8 @@ class RangeCache : public std::enable_shared_from_this<RangeCache> {
   const OpenOnDisk open_on_disk_;
 
   mutable Mutex mutex_;              // Nothing waits under it.
-  std::condition_variable arrived_;  // For readers: bytes have come, or never will.
-  std::condition_variable taken_;    // For fetchers: there is a range to be fetched.
+  std::condition_variable arrived_;  // Wakes readers: bytes have arrived, or a fetch has failed.
+  std::condition_variable taken_;    // Wakes fetchers: a range is due.
   Scheduler scheduler_ GUARDED_BY(mutex_);
   std::vector<Object> objects_ GUARDED_BY(mutex_);
   // That no thread has begun yet.

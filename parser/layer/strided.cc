@@ -22,10 +22,10 @@
 namespace ckptfs {
 namespace {
 
-// The kernel asks a mount for this many bytes at a time.
+// The size of a read request of the kernel, in bytes.
 constexpr uint64_t kRequest = uint64_t{128} << 10;
 
-// Requests of one reader come in order, but for the few that are under way at once.
+// The requests of one reader are in order, except for the few that are processed at once.
 constexpr uint64_t kNear = 4 * kRequest;
 
 // Bounds of the size of a block. The smaller, the sooner the first byte is there; the larger, the

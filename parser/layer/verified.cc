@@ -43,7 +43,7 @@ class Hasher {
     if (saved_.sha256) ::crypto_hash_sha256_update(&sha256_, data, bytes.size());
   }
 
-  // Returns the verdict and its message. To be called once, at the end.
+  // Returns the verdict and its message. Call it once, at the end.
   std::pair<Verdict, std::string> Compare() {
     if (saved_.crc32 && crc32_ != *saved_.crc32) {
       return {Verdict::kWrong, fmt::format("CRC32 mismatch (found {:#010x}, expected {:#010x})",
@@ -167,7 +167,7 @@ class VerifiedSource final : public ForwardingSource {
     }
   }
 
-  // Takes account of pieces that have been read, which are as those of ReadPiecesAt.
+  // Records pieces that have been read, which are as those of ReadPiecesAt.
   void LookAt(uint64_t offset, uint64_t stride, size_t length,
               std::span<const std::byte> buffer) const {
     {
@@ -229,7 +229,7 @@ class VerifiedSource final : public ForwardingSource {
       }
       mutex_.lock();
       check.hashed = position;
-      if (is_stopped) {  // The next read goes on.
+      if (is_stopped) {  // The next read continues.
         if (position < end) check.early.Add(position, end);
         break;
       }

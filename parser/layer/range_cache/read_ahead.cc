@@ -10,8 +10,8 @@ namespace {
 constexpr uint64_t kKiB = 1024;
 constexpr uint64_t kMiB = 1024 * kKiB;
 
-// What still counts as reading on: the kernel reads up to 1 MiB ahead, in any order, and between
-// tensors there are headers and padding.
+// The largest distances between sequential reads: the kernel reads up to 1 MiB ahead, in any order,
+// and headers and padding lie between tensors.
 constexpr uint64_t kMostBehind = 2 * kMiB;
 constexpr uint64_t kMostSkipped = 256 * kKiB;
 
@@ -222,8 +222,8 @@ bool ReadAhead::IsLive(StreamId id, Clock::time_point now) const {
 
 std::optional<ReadAhead::Wish> ReadAhead::Next(Clock::time_point now,
                                                const PresentUpTo& present_up_to) {
-  // The one that has been served least of its window goes first, which is what taking turns comes
-  // to, without remembering whose turn it is.
+  // The stream whose window has been fetched least goes first. Streams so take turns without a
+  // record of whose turn it is.
   Stream* neediest = nullptr;
   uint64_t least = 0;
   for (Stream& stream : streams_) {

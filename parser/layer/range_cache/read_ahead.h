@@ -43,9 +43,9 @@ class ReadAhead {
   // Records a read of an object. Returns the stream that it belongs to.
   StreamId RecordRead(uint32_t object, ByteRange read, Clock::time_point now);
 
-  // Where the window of a stream ends: an offset behind what was read last. 0 if it is forgotten.
-  // While an object is being opened, that is how far a range for a reader may go beyond what is
-  // read; nothing else is fetched then.
+  // Returns where the window of a stream ends: an offset behind the last read; 0 if the stream is
+  // forgotten. While an object is being opened, a range for a reader may reach that far beyond the
+  // read, and no other range is fetched.
   uint64_t EndOf(StreamId id, Clock::time_point now);
 
   // How long a range should be that is fetched for a stream, in bytes.
@@ -70,7 +70,7 @@ class ReadAhead {
   // Whether a place is fetched or being fetched, and if so, up to where all is.
   using PresentUpTo = std::function<uint64_t(uint32_t object, uint64_t offset)>;
 
-  // The next range that should be fetched, taking streams in turns. None if all windows are full
+  // Returns the next range to fetch, taking streams in turns; nothing if all windows are full
   // enough.
   std::optional<Wish> Next(Clock::time_point now, const PresentUpTo& present_up_to);
 

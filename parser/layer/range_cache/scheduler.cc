@@ -72,7 +72,7 @@ Frame* Frames::Add(const BlockKey& key, size_t size, Need need, Clock::time_poin
                    const std::function<bool(const BlockKey&)>& is_awaited) {
   assert(!index_.contains(key));
   const auto may_go = [&](const Frame& frame) { return frame.pins == 0 && !is_awaited(frame.key); };
-  // The one that was spent last is still in the processor's cache.
+  // The processor's cache still has the one that was spent last.
   const auto spent = std::find_if(spent_.rbegin(), spent_.rend(), may_go);
   if (free_.empty() && spent != spent_.rend()) Evict(spent_, std::prev(spent.base()));
   if (free_.empty() && untouched_ > 0) {
@@ -225,8 +225,8 @@ uint64_t Scheduler::PresentUpTo(uint32_t object, uint64_t offset) {
   return std::min(offset, sizes_[object]);
 }
 
-// Fetches from `block` on what is neither there nor on its way, up to `end_block`, as far as there
-// is memory for it. Null if that is nothing.
+// Fetches the blocks from `block` to `end_block` that are neither cached nor being fetched, as far
+// as memory is free. Returns null if these are none.
 std::unique_ptr<RangeFetch> Scheduler::Begin(uint32_t object, uint64_t block, uint64_t end_block,
                                              Frames::Need need, Clock::time_point now) {
   auto fetch = std::make_unique<RangeFetch>();
@@ -258,7 +258,7 @@ std::unique_ptr<RangeFetch> Scheduler::TakeFor(const Waiter& waiter, Clock::time
     const uint64_t tail = TailOf(size);
     while (first > tail && frames_.Find({object, first - 1}) == nullptr) --first;
   }
-  // What this reader waits for comes in one range, if it is not very long.
+  // All that this reader waits for is one range, unless it is very long.
   constexpr uint64_t kMostAtOnce = (uint64_t{8} << 20U) / kBlockSize;
   const uint64_t end = std::min(std::max(waiter.end_block, window), block + kMostAtOnce);
   auto fetch = Begin(object, first, end, Frames::Need::kReader, now);

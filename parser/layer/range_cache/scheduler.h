@@ -84,7 +84,7 @@ class Frames {
   // The fetch for a busy frame has ended. One that is not full is free again.
   void Settle(Frame& frame, Clock::time_point now);
 
-  // A reader begins to copy from a frame, so that it stays; and has given `count` bytes of it away.
+  // Pin keeps a frame while a reader copies from it; Unpin ends that, after `count` bytes.
   void Pin(Frame& frame) { ++frame.pins; }
   void Unpin(Frame& frame, size_t count);
 
@@ -116,7 +116,7 @@ class Frames {
   std::unordered_map<BlockKey, List::iterator, Hash> index_;
 };
 
-// A reader that waits. Belongs to the reader; the scheduler knows it from Wait to Leave.
+// A blocked reader. Belongs to the reader; the scheduler refers to it from Wait to Leave.
 struct Waiter {
   BlockKey key;            // What it needs first, ...
   size_t needed = 0;       // ... as many bytes of it, ...
@@ -152,7 +152,7 @@ class Scheduler {
   // Records a read of an object. Returns the stream that it belongs to.
   ReadAhead::StreamId RecordRead(uint32_t object, ByteRange read, Clock::time_point now);
 
-  // Returns the frame of a block, if the first `needed` bytes of it are there; else null.
+  // Returns the frame of a block if its first `needed` bytes have arrived; else null.
   Frame* Find(const BlockKey& key, size_t needed);
   void Pin(Frame& frame) { frames_.Pin(frame); }
 
@@ -164,8 +164,8 @@ class Scheduler {
   void Wait(Waiter& waiter);
   void Leave(Waiter& waiter);
 
-  // The next range to be fetched; null if there is none, or no memory for it, or enough is being
-  // fetched. Its frames are busy until Finish.
+  // Returns the next range to fetch; null if no range is due, memory is missing, or as many fetches
+  // run as may. Its frames are busy until Finish.
   std::unique_ptr<RangeFetch> Take(Clock::time_point now);
 
   // Records that the first `filled` bytes of a frame have arrived. Returns whether a reader waits
@@ -177,7 +177,7 @@ class Scheduler {
   void Finish(std::unique_ptr<RangeFetch> fetch, const std::exception_ptr& error,
               Clock::time_point now);
 
-  // Stops all that is being fetched.
+  // Stops all fetches.
   void StopAll();
 
   size_t memory_used() const { return frames_.used(); }
@@ -207,7 +207,7 @@ class Scheduler {
   Frames frames_;
   ReadAhead read_ahead_;
   std::vector<uint64_t> sizes_;           // Of the objects, in bytes.
-  std::list<Waiter*> waiters_;            // First come first.
+  std::list<Waiter*> waiters_;            // In the order of arrival.
   std::deque<PrefetchRange> prefetches_;  // In the order of the calls of Prefetch.
   std::list<RangeFetch*> fetches_;        // All that are under way.
   size_t ahead_count_ = 0;                // Of these, those for read-ahead.
