@@ -508,7 +508,7 @@ TEST(Npy, WithFewerBytesIsRefused) {
 }
 
 TEST(Npy, OfObjectsIsAPickle) {
-  EXPECT_EQ(ErrorOfFile(Npy("'|O'", "(2,)", "pickle")), "memory: PUT at byte 0: line does not end");
+  EXPECT_EQ(ErrorOfFile(Npy("'|O'", "(2,)", "pickle")), "memory: PUT at byte 0: unterminated line");
 }
 
 TEST(Npy, OfMoreThan2ToThe63BytesIsRefused) {
