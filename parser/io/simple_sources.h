@@ -59,7 +59,7 @@ class Zeros final : public ByteSource {
 class BrokenSource final : public ByteSource {
  public:
   BrokenSource(std::string name, uint64_t size, Error error)
-      : name_(std::move(name)), size_(size), error_(std::move(error)) {}
+      : name_(std::move(name)), size_(size), error_(std::move(error)) {}  // NOLINT: reads throw it.
 
   std::string name() const override { return name_; }
   uint64_t size() const override { return size_; }

@@ -75,14 +75,18 @@ Checkpoint ReadWholePickle(const Record& record, Reading& reading) {
 
 Checkpoint ReadPlainPickle(const Record& record, Reading& reading, uint64_t* length) {
   const Extent& data = record.data;
-  uint64_t unused = 0;
-  uint64_t& size = length == nullptr ? unused : *length;
-  const auto found = pickle::LengthUnless(data, kJoblibArray, reading.budget);
-  if (!found) return ReadJoblib(record, reading, size);
-  size = *found;
-  Record whole = record;
-  whole.data = {data.source, data.offset, size};
-  return ReadWholePickle(whole, reading);
+  uint64_t size = 0;
+  Checkpoint checkpoint;
+  if (const auto found = pickle::LengthUnless(data, kJoblibArray, reading.budget)) {
+    size = *found;
+    Record whole = record;
+    whole.data = {data.source, data.offset, size};
+    checkpoint = ReadWholePickle(whole, reading);
+  } else {
+    checkpoint = ReadJoblib(record, reading, size);
+  }
+  if (length != nullptr) *length = size;
+  return checkpoint;
 }
 
 void AddPickle(std::string_view name, Context& context, Checkpoint& checkpoint,
