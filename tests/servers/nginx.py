@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""A real web server for tests: nginx on loopback, with a directory of its own.
+"""A real web server for tests: nginx, on loopback unless told otherwise, with a directory of its own.
 
-    with Nginx(root) as server:
+    with Nginx(root) as server:              or Nginx(root, link=link): at the far end of a Link of link.py
         server.url("/m.pth")             http; server.secure_url("/m.pth") is https
-        server.certificate               a file to trust, for 127.0.0.1 and localhost
+        server.certificate               a file to trust, for its address and localhost
         server.log()                     what was asked: a list of {"request", "status", "range", "match",
                                          "since", "authorization", "agent"}
 
@@ -37,6 +37,7 @@ pid {directory}/pid;
 error_log {directory}/error.log;
 events {{ worker_connections 256; }}
 http {{
+  sendfile on;
   log_format headers escape=json '{{"request": "$request", "status": $status, "range": "$http_range", '
     '"match": "$http_if_match", "since": "$http_if_unmodified_since", '
     '"authorization": "$http_authorization", "agent": "$http_user_agent"}}';
@@ -48,8 +49,8 @@ http {{
   scgi_temp_path {directory}/scgi;
   map $http_authorization $is_bearer {{ default 0; "Bearer abc.def" 1; }}
   server {{
-    listen 127.0.0.1:{port};
-    listen 127.0.0.1:{secure_port} ssl;
+    listen {address}:{port};
+    listen {address}:{secure_port} ssl;
     ssl_certificate {certificate};
     ssl_certificate_key {directory}/key.pem;
     root {root};
@@ -61,7 +62,7 @@ http {{
     location /private/ {{ alias {root}/; auth_basic "files"; auth_basic_user_file {directory}/users; }}
     location /bearer/ {{ alias {root}/; if ($is_bearer = 0) {{ return 401; }} }}
     location ~ ^/moved/(?<file>.*)$ {{ return 302 /$file; }}
-    location ~ ^/plain/(?<file>.*)$ {{ return 302 http://127.0.0.1:{port}/$file; }}
+    location ~ ^/plain/(?<file>.*)$ {{ return 302 http://{address}:{port}/$file; }}
     location /loop/ {{ return 302 $request_uri; }}
     location /other/ {{ return 302 "{other}"; }}
   }}
@@ -93,8 +94,10 @@ def is_there():
 
 
 class Nginx:
-    def __init__(self, root):
+    def __init__(self, root, link=None):
         self.root = os.path.realpath(root)
+        self.address = link.far if link else "127.0.0.1"
+        self.command = link.command if link else lambda *arguments: [str(a) for a in arguments]
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="nginx."))
         self.port, self.secure_port = free_ports(2)
         self.certificate = self.directory / "certificate.pem"
@@ -119,10 +122,10 @@ class Nginx:
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def url(self, path):
-        return f"http://127.0.0.1:{self.port}{path}"
+        return f"http://{self.address}:{self.port}{path}"
 
     def secure_url(self, path):
-        return f"https://127.0.0.1:{self.secure_port}{path}"
+        return f"https://{self.address}:{self.secure_port}{path}"
 
     def lead_to(self, url):
         """Has /other/ redirect to `url`."""
@@ -141,17 +144,18 @@ class Nginx:
     def _make_certificate(self):
         subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
                         "-keyout", self.directory / "key.pem", "-out", self.certificate, "-days", "1",
-                        "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost"],
+                        "-subj", "/CN=localhost", "-addext", f"subjectAltName=IP:{self.address},DNS:localhost"],
                        check=True, capture_output=True)
 
     def _start(self):
         config = self.directory / "nginx.conf"
         config.write_text(CONFIG.format(directory=self.directory, port=self.port, secure_port=self.secure_port,
-                                        certificate=self.certificate, root=self.root, other=self.other))
+                                        certificate=self.certificate, root=self.root, other=self.other,
+                                        address=self.address))
         libc = ctypes.CDLL(None)
         program = shutil.which("nginx", path=os.environ["PATH"] + ":/usr/sbin")
-        self.process = subprocess.Popen([program, "-p", self.directory, "-c", config, "-e", self.directory / "error.log"],
-                                        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        command = self.command(program, "-p", self.directory, "-c", config, "-e", self.directory / "error.log")
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                         preexec_fn=lambda: libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL))
         deadline = time.monotonic() + 10
         while not self._answers():
@@ -161,7 +165,7 @@ class Nginx:
 
     def _answers(self):
         with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+            return probe.connect_ex((self.address, self.port)) == 0
 
     def _stop(self):
         if self.process is not None:
