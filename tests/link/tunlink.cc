@@ -29,6 +29,7 @@
 #include <iostream>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "parser/base/error.h"
@@ -42,13 +43,22 @@ namespace {
 // The kernel delays timers by 50 µs to merge them, unless told otherwise.
 constexpr unsigned long kTimerSlack = 1000;  // In nanoseconds.
 
-// Moves the calling thread to a new network namespace, in which each connection starts slowly,
-// whatever the ones before it have found out about the link.
+// Changes a setting of TCP in the network namespace of the calling thread.
+void SetTcp(const std::string& name, std::string_view value) {
+  const Fd file(::open(("/proc/sys/net/ipv4/" + name).c_str(), O_WRONLY | O_CLOEXEC));
+  if (file.number() < 0 || ::write(file.number(), value.data(), value.size()) < 0) {
+    FailErrno("{}", name);
+  }
+}
+
+// Moves the calling thread to a new network namespace.
 void EnterNewNamespace() {
   if (::unshare(CLONE_NEWNET) < 0) FailErrno("network namespace");
   BringUpLoopback();
-  const Fd file(::open("/proc/sys/net/ipv4/tcp_no_metrics_save", O_WRONLY | O_CLOEXEC));
-  if (file.number() < 0 || ::write(file.number(), "1", 1) < 0) FailErrno("tcp_no_metrics_save");
+  // Each connection has its own slow start, whatever the ones before it have found out.
+  SetTcp("tcp_no_metrics_save", "1");
+  // As on servers for long distances: one connection can fill a link of 1 Gbit/s and 150 ms.
+  SetTcp("tcp_wmem", "4096 16384 33554432");
 }
 
 class Link {

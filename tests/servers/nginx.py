@@ -15,7 +15,7 @@ Below these places the same files are served in other ways:
     /bearer/    to the token "abc.def"
     /moved/     302 to the file itself           /loop/      302 to itself
     /other/     302 to what server.lead_to(URL) said
-    /plain/     over https: 302 to http
+    /plain/     over https: 302 to http          /listed/    with an index of the directory
 
 It ends with the process that has started it.
 """
@@ -56,6 +56,7 @@ http {{
     root {root};
     absolute_redirect off;
     location /whole/ {{ alias {root}/; max_ranges 0; }}
+    location /listed/ {{ alias {root}/; autoindex on; }}
     location /coded/ {{ alias {root}/; add_header Content-Encoding gzip; }}
     location /untagged/ {{ alias {root}/; etag off; }}
     location /undated/ {{ alias {root}/; etag off; add_header Last-Modified ""; }}
