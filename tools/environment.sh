@@ -90,6 +90,21 @@ need_python() {
   export CKPTFS_PYTHON=$folder/bin/python CKPTFS_OLD_TENSORDICT=$folder/old
 }
 
+# need_peers: installs what the remote benchmark compares ckptfs with, and exports $CKPTFS_PEERS, a
+# folder with Python packages that use those of $CKPTFS_PYTHON.
+need_peers() {
+  local packages=(s3torchconnector==1.5.0 s3torchconnectorclient==1.5.0
+    runai-model-streamer==0.17.0 runai-model-streamer-s3==0.17.1 humanize==4.14.0)
+  need "${test_packages[@]}" rclone s3fs curl
+  CKPTFS_PEERS=${XDG_CACHE_HOME:-$HOME/.cache}/ckptfs/peers-$(cksum <<<"${packages[*]}" | cut -d' ' -f1)
+  if [[ ! -e $CKPTFS_PEERS/complete ]]; then
+    say "installing ${packages[*]} in $CKPTFS_PEERS"
+    "$CKPTFS_PYTHON" -m pip install --quiet --no-deps --target "$CKPTFS_PEERS" "${packages[@]}" >&2
+    touch "$CKPTFS_PEERS/complete"
+  fi
+  export CKPTFS_PEERS
+}
+
 # need_ruff: sets $ruff to the linter of the Python files, which lives in the user's cache.
 need_ruff() {
   local version=0.17.6 folder

@@ -21,7 +21,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "mount"))
-from ckptfs import Mount, is_mounted, run, wait_until  # The path must be set first.
+from ckptfs import Mount, is_mounted, run  # The path must be set first.
 
 # Of what --encrypted of make_checkpoints.py writes.
 KEY = bytes(range(32)).hex()
@@ -148,26 +148,13 @@ class Lab:
                 yield daemon
 
     @contextmanager
-    def remote(self, url, *options):
+    def remote(self, url, *options, env=None):
         """Yields a new Daemon of ckptfs that shows what is at a URL."""
         with self.mountpoint() as mountpoint:
             with running_on(self.daemon_cpus):
-                seconds = self.clock(self.ckptfs, *options, url, mountpoint)
+                seconds = self.clock(self.ckptfs, *options, url, mountpoint, env=env)
             with Daemon(mountpoint, daemon_of(mountpoint), seconds, "ckptfs") as daemon:
                 yield daemon
-
-    @contextmanager
-    def rclone(self, url):
-        """Yields a directory with the files of a web server, as rclone mounts it."""
-        with self.mountpoint() as mountpoint:
-            process = subprocess.Popen(["rclone", "mount", "--config", "", "--read-only", "--http-url", url,
-                                        ":http:", mountpoint], stderr=subprocess.DEVNULL)
-            try:
-                wait_until(lambda: is_mounted(mountpoint))
-                yield mountpoint
-            finally:
-                run("fusermount3", "-u", mountpoint)
-                process.wait(20)
 
     @contextmanager
     def mountpoint(self):

@@ -12,9 +12,11 @@
     make_checkpoints.py --safetensors FILE COUNT BYTES   as the first, written by safetensors
     make_checkpoints.py --zanj FILE COUNT BYTES          as the first, written by ZANJ, compressed
     make_checkpoints.py --deflated FILE COUNT BYTES      as the first, deflated by Python's zipfile
+    make_checkpoints.py --gpt2 FILE.{pth,safetensors,tensors}
+                                                         a GPT-2 of 124 million parameters in float16
 
-The keys are f000000, f000001 and so on, so that the mount has the names that `null` shows. --sharded and
---dcp make directories of torch.distributed.checkpoint.
+Except for GPT-2, the keys are f000000, f000001 and so on, so that the mount has the names that
+`null` shows. --sharded and --dcp make directories of torch.distributed.checkpoint.
 """
 
 import sys
@@ -92,6 +94,8 @@ def zanj(path, count, size):
     from zanj import ZANJ
     ZANJ().save(tensors(count, size), path)
     Path(f"{path}.zanj").rename(path)
+
+
 def deflated(path, count, size):
     with tempfile.TemporaryDirectory(dir=Path(path).parent) as directory:
         stored = Path(directory, "stored.pth")
@@ -102,10 +106,42 @@ def deflated(path, count, size):
                 target.writestr(name, source.read(name))
 
 
+def gpt2_shapes():
+    """The names and shapes of the `state_dict` of GPT2LMHeadModel, in its order, without the last one."""
+    width, vocabulary, positions, layers = 768, 50257, 1024, 12
+    vector, wide = (width,), (width, 4 * width)
+    shapes = {"wte.weight": (vocabulary, width), "wpe.weight": (positions, width)}
+    for i in range(layers):
+        shapes |= {f"h.{i}.{name}": shape for name, shape in {
+            "ln_1.weight": vector, "ln_1.bias": vector,
+            "attn.c_attn.weight": (width, 3 * width), "attn.c_attn.bias": (3 * width,),
+            "attn.c_proj.weight": (width, width), "attn.c_proj.bias": vector,
+            "ln_2.weight": vector, "ln_2.bias": vector,
+            "mlp.c_fc.weight": wide, "mlp.c_fc.bias": (4 * width,),
+            "mlp.c_proj.weight": wide[::-1], "mlp.c_proj.bias": vector}.items()}
+    shapes |= {"ln_f.weight": vector, "ln_f.bias": vector}
+    return {f"transformer.{name}": shape for name, shape in shapes.items()}
+
+
+def gpt2(path):
+    torch.manual_seed(0)
+    state = {name: torch.randn(shape).half() for name, shape in gpt2_shapes().items()}
+    if path.endswith(".safetensors"):
+        save_file(state, path)
+    elif path.endswith(".tensors"):
+        writer = TensorSerializer(path)
+        writer.write_state_dict(state)
+        writer.close()
+    else:
+        # The last layer is tied to the first. The other formats do not store it twice.
+        state["lm_head.weight"] = state["transformer.wte.weight"]
+        torch.save(state, path)
+
+
 def main(kind, *arguments):
     writers = {"--transposed": transposed, "--plain": plain, "--sharded": sharded,
                "--dcp": distributed, "--tensors": tensorized, "--encrypted": encrypted,
-               "--deflated": deflated, "--safetensors": safetensors, "--zanj": zanj}
+               "--deflated": deflated, "--gpt2": gpt2, "--safetensors": safetensors, "--zanj": zanj}
     writer = writers.get(kind)
     if writer is None:
         writer, arguments = many, (kind, *arguments)

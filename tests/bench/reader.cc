@@ -4,7 +4,8 @@
 //
 //   reader sequential    every file from its begin to its end
 //   reader parallel N    the same by N threads, which share the files
-//   reader random COUNT  COUNT reads of 4 KiB, each at any place of any file
+//   reader random COUNT [N]
+//                        COUNT reads of 4 KiB, each at any place of any file, by each of N threads
 //   reader stat          one stat per file
 //   reader open          open, read the first 4 KiB and close, per file
 //
@@ -84,9 +85,9 @@ void ReadInParallel(size_t thread_count, const Files& files) {
   for (std::future<void>& part : parts) part.get();
 }
 
-// The same places in each round and for each file system.
-void ReadAtRandom(size_t count, const Files& files) {
-  std::mt19937_64 random(1);
+// The same places for the same seed.
+void ReadAtRandom(size_t count, size_t seed, const Files& files) {
+  std::mt19937_64 random(seed);
   std::vector<Fd> open;
   std::vector<uint64_t> pages;
   for (const std::string& path : files) {
@@ -100,6 +101,14 @@ void ReadAtRandom(size_t count, const Files& files) {
       Fail(EIO, "{}: shorter than it says", files[file]);
     }
   }
+}
+
+void ReadAtRandomInParallel(size_t count, size_t thread_count, const Files& files) {
+  std::vector<std::future<void>> threads;
+  for (size_t i = 1; i <= thread_count; ++i) {
+    threads.push_back(std::async(std::launch::async, ReadAtRandom, count, i, std::cref(files)));
+  }
+  for (std::future<void>& thread : threads) thread.get();
 }
 
 void StatEach(const Files& files) {
@@ -130,9 +139,14 @@ Files ReadNames() {
 
 std::function<void(const Files&)> KindOf(Arguments arguments) {
   const std::string_view kind = arguments[0];
-  if (arguments.size() == 2 && (kind == "parallel" || kind == "random")) {
-    const auto run = kind == "random" ? ReadAtRandom : ReadInParallel;
-    return [=, number = Number(arguments[1])](const Files& files) { run(number, files); };
+  if (arguments.size() == 2 && kind == "parallel") {
+    return [n = Number(arguments[1])](const Files& files) { ReadInParallel(n, files); };
+  }
+  if ((arguments.size() == 2 || arguments.size() == 3) && kind == "random") {
+    const size_t threads = arguments.size() == 3 ? Number(arguments[2]) : 1;
+    return [count = Number(arguments[1]), threads](const Files& files) {
+      ReadAtRandomInParallel(count, threads, files);
+    };
   }
   if (arguments.size() == 1 && kind == "sequential") return ReadWhole;
   if (arguments.size() == 1 && kind == "stat") return StatEach;

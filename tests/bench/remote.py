@@ -1,151 +1,198 @@
-"""Rows about checkpoints that are not on this machine. As those of rows.py, but between ckptfs and
-the checkpoint there is a server on loopback, which simulates a link and counts what it is asked for.
+"""Rows about checkpoints at the far end of a link with the kernel's own TCP: ckptfs beside the link
+itself and beside other programs. A row is a kind of reading and a link: `order-50` is at 50 ms.
+
+As in rows.py, a row's `measure` is called once per round for each contender in turn, and yields pairs of
+a figure's name and its value. The figures of the other contenders are those of reading the whole file
+once; so each order in which ckptfs reads it is compared with their "read".
 """
 
-import json
 import os
-import sys
 import time
-from contextlib import contextmanager
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from collections.abc import Callable
+from typing import NamedTuple
 
-from lab import HERE
+import peers
+from peers import CPU, GIB
+from remote_lab import Wire
 
-sys.path[:0] = [str(HERE.parent / "servers"), str(HERE.parent / "mount")]
-from craft import write_safetensors  # The path must be set first.
-from fault_server import FaultServer
-from nginx import Nginx
+MIB, KIB = 1 << 20, 1 << 10
+FETCHED = "bytes fetched per byte"
 
-GIGABIT = 125  # Of 10^6 bytes per second.
-RANGE = 8 << 20
-IN_FLIGHT = 8
-MIB = 1 << 20
+WIRES = {"1": Wire(1, 1000), "10": Wire(10, 1000), "50": Wire(50, 1000), "150": Wire(150, 1000),
+         "10g": Wire(1, 10_000)}
+# The part of the rate of the link that ckptfs should reach.
+SHARES = {WIRES["10"]: 0.95, WIRES["50"]: 0.9, WIRES["150"]: 0.7}
 
-
-@contextmanager
-def served(lab, latency=0, rate=0):
-    """Yields a server of the lab's files behind a link: ms per request and per new connection, and
-    10^6 bytes per second for all connections together; 0: no limit."""
-    with FaultServer(lab.directory) as server:
-        server.link(latency_ms=latency, connect_ms=latency, mb_per_s=rate)
-        yield server
+# Readers that do nothing with the bytes, and programs that do.
+ORDERS = ("file order", "name order", "shuffled")
+LIBRARIES = {"load_memmap().clone()": "clone", "load_state_dict()": "load-state"}
 
 
-def url_of(server, path):
-    return server.url("/" + path.name)
+class Sizes(NamedTuple):
+    """How many tensors of how many bytes."""
+    tensors: tuple = (128, 4 * MIB)
+    large: tuple = (8, 64 * MIB)
+    small: tuple = (1_000, 16 * KIB)
+    many: tuple = (20_000, KIB)
 
 
-def fetch(lab, url, path):
-    [seconds] = lab.seconds(lab.fetcher, url, path.stat().st_size, RANGE, IN_FLIGHT)
-    return seconds
+FULL = Sizes()
+QUICK = Sizes(tensors=(32, 4 * MIB), large=(8, 16 * MIB), small=(200, 16 * KIB), many=(2_000, KIB))
 
 
-def large_object(lab, count, size):
-    """A file of safetensors that takes no disk."""
-    path = lab.directory / f"large-{count}-{size}.safetensors"
-    if not path.exists():
-        write_safetensors(path, json.dumps(
-            {f"f{i:06}": {"dtype": "U8", "shape": [size], "data_offsets": [i * size, (i + 1) * size]}
-             for i in range(count)}))
-        os.truncate(path, path.stat().st_size + count * size)
-    return path
+class Goal(NamedTuple):
+    """The most that a figure of ckptfs may be: as a multiple of that of the link and of the best peer, and
+    by itself. None: no goal."""
+    link: float | None = None
+    peer: float | None = None
+    value: float | None = None
 
 
-def read_all(lab, daemon, count):
-    return lab.read(*daemon.files(count))[0]
+class Row(NamedTuple):
+    rounds: int
+    contenders: tuple[str, ...]
+    measure: Callable  # Of a RemoteLab, Sizes and a contender.
+    goal: Callable  # The Goal of a figure.
+    is_apart: bool = False
 
 
-def link(lab, sizes, contender):
-    """All of it, over a link of 1 Gbit/s."""
-    path = lab.checkpoint(*sizes.safetensors)
+def file_of(lab, sizes, name):
+    """The path of a checkpoint: "gpt2.pth", or "large.safetensors" of what Sizes calls so."""
+    kind, suffix = name.split(".")
+    if kind == "gpt2":
+        return lab.make(name, "--gpt2")
+    flags = [] if suffix == "pth" else [f"--{suffix}"]
+    return lab.make(name, *flags, numbers=getattr(sizes, kind))
+
+
+def whole(lab, origin, path, order):
+    """Yields what it costs to mount a file and to read all of it."""
     size = path.stat().st_size
-    for latency in 10, 50:
-        figure = f"read at {latency} ms"
+    fetched = lab.link.bytes_received()
+    with lab.show(origin, path) as daemon:
+        cpu = daemon.cpu()
+        if order in LIBRARIES:
+            yield order, lab.consume_remote(LIBRARIES[order], daemon.path)
+        else:
+            yield order, lab.read_ordered(daemon, path, order)
+        yield f"{order}: {CPU}", (daemon.cpu() - cpu) / (size / GIB)
+    yield f"{order}: {FETCHED}", (lab.link.bytes_received() - fetched) / size
+
+
+def reading(name, orders, others, origin="http", tensorized=None):
+    """A kind of row: all of a file, in these orders, and read by these peers. tensorizer reads the file
+    `tensorized`."""
+    def measure(wire, lab, sizes, contender):
+        path = file_of(lab, sizes, tensorized if contender == "tensorizer" else name)
+        if origin == "s3":
+            lab.put(path)
+        lab.shape(wire)
         if contender == "link":
-            yield figure, size / (GIGABIT * 1e6)
+            yield "read", wire.seconds(path.stat().st_size)
+        elif contender == "ckptfs":
+            for order in orders:
+                yield from whole(lab, origin, path, order)
+        else:
+            yield from peers.READERS[contender](lab, origin, path)
+
+    def goal(wire, figure):
+        if figure.endswith(FETCHED):
+            return Goal(value=1.02)
+        if figure.endswith(CPU) or wire not in SHARES:
+            return Goal(peer=1)
+        if name.startswith("small"):
+            return Goal(peer=1.3)
+        if figure in LIBRARIES:
+            return Goal(peer=1.25)
+        return Goal(link=1 / SHARES[wire], peer=1)
+    return ("ckptfs", "link", *others), measure, goal
+
+
+def one_tensor(wire, lab, sizes, contender):
+    """A tensor of a mount that has read nothing yet."""
+    path = file_of(lab, sizes, "large.safetensors")
+    size = sizes.large[1]
+    lab.shape(wire)
+    if contender == "link":
+        yield "one tensor", wire.seconds(size)
+    elif contender == "curl":
+        for _, seconds in list(peers.curl(lab, "http", path, part=(3 * size, 4 * size)))[:1]:
+            yield "one tensor", seconds
+    else:
+        with lab.show("http", path) as daemon:
+            fetched = lab.link.bytes_received()
+            yield "one tensor", lab.read(daemon / lab.tensors(path)[3])[0]
+            yield f"one tensor: {FETCHED}", (lab.link.bytes_received() - fetched) / size
+
+
+def first_byte(wire, lab, sizes, _):
+    """From the start of ckptfs to the first byte of a tensor."""
+    for name in "small.pth", "small.safetensors", "small.tensors", "many.pth", "many.safetensors":
+        path = file_of(lab, sizes, name)
+        files = lab.tensors(path)
+        lab.shape(wire)
+        with lab.show("http", path) as daemon:
+            begin = time.perf_counter()
+            file = os.open(daemon / files[len(files) // 2], os.O_RDONLY)
+            os.read(file, 1)
+            os.close(file)
+            seconds = daemon.seconds + time.perf_counter() - begin
+        figure = f"{len(files):,} tensors, .{name.split('.')[1]}: round trips"
+        yield figure, seconds * 1000 / wire.rtt_ms
+
+
+def random_reads(wire, lab, sizes, contender):
+    """4 KiB at places that nothing predicts."""
+    path = file_of(lab, sizes, "large.safetensors")
+    lab.shape(wire)
+    for readers, count in (1, 40), (8, 40), (32, 20):
+        figure = f"by {readers}: reads/s"
+        if contender == "link":
+            yield figure, readers * 1000 / wire.rtt_ms
             continue
-        with served(lab, latency, GIGABIT) as server:
-            if contender == "curl":
-                yield figure, fetch(lab, url_of(server, path), path)
-                continue
-            if contender == "rclone":
-                with lab.rclone(server.url("/")) as directory:
-                    yield figure, lab.read(directory / path.name)[0]
-                continue
-            with lab.remote(url_of(server, path)) as daemon:
-                yield figure, read_all(lab, daemon, sizes.safetensors[1])
-            yield f"bytes fetched per byte at {latency} ms", server.stats()["bytes"] / size
+        with lab.show("http", path) as daemon:
+            fetched = lab.link.bytes_received()
+            files = [daemon / file for file in lab.tensors(path)]
+            yield figure, readers * count / lab.read(*files, kind=("random", count, readers))[0]
+            fetched = lab.link.bytes_received() - fetched
+            yield f"by {readers}: fetched per read, KiB", fetched / KIB / readers / count
 
 
-def loopback(lab, sizes, contender):
-    """As fast as it goes."""
-    path = lab.checkpoint(*sizes.safetensors)
-    with Nginx(Path(lab.directory)) as server:
-        if contender == "curl":
-            yield "read", fetch(lab, url_of(server, path), path)
-            return
-        with lab.remote(url_of(server, path)) as daemon:
-            before = daemon.cpu()
-            yield "read", read_all(lab, daemon, sizes.safetensors[1])
-            yield "CPU, s/GiB", (daemon.cpu() - before) / (path.stat().st_size / (1 << 30))
-            yield "peak MiB", daemon.peak_memory()
+def goal_of_first_byte(_, figure):
+    return Goal(value=8 if figure.startswith("1,000") else 12)
 
 
-def remote_start(lab, sizes, _):
-    """From nothing to the first byte of one tensor, where waiting for the network is all there is."""
-    latency = 200
-    path = lab.checkpoint(*sizes.safetensors)
-    with served(lab, latency) as server, lab.remote(url_of(server, path)) as daemon:
-        begin = time.perf_counter()
-        file = os.open(daemon.files(sizes.safetensors[1])[100], os.O_RDONLY)
-        os.read(file, 1)
-        os.close(file)
-        seconds = daemon.seconds + time.perf_counter() - begin
-        yield "round trips to the first byte", seconds / (latency / 1000)
+def goal_of_random_reads(wire, figure):
+    if figure.endswith("fetched per read, KiB"):
+        return Goal(value=64)
+    return Goal(value=500 if wire == WIRES["50"] and "32" in figure else None)
 
 
-def part(lab, _, __):
-    """Little of an object of 20 GB: what it costs."""
-    count = 300
-    path = large_object(lab, count, 64 * MIB)
-    with served(lab) as server:
-        with lab.remote(url_of(server, path)) as daemon:
-            lab.read(daemon.files(count)[123])
-            yield "one tensor of 64 MiB costs, MiB", server.stats()["bytes"] / MIB
-        server.reset()
-        with lab.remote(url_of(server, path)) as daemon:
-            before = server.stats()["bytes"]
-            yield "3,000 reads", lab.read(*daemon.files(count), kind=("random", 3000))[0]
-            cost = server.stats()["bytes"] - before
-            yield "4 KiB at random cost, KiB", cost / 3000 / 1024
+HTTP_PEERS = ("curl", "8 ranges", "rclone")
+S3_PEERS = ("boto3", "rclone", "s3fs", "s3torchconnector", "runai")
+
+# By name: contenders, measure(wire, lab, sizes, contender) and goal(wire, figure).
+KINDS = {
+    "order": reading("gpt2.pth", (*ORDERS, *LIBRARIES), (*HTTP_PEERS, "tensorizer"),
+                     tensorized="gpt2.tensors"),
+    "safetensors": reading("gpt2.safetensors", (*ORDERS, *LIBRARIES), HTTP_PEERS),
+    "tensorizer": reading("gpt2.tensors", ORDERS, (*HTTP_PEERS, "tensorizer"),
+                          tensorized="gpt2.tensors"),
+    "tensors": reading("tensors.safetensors", ("file order", "shuffled"), (*HTTP_PEERS, "tensorizer"),
+                       tensorized="tensors.tensors"),
+    "large": reading("large.safetensors", ("file order",), HTTP_PEERS),
+    "small": reading("small.pth", ("file order", "shuffled"), ("curl",)),
+    "https": reading("tensors.safetensors", ("file order",), HTTP_PEERS, origin="https"),
+    "s3": reading("tensors.safetensors", ("file order", "shuffled"), S3_PEERS, origin="s3"),
+    "tensor": (("ckptfs", "link", "curl"), one_tensor, lambda *_: Goal(peer=1)),
+    "first": (("ckptfs",), first_byte, goal_of_first_byte),
+    "random": (("ckptfs", "link"), random_reads, goal_of_random_reads),
+}
 
 
-def disk_cache(lab, sizes, contender):
-    """A second mount with a cache on a disk that has all of it, and is in the page cache itself."""
-    path = lab.checkpoint(*sizes.safetensors)
-    count = sizes.safetensors[1]
-    if contender == "local file":
-        with lab.mount("ckptfs", sizes.safetensors) as daemon:
-            yield "read", read_all(lab, daemon, count)
-        return
-    with served(lab) as server, TemporaryDirectory(dir=lab.directory) as directory:
-        option = f"-ocache_dir={directory}"
-        with lab.remote(url_of(server, path), option) as daemon:
-            read_all(lab, daemon, count)
-        lab.run("sync", "-f", directory)  # Or the disk is still busy with it.
-        server.reset()
-        with lab.remote(url_of(server, path), option) as daemon:
-            yield "read", read_all(lab, daemon, count)
-        yield "requests", server.stats()["requests"]
+def row(kind, wire):
+    contenders, measure, goal = KINDS[kind]
+    return Row(3, contenders, lambda *arguments: measure(wire, *arguments), lambda figure: goal(wire, figure))
 
 
-def stream(lab, sizes, contender):
-    """All tensors of a file of tensorizer into the memory of a process, over 1 Gbit/s and 10 ms."""
-    path = lab.checkpoint(*sizes.tensors)
-    with served(lab, 10, GIGABIT) as server:
-        if contender == "tensorizer":
-            yield "to memory", lab.consume("deserialize", url_of(server, path))[0]
-            return
-        with lab.remote(url_of(server, path)) as daemon:
-            yield "to memory", lab.consume("to-memory", daemon.path)[0]
+ROWS = {f"{kind}-{name}": row(kind, wire) for name, wire in WIRES.items() for kind in KINDS}

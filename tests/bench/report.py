@@ -26,12 +26,16 @@ def judge(rows, values):
 
 
 def quantity(value, figure):
+    """A value with its unit, which the figure names after the last colon."""
+    figure = figure.rpartition(": ")[2]
     if figure.endswith("MiB"):
         return f"{value:.1f} MiB"
     if figure.endswith("KiB"):
         return f"{value:.1f} KiB"
     if figure.startswith(("bytes", "round trips", "requests")):
         return f"{value:.3g}"
+    if figure.endswith("reads/s"):
+        return f"{value:.0f} /s"
     if figure.endswith("s/GiB"):
         return f"{value:.2f} s/GiB"
     return f"{value:.2f} s" if value >= 1 else f"{value * 1000:.1f} ms"

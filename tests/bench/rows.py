@@ -11,7 +11,7 @@ from collections.abc import Callable
 from random import Random
 from typing import NamedTuple
 
-import remote
+import served
 from lab import KEY
 
 
@@ -305,27 +305,11 @@ ROWS = {
         Goal("by 1", "null", 1.2),
         Goal("by 2", "null", 1.2),
         Goal("by 4", "null", 1.2))),
-    "link": Row(3, ("ckptfs", "curl", "link", "rclone"), remote.link, (
-        Goal("read at 10 ms", "link", 1 / 0.95),
-        Goal("read at 10 ms", "curl", 1.05),
-        Goal("read at 50 ms", "link", 1 / 0.92),
-        Goal("read at 50 ms", "curl", 1.05),
-        Goal("read at 10 ms", "rclone", 1),
-        Goal("read at 50 ms", "rclone", 1),
-        Goal("bytes fetched per byte at 10 ms", None, 1.02),
-        Goal("bytes fetched per byte at 50 ms", None, 1.02))),
-    "loopback": Row(5, ("ckptfs", "curl"), remote.loopback, (
+    "loopback": Row(5, ("ckptfs", "curl"), served.loopback, (
         Goal("read", "curl", 1 / 0.8),)),
-    "remote_start": Row(3, ("ckptfs",), remote.remote_start, (
-        Goal("round trips to the first byte", None, 6),)),
-    "part": Row(1, ("ckptfs",), remote.part, (
-        Goal("one tensor of 64 MiB costs, MiB", None, 66),
-        Goal("4 KiB at random cost, KiB", None, 64))),
-    "disk_cache": Row(3, ("ckptfs", "local file"), remote.disk_cache, (
+    "disk_cache": Row(3, ("ckptfs", "local file"), served.disk_cache, (
         Goal("read", "local file", 1 / 0.8),
         Goal("requests", None, 1))),
-    "stream": Row(3, ("ckptfs", "tensorizer"), remote.stream, (
-        Goal("to memory", "tensorizer", 1),)),
 }
 
-PEERS = ("fuse-zip", "rclone")
+PEERS = ("fuse-zip",)
