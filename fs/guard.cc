@@ -59,7 +59,7 @@ ExitCode ExitCodeOf(Step step, int error) {
     case ENOSPC:
       return ExitCode::kUnexpected;
     default:
-      return ExitCode::kDamaged;
+      return ExitCode::kCorrupt;
   }
 }
 

@@ -1,5 +1,5 @@
-// The errno of a refused mount has five meanings, and the kernel does not refuse
-// to cover files or another mount, which then seem to be lost. So the mount point is checked first.
+// The errno of a refused mount has five meanings, and the kernel allows a mount to hide files or
+// another mount. So the mount point is checked first.
 //
 // A mount whose daemon was killed stays in its place and answers everything with ENOTCONN: it is
 // neither a directory nor missing for `ls` and `mkdir`, and most users have
@@ -171,8 +171,7 @@ void Mountpoint::CheckParent(const std::string& path) {
   const fs::path parent = missing.has_parent_path() ? missing.parent_path() : fs::path(".");
   parent_ = OpenDirectory(parent);
   if (parent_.number() < 0) {
-    Fail(ENOENT, "{}: the mount point does not exist, and there is no directory to make it in",
-         path);
+    Fail(ENOENT, "{}: the mount point and its parent directory do not exist", path);
   }
   if (::faccessat(parent_.number(), ".", W_OK | X_OK, AT_EACCESS) != 0) {
     Fail(EACCES, "{}: the mount point does not exist and cannot be created: {}", path,

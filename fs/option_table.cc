@@ -254,7 +254,7 @@ constexpr ExitStatus kExitStatuses[] = {
     {ExitCode::kUsage, "the command line is wrong"},
     {ExitCode::kSource, "the checkpoint cannot be opened or read"},
     {ExitCode::kNoCheckpoint, "it is not a checkpoint in a format that ckptfs knows"},
-    {ExitCode::kDamaged, "the checkpoint is corrupt"},
+    {ExitCode::kCorrupt, "the checkpoint is corrupt"},
     {ExitCode::kTooLarge, "the checkpoint exceeds a limit"},
     {ExitCode::kMountpoint, "the mount point cannot be used"},
     {ExitCode::kFuse, "FUSE is not available, or the mount is not permitted"},

@@ -57,8 +57,8 @@ std::span<const MountOption> MountOptions();
 // Options of mount(8), fstab(5) and other FUSE programs that change nothing here, with any value.
 bool IsIgnored(std::string_view name);
 
-// Why an option of other FUSE programs is refused that it would be wrong to ignore; empty if `name`
-// is none of them.
+// Returns why an option of other FUSE programs is rejected and not ignored; empty if `name` is not
+// such an option.
 std::string_view WhyRefused(std::string_view name);
 
 // Returns the mount option that `name` may be a misspelling of; empty if no name is near.

@@ -63,7 +63,7 @@ enum class ExitCode : int {
   kUsage = 2,
   kSource = 3,
   kNoCheckpoint = 4,
-  kDamaged = 5,
+  kCorrupt = 5,
   kTooLarge = 6,
   kMountpoint = 7,
   kFuse = 8,

@@ -16,7 +16,7 @@
 namespace ckptfs {
 namespace {
 
-// Counts the tensors, and the members that lack data: a tensor of unknown size and a lost object
+// Counts the tensors, and the members that lack data: a tensor of unknown size and a missing object
 // are values with an error; a tensor in pieces may lack some of them.
 class LossCounter {
  public:
@@ -33,7 +33,8 @@ class LossCounter {
               [&](const Tensor& tensor) {
                 ++tensors_;
                 Lose("tensor", member.key,
-                     tensor.is_complete ? MessageOf(tensor.error) : "some of its pieces are lost");
+                     tensor.is_complete ? MessageOf(tensor.error)
+                                        : "some of its pieces are missing");
               },
               [&](const Value& value) { Lose("value", member.key, MessageOf(value.error)); },
               [&](const Table& table) { Lose("table", member.key, MessageOf(table.error)); }},
@@ -58,7 +59,7 @@ class LossCounter {
 
   size_t tensors_ = 0;
   size_t lost_ = 0;
-  std::string_view kind_;    // Of the first lost member,
+  std::string_view kind_;    // Of the first missing member,
   std::string path_;         // its path
   std::string_view reason_;  // and the reason.
 };

@@ -12,7 +12,7 @@
 // before that under the key as it is: a file has both names if they differ. tensordict ignores
 // names that are not members of meta.json.
 //
-// What tensordict itself has saved keeps its classes and its batch sizes: see Collection.
+// Collections that tensordict saved keep their classes and batch sizes: see Collection.
 
 #pragma once
 

@@ -20,23 +20,24 @@ namespace {
 void ValidateExtent(const Extent& data) {
   const uint64_t size = data.source->size();
   if (data.offset > size || data.length > size - data.offset) {
-    Fail(EBADMSG, "its {} bytes at byte {} end after the {} of {}", data.length, data.offset, size,
-         data.source->name());
+    Fail(EBADMSG, "data out of range: {} bytes at byte {} ({} has {} bytes)", data.length,
+         data.offset, data.source->name(), size);
   }
 }
 
 void ValidateTensor(const Tensor& tensor) {
   if (tensor.shape.size() > kMaxDimensions) {
-    Fail(EBADMSG, "has {} dimensions (maximum {})", tensor.shape.size(), kMaxDimensions);
+    Fail(EBADMSG, "too many dimensions (found {}, maximum {})", tensor.shape.size(),
+         kMaxDimensions);
   }
   const Extent& data = tensor.data;
   if (const uint64_t want = ByteSize(tensor.dtype, tensor.shape); data.length != want) {
-    Fail(EBADMSG, "has {} bytes, but its dtype and shape need {}", data.length, want);
+    Fail(EBADMSG, "size mismatch (found {} bytes, dtype and shape need {})", data.length, want);
   }
   if (tensor.sizes != nullptr) {
     const Tensor& sizes = *tensor.sizes;
     if (sizes.shape.size() != 2 || sizes.dtype != Dtype::kInt64) {
-      Fail(EBADMSG, "the shapes of what is nested in it are not a matrix of int64");
+      Fail(EBADMSG, "nested shapes: not a matrix of int64");
     }
     ValidateTensor(sizes);
   }

@@ -35,7 +35,7 @@ struct Key {
 // "quantizer") and a JSON text. Annotations are for output only.
 using Annotation = std::pair<std::string_view, std::string>;  // The names are literals.
 
-// What a storage of PyTorch is that a checkpoint has by itself, without a tensor of it.
+// The type of a PyTorch storage that is in a checkpoint by itself, without a tensor.
 struct StorageType {
   Dtype dtype = Dtype::kUint8;  // The tensor has bytes instead if elements share one.
   bool is_untyped = false;
@@ -97,7 +97,7 @@ constexpr size_t kMaxInlineJson = size_t{1} << 20U;
 struct Value {
   std::string json;            // Strict JSON.
   std::string python_type;     // If JSON cannot express it: "tuple", "set", "numpy.float32".
-  std::optional<Error> error;  // Set: the object is lost, and `json` describes it.
+  std::optional<Error> error;  // Set: the object cannot be read, and `json` describes it.
   std::vector<Annotation> annotations;
   Collection collection;
 };

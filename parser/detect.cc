@@ -56,7 +56,7 @@ Checkpoint Finished(Checkpoint checkpoint, std::string_view format) {
 Checkpoint ReadFile(const Source& source, const Probe& probe, const ReadOptions& options) {
   const Format* format = FormatOf(probe);
   if (format != nullptr) return Finished(format->parse(source, options), format->name);
-  const std::string_view what = DiagnoseUnknownFile(probe);
+  const std::string_view what = DiagnoseUnknownFile(probe).text;
   Fail(ENOTSUP, "not a checkpoint in a supported format{}{}", what.empty() ? "" : ": ", what);
 }
 
@@ -103,8 +103,7 @@ Checkpoint ReadOnly(const FolderPtr& folder, const std::string& name,
   Checkpoint checkpoint = ReadFile(source, Sample(*source.file).probe(), options);
   if (IsOneOfSeveral(name)) {
     checkpoint.warnings.push_back(
-        fmt::format("contains only {}, one of several files of a checkpoint, and no index of them",
-                    Quoted(name)));
+        fmt::format("incomplete checkpoint: only {} found, without its index", Quoted(name)));
   }
   return checkpoint;
 } catch (const Error& e) {
@@ -141,11 +140,8 @@ Checkpoint ReadFolder(const FolderPtr& all, const ReadOptions& options) {
   }
   constexpr size_t kMostLookedAt = 1000;
   if (files.size() > kMostLookedAt) {
-    Fail(
-        ENOTSUP,
-        "is a directory of {} files, which is not a sharded checkpoint that we know: name the file "
-        "to mount",
-        files.size());
+    Fail(ENOTSUP, "directory of {} files, not a known sharded checkpoint: name the file to mount",
+         files.size());
   }
   std::vector<std::string> checkpoints;
   std::vector<std::string> archives;  // These may contain checkpoints, or other files.
@@ -164,10 +160,10 @@ Checkpoint ReadFolder(const FolderPtr& all, const ReadOptions& options) {
   }
   if (checkpoints.empty() && refusal) throw Error(*refusal);
   if (checkpoints.empty()) {
-    Fail(ENOTSUP, "is a directory without a checkpoint in a supported format{}{}",
+    Fail(ENOTSUP, "directory without a checkpoint in a supported format{}{}",
          files.empty() ? "" : ", but with ", Listed(files));
   }
-  Fail(ENOTSUP, "is a directory with {} checkpoints, {}: name the one to mount", checkpoints.size(),
+  Fail(ENOTSUP, "directory with {} checkpoints, {}: name the one to mount", checkpoints.size(),
        Listed(checkpoints));
 }
 
@@ -200,7 +196,7 @@ Checkpoint Read(const Source& source, const ReadOptions& options) {
   Checkpoint checkpoint = ReadFile(source, sample.probe(), options);
   if (IsOneOfSeveral(source.file_name)) {
     checkpoint.warnings.emplace_back(
-        "is one of several files of a checkpoint: mount their directory to have all of it");
+        "one of several files of a checkpoint: mount their directory for all of it");
   }
   return checkpoint;
 }

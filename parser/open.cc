@@ -25,8 +25,8 @@
 namespace ckptfs {
 namespace {
 
-// An object with parts. The cache fetches larger ranges than are read, so a lost part makes reads
-// of its neighbours fail: these are then repeated part by part, each as an object of its own.
+// An object with parts. The cache fetches larger ranges than are read, so a missing part makes
+// reads of its neighbours fail: these are then repeated part by part, each as an object of its own.
 class PartedSource final : public ForwardingSource {
  public:
   PartedSource(RemoteObjectPtr object, CacheObject cache)

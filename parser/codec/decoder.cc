@@ -56,7 +56,7 @@ class DeflateDecoder final : public Decoder {
     output = output.subspan(output_before - stream_.avail_out);
     if (result == Z_MEM_ERROR) LackMemory();
     if (result == Z_STREAM_END) return Status::kEnd;
-    return result == Z_OK || result == Z_BUF_ERROR ? Status::kMore : Status::kDamaged;
+    return result == Z_OK || result == Z_BUF_ERROR ? Status::kMore : Status::kCorrupt;
   }
 
   std::string damage() const override {
@@ -147,7 +147,7 @@ class Bzip2Decoder final : public Decoder {
     output = output.subspan(output_before - stream_.avail_out);
     if (result_ == BZ_MEM_ERROR) LackMemory();
     if (result_ == BZ_STREAM_END) return Status::kEnd;
-    return result_ == BZ_OK ? Status::kMore : Status::kDamaged;
+    return result_ == BZ_OK ? Status::kMore : Status::kCorrupt;
   }
 
   bz_stream stream_ = {};
@@ -201,7 +201,7 @@ class LzmaDecoder final : public Decoder {
   ~LzmaDecoder() override { ::lzma_end(&stream_); }
 
   Status Run(std::span<const std::byte>& input, std::span<std::byte>& output) override {
-    if (!damage_.empty()) return Status::kDamaged;
+    if (!damage_.empty()) return Status::kCorrupt;
     const size_t skipped = std::min(kHead - head_taken_, input.size());
     head_taken_ += skipped;
     input = input.subspan(skipped);
@@ -218,7 +218,7 @@ class LzmaDecoder final : public Decoder {
     if (result == LZMA_STREAM_END) return Status::kEnd;
     if (result == LZMA_OK || result == LZMA_BUF_ERROR) return Status::kMore;
     damage_ = "corrupt data";
-    return Status::kDamaged;
+    return Status::kCorrupt;
   }
 
   std::string damage() const override { return damage_; }

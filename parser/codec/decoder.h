@@ -29,7 +29,7 @@ class Decoder {
   enum class Status : uint8_t {
     kMore,     // There is more to come, if there is input, and room for output.
     kEnd,      // The stream has come to its end.
-    kDamaged,  // It is corrupt.
+    kCorrupt,  // It is corrupt.
   };
 
   Decoder() = default;
@@ -42,10 +42,10 @@ class Decoder {
   // place. Throws Error(ENOMEM).
   virtual Status Run(std::span<const std::byte>& input, std::span<std::byte>& output) = 0;
 
-  // The error after kDamaged.
+  // The error after kCorrupt.
   virtual std::string damage() const = 0;
 
-  // How many of the last bytes of output are known to be corrupt after kDamaged.
+  // How many of the last bytes of output are known to be corrupt after kCorrupt.
   virtual uint64_t wrong() const { return 0; }
 
   // Memory that it may need, in bytes.

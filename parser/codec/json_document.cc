@@ -27,8 +27,8 @@ uint64_t WordAt(const char* bytes) {
   return word;
 }
 
-// A number with a fraction or an exponent. What is too large for a double is infinite, as in
-// Python.
+// Parses a number with a fraction or an exponent. Numbers too large for a double are infinite, as
+// in Python.
 double DoubleOf(std::string_view text) {
   double number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);

@@ -35,12 +35,11 @@ constexpr size_t kMagicSize = 6;  // Bytes.
 // Whether `head`, the first bytes of a file, begins an array.
 bool IsNpy(std::span<const std::byte> head);
 
-// Reads the header of the array that the `length` bytes of `source` from `offset` are, which must
-// lie within it: 256 bytes at once, and the rest if there is more of it. Whether all elements are
-// there is not looked at. Its text, damaged or not, and what is kept of it is charged to `budget`,
-// and never given back. Throws Error: EBADMSG with the byte of the array at which it is damaged,
-// ENOTSUP if it is of another version, EOVERFLOW if it is beyond our limits, EFBIG if it is beyond
-// the budget, and what reading throws.
+// Reads the header of the array in the `length` bytes of `source` from `offset` on, which must lie
+// within it: 256 bytes at once, and then the rest. Does not check that all elements are present.
+// Charges `budget` for the text of the header, valid or not, and for the result. Throws Error:
+// EBADMSG with the byte of the array at which it is corrupt, ENOTSUP for another version, EOVERFLOW
+// beyond our limits, EFBIG beyond the budget, and the errors of reading.
 ArrayHeader ReadHeader(const ByteSource& source, uint64_t offset, uint64_t length, Budget& budget);
 
 constexpr size_t kHead = 256;  // Bytes: what all arrays but structures have for a header, and more.

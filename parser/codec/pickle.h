@@ -55,8 +55,8 @@ struct Value {
   std::string_view text() const { return {text_data, length}; }
 };
 
-// What has identity: two values with the same node are the same Python object. Nodes may form
-// cycles, and very many paths may lead to one node: a walk must expect both.
+// An object with identity: two values with the same node are the same Python object. Nodes may form
+// cycles, and very many paths may lead to one node: a traversal must expect both.
 struct Node {
   Kind kind;
   bool is_inst = false;   // A kCall by INST or OBJ, which makes an instance of a class.
@@ -70,13 +70,13 @@ struct Node {
 // The parts that few objects have.
 struct Extras {
   Value keywords;            // A kDict or kNone.
-  Node states{Kind::kList};  // What BUILD gave, oldest first.
-  Node pairs{Kind::kDict};   // What SETITEM(S) set.
+  Node states{Kind::kList};  // The arguments of BUILD, oldest first.
+  Node pairs{Kind::kDict};   // The items of SETITEM(S).
 };
 
 // A kCall or kNew.
 struct Object : Node {
-  Value target;              // What is called: mostly a kGlobal.
+  Value target;              // The callable: mostly a kGlobal.
   Value arguments;           // A kTuple.
   Extras* extras = nullptr;  // Null if there are none.
 
@@ -155,11 +155,11 @@ using Resolve = std::function<Value(const Value& persistent)>;
 // other.
 //
 // Time and memory are linear in the size of `pickle`. Throws Error with the opcode and the
-// byte: EBADMSG for what is no pickle, ENOTSUP for opcodes that need something from outside (EXT1,
-// NEXT_BUFFER, ...) and later protocols, EFBIG for what exceeds a limit or the budget.
+// byte: EBADMSG if it is not a pickle, ENOTSUP for opcodes with operands outside the pickle (EXT1,
+// NEXT_BUFFER, ...) and later protocols, EFBIG beyond a limit or the budget.
 //
-// What a real unpickler would refuse only when it calls or compares (an unknown class, a list as
-// a key) is no error here.
+// Errors that an unpickler finds only when it calls or compares (an unknown class, a list as a key)
+// are not errors here.
 Graph Load(std::span<const std::byte> pickle, Budget& budget, const Resolve& resolve = {});
 
 }  // namespace ckptfs::pickle

@@ -276,8 +276,7 @@ void WarnOfGaps(const std::vector<std::string>& names, Checkpoint& checkpoint) {
   for (const uint32_t number : numbers) {
     if (number > last + 1) {
       checkpoint.warnings.push_back(fmt::format(
-          "there is a shard {}, but no shard {}: what it had is missing, unless it had nothing",
-          number, last + 1));
+          "shard {} found, but not shard {}, which may have tensors", number, last + 1));
       return;
     }
     last = number;
@@ -316,7 +315,7 @@ Checkpoint Parse(const Folder& folder, const std::string& index, const ReadOptio
     } catch (const Error& e) {
       if (e.code() == EFBIG || IsTransient(e.code())) throw WithContext(names[i], e);
       checkpoint.warnings.push_back(
-          fmt::format("{}: {}: its tensors are lost", Quoted(names[i]), e.what()));
+          fmt::format("{}: {}: its tensors are missing", Quoted(names[i]), e.what()));
       continue;
     }
     wholes.Add(files.back());

@@ -83,11 +83,11 @@ uint64_t Measure(const Extent& stream, uint64_t most) {
     made += out.size() - output.size();
     if (made > most) {
       Fail(ENOTSUP,
-           "decodes to more than {} MiB, which is all that a gzip file of this size may: "
-           "unpack it first",
+           "decompresses to more than {} MiB, the limit of a gzip file of this size: unpack it "
+           "first",
            most >> 20U);
     }
-    if (status == Decoder::Status::kDamaged) {
+    if (status == Decoder::Status::kCorrupt) {
       Fail(EBADMSG, "gzip: {} at byte {}", decoder->damage(), stream.offset + read - input.size());
     }
     if (status == Decoder::Status::kEnd) break;
@@ -98,7 +98,7 @@ uint64_t Measure(const Extent& stream, uint64_t most) {
   }
   const uint64_t rest = stream.length - (read - input.size());
   if (rest != 0) {
-    Fail(ENOTSUP, "{} bytes follow the gzip stream, perhaps another one: unpack it first", rest);
+    Fail(ENOTSUP, "{} bytes after the gzip stream, perhaps another one: unpack it first", rest);
   }
   return made;
 }
@@ -120,7 +120,7 @@ Checkpoint Parse(const Source& source, const ReadOptions& options) {
   ByteReader reader("gzip trailer", trailer);
   const auto crc = reader.Read<uint32_t>("CRC-32");
   if (reader.Read<uint32_t>("size") != static_cast<uint32_t>(size)) {
-    Fail(EBADMSG, "gzip: the size at its end is not that of the {} decoded bytes", size);
+    Fail(EBADMSG, "gzip: size mismatch ({} decompressed bytes)", size);
   }
   const auto decoding = std::make_shared<Decoding>(std::make_shared<BlockCache>(), options.scratch);
   const ByteSourcePtr decoded =

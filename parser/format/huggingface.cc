@@ -175,9 +175,9 @@ void Merger::AddLost() {
     ++shard.lost;
     Tensor tensor{.dtype = Dtype::kOpaque, .foreign_dtype = "unknown", .shape = {1}, .data = {}};
     tensor.data.length = 1;
-    tensor.error =
-        shard.error ? *shard.error
-                    : Error(EIO, fmt::format("{} does not have it", index_.shards[weight.shard]));
+    tensor.error = shard.error
+                       ? *shard.error
+                       : Error(EIO, fmt::format("not found in {}", index_.shards[weight.shard]));
     tensor.annotations.emplace_back("file", json::String(index_.shards[weight.shard]));
     Member member{{weight.name}, std::move(tensor)};
     budget_.Charge(CostOf(member));
@@ -185,16 +185,16 @@ void Merger::AddLost() {
   }
 }
 
-// Warnings about lost files come first, because the terminal shows only the first ones.
+// Warnings about missing files come first, because the terminal shows only the first ones.
 void Merger::WarnOfLost() {
   std::vector<std::string> warnings;
   for (size_t i = 0; i < shards_.size(); ++i) {
     const Shard& shard = shards_[i];
     if (shard.error) {
-      warnings.push_back(fmt::format("{}: {} lost", shard.error->what(), Tensors(shard.lost)));
+      warnings.push_back(fmt::format("{}: {} missing", shard.error->what(), Tensors(shard.lost)));
     } else if (shard.lost > 0) {
-      warnings.push_back(fmt::format("{}: lacks tensors of the index: {} lost", index_.shards[i],
-                                     Tensors(shard.lost)));
+      warnings.push_back(
+          fmt::format("{}: incomplete: {} missing", index_.shards[i], Tensors(shard.lost)));
     }
     if (shard.superseded > 0) {
       warnings.push_back(fmt::format("{}: {} ignored, because the index has them in other files",
@@ -214,7 +214,7 @@ void Merger::WarnOfLost() {
 
 Checkpoint Merger::Finish() {
   if (readable_ == 0) {
-    throw WithContext(fmt::format("none of its {} files can be read", shards_.size()),
+    throw WithContext(fmt::format("cannot read any of the {} files", shards_.size()),
                       errors_.front());
   }
   AddLost();
@@ -258,7 +258,7 @@ std::string Find(const Folder& /*folder*/, std::span<const std::string> files) {
   }
   if (indexes.empty()) return {};
   if (indexes.size() > 1) {
-    Fail(ENOTSUP, "is a directory with {} indexes of checkpoints, {}: name the one to mount",
+    Fail(ENOTSUP, "directory with {} indexes of checkpoints, {}: name the one to mount",
          indexes.size(), Listed(indexes));
   }
   return indexes.front();

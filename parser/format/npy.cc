@@ -1,8 +1,7 @@
 // Arrays that numpy.save wrote, in a file of their own; see parser/codec/npy.h. They have no names.
-// numpy.save appends to an open file, so that there may be several, one behind the other. Equinox
-// saves the leaves of a model so, often behind a line of JSON with the hyper-parameters. What is no
-// array, as a dict, numpy.save makes one of: of Python objects, which is a pickle behind the
-// header.
+// numpy.save appends to an open file, so there may be several, one after another. Equinox saves the
+// leaves of a model so, often after a line of JSON with the hyper-parameters. numpy.save converts
+// other objects, such as a dict, to an array of Python objects, which is a pickle after the header.
 
 #include <fmt/format.h>
 
@@ -25,7 +24,7 @@
 #include "parser/codec/npy.h"
 #include "parser/codec/pickle/lexer.h"
 #include "parser/format.h"
-#include "parser/format/common/damaged.h"
+#include "parser/format/common/placeholder.h"
 #include "parser/format/numpy/array.h"
 #include "parser/format/tensordict/value.h"
 #include "parser/format/torch/reader.h"
@@ -124,9 +123,9 @@ class Reader {
     } catch (const Error& e) {
       if (e.code() == EFBIG || IsTransient(e.code())) throw;
       const std::string name = std::to_string(count_);
-      WarnOfDamage(name, WithContext(fmt::format("array at byte {}", begin), e), budget_,
-                   checkpoint_);
-      Add(Damaged(std::move(tensor), e));
+      WarnOfUnreadable(name, WithContext(fmt::format("array at byte {}", begin), e), budget_,
+                       checkpoint_);
+      Add(MakePlaceholder(std::move(tensor), e));
     }
   }
 

@@ -23,7 +23,7 @@
 #include "parser/base/budget.h"
 #include "parser/base/error.h"
 #include "parser/format.h"
-#include "parser/format/common/damaged.h"
+#include "parser/format/common/placeholder.h"
 #include "parser/format/tensorizer/encryption.h"
 #include "parser/format/tensorizer/index.h"
 #include "parser/format/tensorizer/tensor.h"
@@ -108,8 +108,8 @@ class Reader {
       } catch (const Error& e) {
         if (e.code() == EFBIG || IsTransient(e.code())) throw;
         if (!first_damage_) first_damage_ = WithContext(Subject(entry), e);
-        WarnOfDamage(ShownName(entry.name), e, budget_, checkpoint_);
-        places_[i].member().content = Damaged(std::move(described.tensor), e);
+        WarnOfUnreadable(ShownName(entry.name), e, budget_, checkpoint_);
+        places_[i].member().content = MakePlaceholder(std::move(described.tensor), e);
         continue;
       }
       has_bytes_ = has_bytes_ || described.tensor.data.length != 0;

@@ -169,7 +169,7 @@ void Tables::ReadViews(Stream& stream) {
     if (whole == storages_.end()) Fail(EBADMSG, "view {}: storage not found", key);
     const Value view[] = {{}, parts[2], parts[3]};
     if (view[1].kind != Kind::kInt || view[2].kind != Kind::kInt) {
-      Fail(EBADMSG, "view {} has no offset or no number of elements", key);
+      Fail(EBADMSG, "view {}: missing offset or number of elements", key);
     }
     reading_.budget.Charge(kCostOfEntry);
     if (!objects_.emplace(key, IdOf(whole->second, Tuple(view))).second) {
@@ -203,7 +203,8 @@ void Tables::ReadTensor(Stream& stream) {
   const auto dimensions = stream.Take<int32_t>("number of dimensions");
   stream.Skip(sizeof(int32_t), "padding");
   if (dimensions < 0 || dimensions > static_cast<int32_t>(kMaxDimensions)) {
-    Fail(EBADMSG, "tensor {} has {} dimensions (maximum {})", key, dimensions, kMaxDimensions);
+    Fail(EBADMSG, "tensor {}: too many dimensions (found {}, maximum {})", key, dimensions,
+         kMaxDimensions);
   }
   const Value shape = NumbersIn(stream, dimensions, "size");
   const Value stride = NumbersIn(stream, dimensions, "stride");

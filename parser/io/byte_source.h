@@ -15,7 +15,7 @@
 
 namespace ckptfs {
 
-// What is known of bytes that have a hash.
+// The state of the verification of bytes that have a hash.
 enum class Verdict : uint8_t {
   kNone,    // There is no hash, or it is not checked.
   kUnread,  // Not all of them have been read yet.
@@ -49,7 +49,7 @@ class ByteSource {
  public:
   virtual ~ByteSource() = default;
 
-  // What this is, for messages: "s3://bucket/model.pth". Never contains a secret.
+  // The name for messages: "s3://bucket/model.pth". Never contains a secret.
   virtual std::string name() const = 0;
 
   // Length in bytes.
@@ -73,7 +73,7 @@ class ByteSource {
   // When the bytes were last changed; the epoch if that is not known.
   virtual timespec modified() const { return {}; }
 
-  // What is known of these bytes as a whole, by the hashes that the checkpoint has of them.
+  // The state of the verification of all of these bytes by the hashes in the checkpoint.
   virtual Verdict verdict() const { return Verdict::kNone; }
 
   // Whether the bytes are zeros that take no room anywhere.

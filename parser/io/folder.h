@@ -28,7 +28,7 @@ class Folder {
  public:
   virtual ~Folder() = default;
 
-  // What this is, for messages. Never contains a secret.
+  // The name for messages. Never contains a secret.
   virtual std::string name() const = 0;
 
   // The names of the regular files in it (links to such included), hidden ones too, in the order of
@@ -110,13 +110,13 @@ bool IsPlainName(std::string_view name);
 // Returns the names of files, of which there may be many, as a message may show them.
 std::string Listed(std::span<const std::string> names);
 
-// What a URI names. A file comes with the folder that it lies in, where its siblings are.
+// The target of a URI. A file comes with the folder that contains it and its siblings.
 struct Source {
   ByteSourcePtr file;     // Null if it is a folder.
-  FolderPtr folder;       // Null if there is no such thing as a sibling.
+  FolderPtr folder;       // Null if files have no siblings.
   std::string file_name;  // Of `file` in `folder`.
 
-  // What it is, for messages.
+  // The name for messages.
   std::string name() const { return file ? file->name() : folder->name(); }
 
   timespec modified() const { return file ? file->modified() : folder->modified(); }

@@ -33,7 +33,7 @@ class RemoteObject {
  public:
   virtual ~RemoteObject() = default;
 
-  // What this is, for messages: "s3://bucket/model.pth". Never contains a secret.
+  // The name for messages: "s3://bucket/model.pth". Never contains a secret.
   virtual std::string name() const = 0;
 
   // Length in bytes.
@@ -60,7 +60,7 @@ class RemoteObject {
   virtual void Fetch(uint64_t offset, uint64_t length, Delivery& delivery,
                      const std::stop_token& stop) const = 0;
 
-  // A part that is stored separately: it remains available while others are lost.
+  // A part that is stored separately: it remains available while others are missing.
   struct Part {
     std::shared_ptr<const RemoteObject> object;
     uint64_t offset = 0;  // Of its first byte in the whole.
@@ -69,7 +69,7 @@ class RemoteObject {
   // Whether the object consists of such parts.
   virtual bool has_parts() const { return false; }
 
-  // Whether a part is known to be lost.
+  // Whether a part is known to be missing.
   virtual bool has_lost_parts() const { return false; }
 
   // Returns the part that contains the byte at `offset`. Call it only if has_parts(). Throws

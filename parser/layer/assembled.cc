@@ -208,7 +208,7 @@ class AssembledSource final : public ByteSource {
       done += to - from;
     });
     if (done < buffer.size()) {
-      Fail(EIO, "{} of the {} bytes at byte {} of the tensor are lost", buffer.size() - done,
+      Fail(EIO, "missing data: {} of the {} bytes at byte {} of the tensor", buffer.size() - done,
            buffer.size(), offset);
     }
   }
@@ -234,10 +234,10 @@ class AssembledSource final : public ByteSource {
     const Extent& data = piece.data;
     const uint64_t size = ElementsOf(box) * item_size;
     if (data.length != size) {
-      Fail(EBADMSG, "a piece of it has {} bytes, but needs {}", data.length, size);
+      Fail(EBADMSG, "piece: size mismatch (found {}, expected {})", data.length, size);
     }
     if (data.offset > data.source->size() || size > data.source->size() - data.offset) {
-      Fail(EBADMSG, "a piece of it has {} bytes at byte {}, but its source ends at byte {}", size,
+      Fail(EBADMSG, "piece out of range: {} bytes at byte {} (source has {} bytes)", size,
            data.offset, data.source->size());
     }
     Part part{.run = item_size, .axes = {}, .data = std::move(piece.data)};

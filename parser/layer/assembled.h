@@ -47,7 +47,7 @@ struct Piece {
 
 // Returns the tensor of `shape`, whose elements have `item_size` bytes, as a dense one in C order.
 // The pieces, at least one, are boxes that TilingOf accepts and that are not empty or identical.
-// To read what is in none of them throws Error(EIO).
+// Reading an element outside all pieces throws Error(EIO).
 //
 // Throws Error(EBADMSG) if there are not as many bytes as a box needs.
 ByteSourcePtr MakeAssembled(const std::vector<uint64_t>& shape, size_t item_size,

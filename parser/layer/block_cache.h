@@ -20,9 +20,9 @@
 
 namespace ckptfs {
 
-// Does jobs one after another in a thread of its own, which it starts with the first one. What it
-// is given should be of use soon, and no loss if it is not done at all: a job that takes seconds is
-// interrupted (cancellation.h). Thread-safe.
+// Runs jobs one after another in a thread of its own, which it starts with the first one. Jobs are
+// optional work, such as read-ahead: one that takes seconds is interrupted (cancellation.h).
+// Thread-safe.
 class Worker {
  public:
   using Job = std::function<void()>;  // Must not throw.

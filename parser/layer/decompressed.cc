@@ -106,7 +106,7 @@ class DecompressedSource final : public ByteSource, public PartlyStored {
   }
 
  private:
-  // What the first pass has recorded of a block.
+  // A block as the first pass decoded it.
   struct Passed {
     uint32_t crc = 0;
     std::optional<uint64_t> kept;  // Where the block is in the scratch file.
@@ -276,7 +276,7 @@ class DecompressedSource final : public ByteSource, public PartlyStored {
   }
 
   [[noreturn]] void Changed(uint64_t begin) const {
-    Fail(EIO, "{} stream at byte {}: byte {} and the next ones decode to others than before",
+    Fail(EIO, "{} stream at byte {}: bytes from {} on differ from an earlier decompression",
          NameOf(compressed_.coding), compressed_.data.offset, begin);
   }
 

@@ -17,7 +17,7 @@
 
 namespace ckptfs {
 
-// What compressed members share.
+// State that compressed members share.
 struct Decoding {
   Decoding(std::shared_ptr<BlockCache> decoded, std::shared_ptr<ScratchSpace> space)
       : blocks(std::move(decoded)), scratch(std::move(space)) {}

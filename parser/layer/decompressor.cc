@@ -65,7 +65,7 @@ size_t Decompressor::Decode(std::span<std::byte> output) {
     taken_ += input_before - input.size();
     position_ += output_before - output.size();
     if (status == Decoder::Status::kEnd) break;
-    if (status == Decoder::Status::kDamaged) {
+    if (status == Decoder::Status::kCorrupt) {
       damage_ = Message(decoder_->damage());
       wrong_ = decoder_->wrong();
       break;
@@ -100,11 +100,12 @@ bool Decompressor::Skip(uint64_t length) {
 std::string Decompressor::CheckEnd() {
   std::array<std::byte, 1> more = {};
   if (Decode(more) != 0) {
-    return Message(fmt::format("decodes to more than the expected {} bytes", compressed_.size));
+    return Message(
+        fmt::format("decompresses to more than the expected {} bytes", compressed_.size));
   }
   if (!damage_.empty()) return damage_;
   const uint64_t left = compressed_.data.length - taken_;
-  if (left != 0) return Message(fmt::format("ends, but {} bytes of it are left", left));
+  if (left != 0) return Message(fmt::format("{} extra bytes at its end", left));
   return {};
 }
 

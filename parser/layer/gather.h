@@ -69,7 +69,7 @@ struct Box {
   std::vector<Axis> axes;
 };
 
-// What Gather costs, in bytes that could have been copied meanwhile.
+// Returns the cost of Gather, in bytes that could be copied in the same time.
 double GatherCost(const Box& box);
 
 // Copies the elements of `box` to `memory`, which is where the first one goes. All of the box must

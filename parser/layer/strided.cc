@@ -1,8 +1,8 @@
-// A tensor is a box in its storage: so many steps along each axis, each step so far. Any run of the
-// tensor's bytes is a few boxes, which gather.h copies. What remains is to choose how much to
+// A tensor is a box in its storage: a number of steps along each axis, each of some length. Any
+// range of the tensor's bytes is a few boxes, which gather.h copies. This file chooses how much to
 // gather: a request of the kernel is a thin slice of a transposed matrix, and takes as many reads
-// as a slice that is a hundred times thicker. So where that pays, a whole *block* is gathered and
-// kept for the requests that follow. All choices compare costs as gather.h counts them.
+// as a slice that is a hundred times thicker. Where it is cheaper, a whole *block* is gathered and
+// cached for the requests that follow. All choices compare the costs of gather.h.
 
 #include "parser/layer/strided.h"
 
@@ -33,7 +33,7 @@ constexpr uint64_t kNear = 4 * kRequest;
 constexpr uint64_t kMinBlock = uint64_t{2} << 20;
 constexpr uint64_t kMaxBlock = uint64_t{8} << 20;
 
-// What a byte of a block may cost before a larger block is tried: that of runs of 1.5 KiB.
+// The maximum cost of a byte of a block before a larger block is tried: that of runs of 1.5 KiB.
 constexpr double kGoodCost = 3;
 
 // Returns the dimensions of `view` without those of one element, those that follow one another
@@ -262,12 +262,12 @@ class StridedSource final : public ByteSource {
     conversion_.Apply(buffer);
   }
 
-  // What a byte costs of the first `length` ones.
+  // Returns the mean cost of the first `length` bytes.
   double CostPerByte(uint64_t length) const {
     return CostOf(0, length) / static_cast<double>(length);
   }
 
-  // What it costs to gather elements.
+  // Returns the cost of gathering a range.
   double CostOf(uint64_t offset, uint64_t length) const {
     double cost = 0;
     ForEachBox(axes_, item_size_, storage_.offset, offset, offset + length,

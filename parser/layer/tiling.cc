@@ -45,7 +45,7 @@ bool DoOverlap(const Region& a, const Region& b) {
 
 constexpr uint64_t kComparisonsPerStep = 8;
 
-// What it takes to sort `count` boxes by so many of their axes.
+// Returns the steps to sort `count` boxes by `axes` of their axes.
 uint64_t SortingWork(uint64_t count, uint64_t axes) {
   const auto bits = static_cast<uint64_t>(std::bit_width(count));
   return 1 + count * bits * (1 + axes) / kComparisonsPerStep;

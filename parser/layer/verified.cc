@@ -145,7 +145,7 @@ class VerifiedSource final : public ForwardingSource {
   }
 
  private:
-  // What is known as long as there is no verdict. Positions count from the beginning of the data.
+  // The state until there is a verdict. Positions count from the beginning of the data.
   struct Check {
     explicit Check(const Hashes& hashes) : hasher(hashes) {}
 

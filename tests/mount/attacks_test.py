@@ -11,7 +11,7 @@ import re
 import ckptfs
 import craft
 from canary import A, Attack
-from ckptfs import DAMAGED, FORMAT, SAMPLES
+from ckptfs import CORRUPT, FORMAT, SAMPLES
 from craft import PROTO, STOP, Record, call, glob, integer, mapping, sequence, tensor, text
 
 try:
@@ -311,13 +311,13 @@ class Opcodes(Attack):
         evil = PROTO + self.payload + b"\xff\xff\xff"
         self.assertSingsInPickle(evil)
         craft.write_archive(self.file, [Record("data.pkl", evil), Record("data/0", A)])
-        self.refuse(DAMAGED, "data.pkl: .*0xff.*")
+        self.refuse(CORRUPT, "data.pkl: .*0xff.*")
 
     def test_a_call_after_which_the_pickle_ends(self):
         evil = PROTO + self.payload
         self.assertSingsInPickle(evil)
         craft.write_archive(self.file, [Record("data.pkl", evil), Record("data/0", A)])
-        self.refuse(DAMAGED, "data.pkl: .*STOP.*")
+        self.refuse(CORRUPT, "data.pkl: .*STOP.*")
 
     def test_a_pickle_after_the_pickle_is_not_looked_at(self):
         data = self.craft(b"N")

@@ -10,7 +10,7 @@ import struct
 
 import ckptfs
 from canary import A, Attack
-from ckptfs import DAMAGED, FORMAT, LIMITS
+from ckptfs import CORRUPT, FORMAT, LIMITS
 from craft import (PROTO, STOP, Record, array, call, glob, integer, mapping, sequence, storage,
                    tensor, text, write_archive, write_checkpoint)
 
@@ -45,7 +45,7 @@ class Bomb(Attack):
         code, said, mountpoint = self.assertBounded(source)
         if code == 0:
             return self.mounted(mountpoint, said)
-        self.assertIn(code, (FORMAT, DAMAGED, LIMITS), said)
+        self.assertIn(code, (FORMAT, CORRUPT, LIMITS), said)
         self.assertEqual(said.count("\n"), 1, said)
         return None
 
@@ -104,10 +104,10 @@ class Memo(Bomb):
         self.assertRefused(LIMITS, r".*memo index is too large \(found 4294967295, .*", b"N" + put(0xFFFFFFFF))
 
     def test_an_entry_beyond_64_bits(self):
-        self.assertRefused(DAMAGED, ".*", b"Np99999999999999999999999999\n")
+        self.assertRefused(CORRUPT, ".*", b"Np99999999999999999999999999\n")
 
     def test_a_negative_entry(self):
-        self.assertRefused(DAMAGED, ".*", b"Np-1\n")
+        self.assertRefused(CORRUPT, ".*", b"Np-1\n")
 
     def test_a_million_entries(self):
         self.assertSurvives(b"N" + b"\x94" * MILLION, PROTO4)
@@ -116,7 +116,7 @@ class Memo(Bomb):
         self.assertSurvives(b"".join(b"N" + put(i * 4_000) + b"0" for i in range(1000)) + b"N")
 
     def test_fetching_what_was_never_put(self):
-        self.assertRefused(DAMAGED, ".*memo.*", get(7))
+        self.assertRefused(CORRUPT, ".*memo.*", get(7))
 
 
 class Stack(Bomb):
@@ -143,29 +143,29 @@ class Stack(Bomb):
         self.assertSurvives(glob("m", "C") + b")R" * 100_000)
 
     def test_taking_from_an_empty_stack(self):
-        self.assertRefused(DAMAGED, ".*", b"0" * 10)
+        self.assertRefused(CORRUPT, ".*", b"0" * 10)
 
     def test_taking_what_is_below_a_mark(self):
-        self.assertRefused(DAMAGED, ".*", b"N(R")
+        self.assertRefused(CORRUPT, ".*", b"N(R")
 
 
 class Sizes(Bomb):
     """Lengths that are a promise."""
 
     def test_a_text_of_four_gigabytes(self):
-        self.assertRefused(DAMAGED, ".*", b"X\xff\xff\xff\xff")
+        self.assertRefused(CORRUPT, ".*", b"X\xff\xff\xff\xff")
 
     def test_bytes_of_exabytes(self):
-        self.assertRefused(DAMAGED, ".*", b"\x8e" + struct.pack("<Q", 1 << 60), PROTO4)
+        self.assertRefused(CORRUPT, ".*", b"\x8e" + struct.pack("<Q", 1 << 60), PROTO4)
 
     def test_a_bytearray_of_exabytes(self):
-        self.assertRefused(DAMAGED, ".*", b"\x96" + struct.pack("<Q", (1 << 64) - 1), PROTO5)
+        self.assertRefused(CORRUPT, ".*", b"\x96" + struct.pack("<Q", (1 << 64) - 1), PROTO5)
 
     def test_a_frame_of_exabytes(self):
-        self.assertRefused(DAMAGED, ".*", b"\x95" + struct.pack("<Q", 1 << 63), PROTO4)
+        self.assertRefused(CORRUPT, ".*", b"\x95" + struct.pack("<Q", 1 << 63), PROTO4)
 
     def test_a_negative_length(self):
-        self.assertRefused(DAMAGED, ".*", b"T\xff\xff\xff\xff")
+        self.assertRefused(CORRUPT, ".*", b"T\xff\xff\xff\xff")
 
     def test_a_buffer_from_outside(self):
         self.assertRefused(FORMAT, ".*NEXT_BUFFER.*", b"\x97", PROTO5)
@@ -633,7 +633,7 @@ class Joblib(Bomb):
     def test_elements_beyond_the_end(self):
         for size in 1 << 62, 1 << 40, 100:
             file = self.dump(self.wrapper(sequence(integer(size)), numpy_dtype("f8", order="<")), b".")
-            self.refuse(DAMAGED, ".*array.*", file)
+            self.refuse(CORRUPT, ".*array.*", file)
 
     def test_more_elements_than_there_are_numbers(self):
         shape = sequence(*[integer(1 << 40)] * 3)
@@ -643,7 +643,7 @@ class Joblib(Bomb):
         for padding in b"", b"\xff", b"\xff" * 20:
             file = self.dump(self.wrapper(sequence(integer(0)), numpy_dtype("f8", order="<"),
                                           integer(16)), padding)
-            self.refuse(DAMAGED, ".*", file)
+            self.refuse(CORRUPT, ".*", file)
 
     def test_many_arrays_of_nothing(self):
         dtype = numpy_dtype("f8", order="<") + put(0)

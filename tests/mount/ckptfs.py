@@ -63,7 +63,7 @@ def cpu_seconds(process):
                for task in Path(f"/proc/{process}/task").iterdir()) / 1e9
 
 # Exit codes of ckptfs.
-USAGE, SOURCE, FORMAT, DAMAGED, LIMITS, MOUNTPOINT, FUSE = 2, 3, 4, 5, 6, 7, 8
+USAGE, SOURCE, FORMAT, CORRUPT, LIMITS, MOUNTPOINT, FUSE = 2, 3, 4, 5, 6, 7, 8
 
 
 def run(*command, **options):

@@ -109,7 +109,7 @@ class NoFail(ckptfs.Case):
         (directory / "text").write_text("no checkpoint\n" * 100)
         self.assertFailure(directory / "text", ckptfs.FORMAT)
         (directory / "truncated.pth").write_bytes(SAMPLE.read_bytes()[:-100])
-        self.assertFailure(directory / "truncated.pth", ckptfs.DAMAGED)
+        self.assertFailure(directory / "truncated.pth", ckptfs.CORRUPT)
         self.assertFailure("http://", ckptfs.SOURCE)
         self.assertFailure("nowhere://host/model.pth", ckptfs.SOURCE)
         (directory / "file").touch()

@@ -10,7 +10,7 @@ import zipfile
 
 import ckptfs
 import view
-from ckptfs import DAMAGED, FORMAT
+from ckptfs import CORRUPT, FORMAT
 
 try:
     import numpy as np
@@ -137,7 +137,7 @@ class Archives(Torch):
                            "gzip": gzip.compress(zeros + zeros), "nested": nested, "many": many}.items():
             with self.subTest(what):
                 code, said, _ = self.assertBounded(self.write(data))
-                self.assertIn(code, (0, FORMAT, DAMAGED, ckptfs.LIMITS), said)
+                self.assertIn(code, (0, FORMAT, CORRUPT, ckptfs.LIMITS), said)
                 self.assertLessEqual(said.count("\n"), 12)
 
 
@@ -246,7 +246,7 @@ class BehindAnIndex(Torch):
                     self.assertTrue(list(view.walk(mount.path)))
                     mount.unmount()
                 else:
-                    self.assertIn(done.returncode, (FORMAT, DAMAGED, ckptfs.LIMITS), done.stderr)
+                    self.assertIn(done.returncode, (FORMAT, CORRUPT, ckptfs.LIMITS), done.stderr)
                     self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
 
     def test_a_table_is_no_reason_to_fail(self):

@@ -13,7 +13,7 @@ import zlib
 import ckptfs
 import craft
 import view
-from ckptfs import DAMAGED, FORMAT, LIMITS, SOURCE
+from ckptfs import CORRUPT, FORMAT, LIMITS, SOURCE
 from craft import Record, array, call, glob, integer, mapping, sequence, tensor, text
 
 A = b"".join(struct.pack("<f", i) for i in range(6))
@@ -43,7 +43,7 @@ class NoCheckpoint(Refusal):
 
     def test_a_directory(self):
         self.file.mkdir()
-        self.refuse(FORMAT, "is a directory without a checkpoint in a supported format")
+        self.refuse(FORMAT, "directory without a checkpoint in a supported format")
 
     def test_a_pipe_does_not_hang(self):
         os.mkfifo(self.file)
@@ -76,28 +76,28 @@ class NoCheckpoint(Refusal):
     def test_a_zip_of_something_else(self):
         with zipfile.ZipFile(self.file, "w") as archive:
             archive.writestr("letter.txt", "dear")
-        self.refuse(FORMAT, "is a zip archive without a checkpoint in a supported format")
+        self.refuse(FORMAT, "zip archive without a checkpoint in a supported format")
 
     def test_a_save_that_failed(self):
         self.file.write_bytes((ckptfs.SAMPLES / "torch-2.13/failed_save.pth").read_bytes())
-        self.refuse(DAMAGED, ".*data.pkl.*")
+        self.refuse(CORRUPT, ".*data.pkl.*")
 
     def test_an_exported_program_without_weights(self):
         craft.write_archive(self.file, [Record("archive_format", b"pt2"),
                                         Record("models/model.json", b"{}")])
-        self.refuse(DAMAGED, ".*torch.export without weights")
+        self.refuse(CORRUPT, ".*torch.export without weights")
 
-    def test_a_package_whose_only_pickle_is_damaged(self):
+    def test_a_package_whose_only_pickle_is_incomplete(self):
         craft.write_archive(self.file, [Record("model/m.pkl", craft.PROTO + b"}"),
                                         Record(".data/extern_modules", b""),
                                         Record(".data/version", b"6\n")])
-        self.refuse(DAMAGED, ".*model/m.pkl: unexpected end of pickle at byte 3: STOP is missing")
+        self.refuse(CORRUPT, ".*model/m.pkl: unexpected end of pickle at byte 3: STOP is missing")
 
     def test_a_script_without_an_object(self):
         craft.write_archive(self.file, [Record("data.pkl", craft.PROTO),
                                         Record("constants.pkl", craft.PROTO + b")."),
                                         Record("version", b"3\n")])
-        self.refuse(DAMAGED, ".*data.pkl: unexpected end of pickle at byte 2: STOP is missing")
+        self.refuse(CORRUPT, ".*data.pkl: unexpected end of pickle at byte 2: STOP is missing")
 
 
 class Archive(Refusal):
@@ -113,12 +113,12 @@ class Archive(Refusal):
                               len(data) - 23, len(data) - 22, len(data) - 1}):
             with self.subTest(length=length):
                 self.file.write_bytes(data[:length])
-                self.refuse(FORMAT if length < 4 else DAMAGED, ".*")
+                self.refuse(FORMAT if length < 4 else CORRUPT, ".*")
 
     def test_truncated_it_is_said_to_be(self):
         data = self.good()
         self.file.write_bytes(data[:len(data) // 2])
-        self.refuse(DAMAGED, ".*truncated.*")
+        self.refuse(CORRUPT, ".*truncated.*")
 
     def test_every_byte_of_the_directory_changed_is_refused_or_harmless(self):
         data = self.good()
@@ -131,7 +131,7 @@ class Archive(Refusal):
                 self.file.write_bytes(changed)
                 mountpoint = self.mountpoint()
                 done = self.ckptfs(self.file, mountpoint)
-                self.assertIn(done.returncode, (0, FORMAT, DAMAGED, LIMITS), done.stderr)
+                self.assertIn(done.returncode, (0, FORMAT, CORRUPT, LIMITS), done.stderr)
                 outcomes.add(done.returncode)
                 if done.returncode == 0:
                     with ckptfs.Mount(mountpoint, self.daemon_of(mountpoint), "") as mount:
@@ -142,21 +142,21 @@ class Archive(Refusal):
                                 self.assertIn(error.errno, (errno.EIO, errno.ENOENT))
                 else:
                     self.assertEqual(done.stderr.count("\n"), 1)
-        self.assertIn(DAMAGED, outcomes)
+        self.assertIn(CORRUPT, outcomes)
 
     def test_the_directory_lies_beyond_the_file(self):
         data = self.good()
         end = data.rindex(b"PK\6\6")
         data[end + 48:end + 56] = struct.pack("<Q", 1 << 62)
         self.file.write_bytes(data)
-        self.refuse(DAMAGED, "zip: .*")
+        self.refuse(CORRUPT, "zip: .*")
 
     def test_a_directory_of_exabytes(self):
         data = self.good()
         end = data.rindex(b"PK\6\6")
         data[end + 40:end + 48] = struct.pack("<Q", 1 << 60)
         self.file.write_bytes(data)
-        self.refuse(DAMAGED, "zip: .*")
+        self.refuse(CORRUPT, "zip: .*")
 
     def test_members_that_overlap(self):
         data = self.good()
@@ -165,34 +165,34 @@ class Archive(Refusal):
         second = data.index(b"archive/data/1", entry) - 46
         data[first + 42:first + 46] = data[second + 42:second + 46]
         self.file.write_bytes(data)
-        self.refuse(DAMAGED, "zip: .*")
+        self.refuse(CORRUPT, "zip: .*")
 
     def test_two_members_of_one_name(self):
         craft.write_archive(self.file, [Record("data.pkl", craft.PROTO + GOOD + craft.STOP),
                                         Record("data/0", A), Record("data/0", A), Record("data/1")])
-        self.refuse(DAMAGED, "zip: .*data/0.*")
+        self.refuse(CORRUPT, "zip: .*data/0.*")
 
     def test_two_members_whose_names_differ_in_case_alone(self):
         craft.write_archive(self.file, [Record("data.pkl", craft.PROTO + GOOD + craft.STOP),
                                         Record("DATA.PKL", craft.PROTO + b"}."),
                                         Record("data/0", A), Record("data/1", A[:8])])
-        self.refuse(DAMAGED, "zip: .*")
+        self.refuse(CORRUPT, "zip: .*")
 
     def test_a_member_that_would_leave_the_folder(self):
         craft.write_archive(self.file, [Record("data.pkl", craft.PROTO + GOOD + craft.STOP),
                                         Record("../../etc/passwd", A)])
-        self.refuse(DAMAGED, "zip: .*")
+        self.refuse(CORRUPT, "zip: .*")
 
     def test_a_local_header_of_another_name(self):
         data = self.good()
         place = data.index(b"archive/data/0")
         data[place:place + 14] = b"archive/data/9"
         self.file.write_bytes(data)
-        self.refuse(DAMAGED, "zip: .*")
+        self.refuse(CORRUPT, "zip: .*")
 
     def test_a_pickle_of_exabytes(self):
         self.craft(GOOD, size=1 << 60, deflate=True)
-        self.refuse(DAMAGED, r"data.pkl: claims 1152921504606846976 bytes, but \d+ compressed "
+        self.refuse(CORRUPT, r"data.pkl: claims 1152921504606846976 bytes, but \d+ compressed "
                              r"bytes cannot decode to more than \d+")
 
     def test_a_pickle_that_inflates_without_end(self):
@@ -201,13 +201,13 @@ class Archive(Refusal):
         self.assertLess(self.file.stat().st_size, 2 << 20)
         self.refuse(LIMITS, ".*MiB of memory.*")
 
-    def test_a_pickle_that_is_damaged_deflate(self):
+    def test_a_pickle_that_is_incomplete_deflate(self):
         self.craft(GOOD + b"\x88" * 10000, deflate=True)
         data = bytearray(self.file.read_bytes())
         place = data.index(b"PK\7\x08")
         data[place - 20:place - 4] = bytes(16)
         self.file.write_bytes(data)
-        self.refuse(DAMAGED, ".*deflate stream.*")
+        self.refuse(CORRUPT, ".*deflate stream.*")
 
 
 class Pickle(Refusal):
@@ -219,13 +219,13 @@ class Pickle(Refusal):
         self.refuse(code, pattern)
 
     def test_that_is_empty(self):
-        self.refuse_pickle(DAMAGED, ".*data.pkl.*", b"")
+        self.refuse_pickle(CORRUPT, ".*data.pkl.*", b"")
 
     def test_that_is_cut(self):
-        self.refuse_pickle(DAMAGED, ".*", craft.PROTO + GOOD[:-40])
+        self.refuse_pickle(CORRUPT, ".*", craft.PROTO + GOOD[:-40])
 
     def test_that_is_no_pickle(self):
-        self.refuse_pickle(DAMAGED, ".*", b"hello world")
+        self.refuse_pickle(CORRUPT, ".*", b"hello world")
 
     def test_with_an_entry_of_the_memo_four_billion_away(self):
         self.craft(b"}r" + struct.pack("<I", 4_000_000_000) + b"(" + text("a") + tensor("0", [6])
@@ -233,7 +233,7 @@ class Pickle(Refusal):
         self.refuse(LIMITS, ".*memo index is too large .found 4000000000,.*")
 
     def test_that_fetches_what_is_not_in_the_memo(self):
-        self.refuse_pickle(DAMAGED, ".*memo.*", craft.PROTO + b"h\x07.")
+        self.refuse_pickle(CORRUPT, ".*memo.*", craft.PROTO + b"h\x07.")
 
     def test_nested_a_hundred_thousand_deep(self):
         self.refuse_pickle(LIMITS, ".*(deep|nest|levels).*",
@@ -250,13 +250,13 @@ class Pickle(Refusal):
                                       if i else b"h\0\x86q\1" for i in range(60)) + b".")
 
     def test_with_a_text_longer_than_the_file(self):
-        self.refuse_pickle(DAMAGED, ".*", craft.PROTO + b"X\xff\xff\xff\x7fabc.")
+        self.refuse_pickle(CORRUPT, ".*", craft.PROTO + b"X\xff\xff\xff\x7fabc.")
 
     def test_with_bytes_of_exabytes(self):
-        self.refuse_pickle(DAMAGED, ".*", b"\x80\x04\x8e" + struct.pack("<Q", 1 << 62) + b"a.")
+        self.refuse_pickle(CORRUPT, ".*", b"\x80\x04\x8e" + struct.pack("<Q", 1 << 62) + b"a.")
 
     def test_with_a_million_marks(self):
-        self.refuse_pickle(DAMAGED, ".*", craft.PROTO + b"(" * 1_000_000 + b".")
+        self.refuse_pickle(CORRUPT, ".*", craft.PROTO + b"(" * 1_000_000 + b".")
 
     def test_with_a_million_keys_in_a_megabyte(self):
         # Each pair is two bytes, None: None.
@@ -267,7 +267,7 @@ class Pickle(Refusal):
     def bounded(self):
         """Either refused or mounted, within the limits of time and memory."""
         code, told, _ = self.assertBounded(self.file)
-        self.assertIn(code, (0, DAMAGED, LIMITS), told)
+        self.assertIn(code, (0, CORRUPT, LIMITS), told)
 
     def test_with_a_million_different_keys(self):
         keys = b"".join(b"J" + struct.pack("<I", i | 1 << 24) + b"N" for i in range(200_000))
@@ -318,10 +318,10 @@ class OneTensor(ckptfs.Case):
         self.assertDamaged(tensor("1", [6]), "8")
 
     def test_a_view_that_leaves_its_storage(self):
-        self.assertDamaged(tensor("1", [2], numel=2, offset=1), "reaches 8 bytes from element 1")
+        self.assertDamaged(tensor("1", [2], numel=2, offset=1), "view out of range: 8 bytes from element 1")
 
     def test_a_view_with_strides_that_leave_the_storage(self):
-        self.assertDamaged(tensor("1", [2], numel=2, stride=[2]), "reaches 12 bytes from element 0")
+        self.assertDamaged(tensor("1", [2], numel=2, stride=[2]), "view out of range: 12 bytes from element 0")
 
     def test_a_deflated_storage_that_is_broken(self):
         data = bytes(range(256)) * 64
@@ -338,7 +338,7 @@ class OneTensor(ckptfs.Case):
     def test_all_tensors_damaged_is_a_damaged_checkpoint(self):
         craft.write_checkpoint(self.file, mapping(("x", tensor("1", [6])), ("y", tensor("7", [2]))),
                                STORAGES)
-        self.assertRefusedLike(self.ckptfs(self.file, self.mountpoint()), DAMAGED,
+        self.assertRefusedLike(self.ckptfs(self.file, self.mountpoint()), CORRUPT,
                                f"{self.file}: .*")
 
 
@@ -351,7 +351,7 @@ class Overflow(Refusal):
 
     def refuse_any(self, pattern):
         done = self.ckptfs(self.file, self.mountpoint())
-        self.assertIn(done.returncode, (DAMAGED, LIMITS), done.stderr)
+        self.assertIn(done.returncode, (CORRUPT, LIMITS), done.stderr)
         self.assertRegex(done.stderr, rf"\Ackptfs: {self.file}: {pattern}\n\Z")
 
     def test_a_negative_size(self):

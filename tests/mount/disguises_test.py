@@ -17,7 +17,7 @@ import zlib
 import ckptfs
 import craft
 from canary import A, Attack
-from ckptfs import DAMAGED, FORMAT
+from ckptfs import CORRUPT, FORMAT
 from craft import PROTO, STOP, Record, call, glob, integer, mapping, sequence, tensor, text
 
 try:
@@ -79,7 +79,7 @@ class Archives(Torch):
         place = data.index(b"archive/data.pkl")
         data[place:place + 16] = b"archive/data.txt"
         self.assertHidden(data)
-        self.refuse(DAMAGED, "zip: .*data.txt.*")
+        self.refuse(CORRUPT, "zip: .*data.txt.*")
 
     def test_a_flag_that_says_encrypted(self):
         # CVE-2025-1945: torch does not look at the flags of a local header.
@@ -89,7 +89,7 @@ class Archives(Torch):
         self.file.write_bytes(data)
         with self.assertRaises(RuntimeError), zipfile.ZipFile(self.file) as archive:
             archive.read("archive/data.pkl")
-        self.refuse(DAMAGED, ".*data.pkl.*encryption.*")
+        self.refuse(CORRUPT, ".*data.pkl.*encryption.*")
 
     def test_a_flag_that_says_encrypted_in_the_local_header_alone(self):
         data = self.evil()
@@ -135,7 +135,7 @@ class Archives(Torch):
             Record("data.pkl", PROTO + mapping(("a", tensor("0", [6]))) + STOP),
             Record("data/0", A), Record("version", b"3\n")])
         self.assertSingsInPickle(PROTO + self.payload + STOP)
-        self.refuse(DAMAGED, "zip: .*data.pkl.*")
+        self.refuse(CORRUPT, "zip: .*data.pkl.*")
 
     def test_a_pickle_whose_name_differs_in_case(self):
         # torch finds it all the same.
@@ -143,7 +143,7 @@ class Archives(Torch):
             Record("DATA.PKL", PROTO + self.payload + STOP), Record("data/0", A),
             Record("version", b"3\n")])
         self.assertSings(self.load)
-        self.refuse(DAMAGED, ".*data.pkl.*")
+        self.refuse(CORRUPT, ".*data.pkl.*")
 
     def test_a_second_archive_behind_the_first(self):
         # torch takes the last end record, and so the archive behind.
@@ -151,7 +151,7 @@ class Archives(Torch):
         craft.write_checkpoint(good, mapping(("a", tensor("0", [6]))), [("0", A)])
         front, behind = good.read_bytes(), self.evil()
         self.file.write_bytes(front + behind)
-        self.assertToldOrRefused(DAMAGED)
+        self.assertToldOrRefused(CORRUPT)
 
     def test_an_archive_around_the_archive(self):
         # A zip of a checkpoint, as nullifAI's 7-Zip archives: what is in it is told all the same.
@@ -220,7 +220,7 @@ class Legacy(Torch):
     def assertSilent(self, at):
         self.write(at, self.payload)
         self.assertSings(self.load)
-        self.assertToldOrRefused(DAMAGED, FORMAT)
+        self.assertToldOrRefused(CORRUPT, FORMAT)
 
     def test_in_the_magic_number(self):
         self.assertSilent(1)
@@ -265,7 +265,7 @@ class Legacy(Torch):
     def assertSilentTar(self, **members):
         self.tar(**members)
         self.assertSings(self.load)
-        self.assertToldOrRefused(DAMAGED, FORMAT)
+        self.assertToldOrRefused(CORRUPT, FORMAT)
 
     def test_in_the_storages_of_a_tar(self):
         self.assertSilentTar(storages=self.payload + b"0" + integer(0))

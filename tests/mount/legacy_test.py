@@ -12,7 +12,7 @@ import ckptfs
 import craft
 import damage_test
 import view
-from ckptfs import DAMAGED, FORMAT, LIMITS
+from ckptfs import CORRUPT, FORMAT, LIMITS
 from craft import array, glob, integer, mapping, tensor, text
 
 try:
@@ -141,7 +141,7 @@ class Cut(ckptfs.Case):
         self.cut(self.ends[0] - 1)
         done = self.ckptfs(self.file, self.mountpoint())
         self.assertRefusedLike(
-            done, DAMAGED, f"{self.file}: unexpected end of pickle at byte 14: STOP is missing")
+            done, CORRUPT, f"{self.file}: unexpected end of pickle at byte 14: STOP is missing")
 
     def test_behind_the_first_pickle(self):
         self.refuse(0, "pickle 2 at byte 15: unexpected end of pickle at byte 0: STOP is missing")
@@ -162,7 +162,7 @@ class Cut(ckptfs.Case):
     def refuse(self, pickle_number, pattern):
         self.cut(self.ends[pickle_number])
         done = self.ckptfs(self.file, self.mountpoint())
-        self.assertRefusedLike(done, DAMAGED, f"{self.file}: {pattern}")
+        self.assertRefusedLike(done, CORRUPT, f"{self.file}: {pattern}")
 
     def test_behind_the_first_storage(self):
         self.keep(self.storages[0][2], 1)
@@ -220,17 +220,17 @@ class Harm(damage_test.Refusal):
 
     def test_a_number_of_elements_of_nine_quintillions(self):
         self.write(mapping(("a", tensor("0", [6]))), payload=stored((1 << 63) - 1, A))
-        self.refuse(DAMAGED, "pickle 4: tensor 'a': storage '0' at byte \\d+: wrong number of "
+        self.refuse(CORRUPT, "pickle 4: tensor 'a': storage '0' at byte \\d+: wrong number of "
                              "elements .found 9223372036854775807, expected 6.")
 
     def test_a_storage_of_exabytes(self):
         self.write(mapping(("a", tensor("0", [6], numel=1 << 60))), payload=stored(1 << 60, A))
-        self.refuse(DAMAGED, r"pickle 4: tensor 'a': storage '0' of 4611686018427387904 bytes at "
+        self.refuse(CORRUPT, r"pickle 4: tensor 'a': storage '0' of 4611686018427387904 bytes at "
                              r"byte \d+: unexpected end of file at byte \d+")
 
     def test_a_storage_of_more_bytes_than_there_can_be(self):
         self.write(mapping(("a", tensor("0", [6], numel=1 << 62))), payload=stored(1 << 62, A))
-        self.refuse(DAMAGED, "pickle 4: tensor 'a': its storage has 4611686018427387904 elements")
+        self.refuse(CORRUPT, "pickle 4: tensor 'a': its storage has 4611686018427387904 elements")
 
     def test_objects_a_hundred_thousand_deep(self):
         self.write(b"]" * 100_000 + tensor("0", [6]) + b"a" * 100_000)
@@ -243,14 +243,14 @@ class Harm(damage_test.Refusal):
     def test_a_text_longer_than_the_file(self):
         self.file.write_bytes(MAGIC + VERSION + SYSTEM + b"\x80\x04\x8d" + struct.pack("<Q", 1 << 63)
                               + b"a.")
-        self.refuse(DAMAGED, "pickle 4 at byte 72: BINUNICODE8 at byte 2: argument needs "
+        self.refuse(CORRUPT, "pickle 4 at byte 72: BINUNICODE8 at byte 2: argument needs "
                              "9223372036854775808 bytes, but only 2 are left")
 
     def test_a_hundred_thousand_keys(self):
         numbers = b"".join(b"X\4\0\0\0%04x" % i for i in range(1 << 16)) * 2
         self.file.write_bytes(MAGIC + VERSION + SYSTEM + craft.PROTO + tensor("0", [6]) + b"."
                               + craft.PROTO + b"](" + numbers + b"e.")
-        self.refuse(DAMAGED, "pickle 5: duplicate key '0000'")
+        self.refuse(CORRUPT, "pickle 5: duplicate key '0000'")
 
     def test_three_hundred_thousand_ids_that_name_no_storage(self):
         self.write(b"NQ0" * 300_000 + tensor("0", [6]), payload=stored(5, A))
@@ -262,7 +262,7 @@ class Harm(damage_test.Refusal):
             "<I", len(inner)) + inner + b"q\1" + b"\x85R"
         again = b"h\2h\1\x85R"
         self.file.write_bytes(b"\x80\3](" + file + again * 1000 + b"e.")
-        self.refuse(DAMAGED, "tensor '0': pickle 4: tensor 'tensor': storage '0' at byte .*")
+        self.refuse(CORRUPT, "tensor '0': pickle 4: tensor 'tensor': storage '0' at byte .*")
 
     def test_a_cycle(self):
         self.write(b"}q\1" + text("me") + b"h\1s" + text("a") + tensor("0", [6]) + b"s")
@@ -366,24 +366,24 @@ class Tar(Torch):
         members = old_tar(self.TENSORS, self.VIEWS)
         del members["tensors"]
         self.write(members)
-        self.assertRefused(self.ckptfs(self.file, self.mountpoint()), DAMAGED,
+        self.assertRefused(self.ckptfs(self.file, self.mountpoint()), CORRUPT,
                            f"{self.file}: member 'tensors' not found in the archive")
 
     def test_of_which_a_member_is_a_link(self):
         self.write(old_tar(self.TENSORS, self.VIEWS), type=tarfile.SYMTYPE, linkname="/etc/passwd")
         # A link has no data, whatever size it tells: what follows is no header.
-        self.assertRefusedLike(self.ckptfs(self.file, self.mountpoint()), DAMAGED,
+        self.assertRefusedLike(self.ckptfs(self.file, self.mountpoint()), CORRUPT,
                                f"{self.file}: tar: header at byte .*: checksum mismatch")
 
     def test_that_is_cut(self):
         self.write(old_tar(self.TENSORS, self.VIEWS))
         data = self.file.read_bytes()
         self.file.write_bytes(data[:data.rindex(A)])
-        self.assertRefusedLike(self.ckptfs(self.file, self.mountpoint()), DAMAGED,
+        self.assertRefusedLike(self.ckptfs(self.file, self.mountpoint()), CORRUPT,
                                f"{self.file}: tar: header at byte .*: 'storages' has .*")
 
     def test_of_something_else(self):
         self.write({"model.pth": A})
         self.assertRefused(self.ckptfs(self.file, self.mountpoint()), FORMAT,
-                           f"{self.file}: is a tar archive without a checkpoint in a supported format, "
+                           f"{self.file}: tar archive without a checkpoint in a supported format, "
                            "but with 'model.pth'")

@@ -183,7 +183,7 @@ class Made(ckptfs.Case):
     def test_is_not_made_without_its_parent(self):
         place = self.place / "below"
         self.assertRefusedLike(self.ckptfs(SAMPLE, place), ckptfs.MOUNTPOINT,
-                               f"{place}: the mount point does not exist, .*")
+                               f"{place}: the mount point and its parent directory do not exist")
 
     def test_that_was_there_stays(self):
         mount = self.mount(SAMPLE)

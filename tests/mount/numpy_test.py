@@ -15,7 +15,7 @@ import zipfile
 
 import ckptfs
 import view
-from ckptfs import DAMAGED, FORMAT, LIMITS
+from ckptfs import CORRUPT, FORMAT, LIMITS
 
 try:
     import ml_dtypes
@@ -87,7 +87,7 @@ class Samples(ckptfs.Case):
                 done = self.ckptfs(FOLDER / name, mountpoint)
                 if done.returncode != 0:
                     self.assertIn(sample["ours"], ("refuse", "accept or refuse"), done.stderr)
-                    self.assertIn(done.returncode, (FORMAT, DAMAGED, LIMITS))
+                    self.assertIn(done.returncode, (FORMAT, CORRUPT, LIMITS))
                     self.assertRegex(done.stderr, rf"\Ackptfs: {FOLDER / name}: .+\n\Z")
                     self.assertTrue(done.stderr[:-1].isprintable())
                     continue
@@ -334,7 +334,7 @@ class Hostile(ckptfs.Case):
         return out.getvalue()
 
     def test_a_header_of_gigabytes(self):
-        self.refuse(b"\x93NUMPY\2\0\xff\xff\xff\xff{", DAMAGED,
+        self.refuse(b"\x93NUMPY\2\0\xff\xff\xff\xff{", CORRUPT,
                     "header at byte 12: the text needs 4294967295 bytes, but only 1 are left")
 
     def test_a_header_of_two_mebibytes(self):
@@ -342,7 +342,7 @@ class Hostile(ckptfs.Case):
                     "header: the text has 2097152 bytes \\(maximum 1048576\\)")
 
     def test_a_million_brackets(self):
-        self.refuse(npy("{'descr': " + "[('a'," * 170_000, version=(2, 0)), DAMAGED,
+        self.refuse(npy("{'descr': " + "[('a'," * 170_000, version=(2, 0)), CORRUPT,
                     "header at byte .*: more than 64 brackets are open")
 
     def test_a_hundred_thousand_fields(self):
@@ -351,11 +351,11 @@ class Hostile(ckptfs.Case):
                     "header: has more than 10000 fields")
 
     def test_a_name_of_a_megabyte(self):
-        self.refuse(npy(header(f"[('{'x' * 1_000_000}','|u1')]", "(9,)"), version=(2, 0)), DAMAGED,
+        self.refuse(npy(header(f"[('{'x' * 1_000_000}','|u1')]", "(9,)"), version=(2, 0)), CORRUPT,
                     "has 0 bytes, but its 9 elements need 9")
 
     def test_an_array_that_is_not_there(self):
-        self.refuse(npy(header("'<f8'", "(1000000, 1000000)")), DAMAGED,
+        self.refuse(npy(header("'<f8'", "(1000000, 1000000)")), CORRUPT,
                     "has 0 bytes, but its 1000000000000 elements need 8000000000000")
 
     def test_a_hundred_archived_headers_of_a_mebibyte(self):

@@ -15,7 +15,7 @@ import time
 
 import ckptfs
 import view
-from ckptfs import DAMAGED, FORMAT, LIMITS
+from ckptfs import CORRUPT, FORMAT, LIMITS
 from craft import write_safetensors
 
 try:
@@ -80,7 +80,7 @@ class Samples(ckptfs.Case):
                 done = self.ckptfs(FOLDER / name, mountpoint)
                 if done.returncode != 0:
                     self.assertIn(ours, ("refuse", "either"), done.stderr)
-                    self.assertIn(done.returncode, (FORMAT, DAMAGED, LIMITS))
+                    self.assertIn(done.returncode, (FORMAT, CORRUPT, LIMITS))
                     self.assertRegex(done.stderr, rf"\Ackptfs: {FOLDER / name}: .+\n\Z")
                     self.assertTrue(done.stderr[:-1].isprintable())
                     continue
@@ -244,7 +244,7 @@ class Hostile(ckptfs.Case):
 
     def test_a_header_that_the_file_does_not_have(self):
         self.file.write_bytes(struct.pack("<Q", 99_999_999) + b'{"a":')
-        self.refuse(DAMAGED, "header: needs 99999999 bytes, but only 5 are left: "
+        self.refuse(CORRUPT, "header: needs 99999999 bytes, but only 5 are left: "
                              "the file is truncated")
 
     def test_a_header_of_exabytes(self):
@@ -254,7 +254,7 @@ class Hostile(ckptfs.Case):
     def test_a_hundred_thousand_tensors_on_one_range(self):
         entry = '{"dtype":"U8","shape":[4],"data_offsets":[0,4]}'
         write_safetensors(self.file, "{" + ",".join(f'"{i}":{entry}' for i in range(100_000)) + "}", b"abcd")
-        self.refuse(DAMAGED, "tensor '.*': begins at byte 0 of the data, but .* ends at byte 4")
+        self.refuse(CORRUPT, "tensor '.*': begins at byte 0 of the data, but .* ends at byte 4")
 
     def test_ten_million_tensors_on_one_range(self):
         # An entry has 60 bytes: too many for a header, whatever the entries are.
@@ -267,30 +267,30 @@ class Hostile(ckptfs.Case):
         entries = ",".join(f'"{i}":{{"dtype":"F32","shape":[200,200],"data_offsets":[0,{size}]}}'
                            for i in range(100_000))
         write_safetensors(self.file, "{" + entries + "}", bytes(size))
-        self.refuse(DAMAGED, f"tensor '.*': begins at byte 0 of the data, but .* ends at byte {size}")
+        self.refuse(CORRUPT, f"tensor '.*': begins at byte 0 of the data, but .* ends at byte {size}")
 
     def test_offsets_that_overflow(self):
         begin, end = (1 << 64) - 5, (1 << 64) - 1
         write_safetensors(self.file, '{"w":{"dtype":"U8","shape":[4],'
                           f'"data_offsets":[{begin},{end}]}}}}', bytes(8))
-        self.refuse(DAMAGED, f"tensor 'w': begins at byte {begin} of the data, but what is before "
+        self.refuse(CORRUPT, f"tensor 'w': begins at byte {begin} of the data, but what is before "
                              "it ends at byte 0")
 
     def test_a_size_that_overflows(self):
         end = (1 << 61) - 1  # In bits it still fits.
         write_safetensors(self.file, f'{{"w":{{"dtype":"U8","shape":[{end}],'
                           f'"data_offsets":[0,{end}]}}}}', bytes(8))
-        self.refuse(DAMAGED, f"the tensors need {end} bytes of data, but the file has 8: it is "
+        self.refuse(CORRUPT, f"the tensors need {end} bytes of data, but the file has 8: it is "
                              "truncated")
 
     def test_a_name_a_hundred_thousand_times(self):
         entry = '{"dtype":"U8","shape":[0],"data_offsets":[0,0]}'
         write_safetensors(self.file, "{" + ",".join(f'"x":{entry}' for _ in range(100_000)) + "}")
-        self.refuse(DAMAGED, "header: 'x' occurs twice")
+        self.refuse(CORRUPT, "header: 'x' occurs twice")
 
     def test_a_million_brackets(self):
         write_safetensors(self.file, '{"x":' + "[" * 1_000_000)
-        self.refuse(DAMAGED, "header: tensor 'x': is a list, but must be an object")
+        self.refuse(CORRUPT, "header: tensor 'x': is a list, but must be an object")
 
     def test_a_million_brackets_where_they_are_ignored(self):
         write_safetensors(self.file, '{"x":{"y":' + "[" * 1_000_000)

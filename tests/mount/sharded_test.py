@@ -12,7 +12,7 @@ import time
 import ckptfs
 import craft
 import view
-from ckptfs import DAMAGED, FORMAT, LIMITS, SOURCE, USAGE
+from ckptfs import CORRUPT, FORMAT, LIMITS, SOURCE, USAGE
 
 try:
     import torch
@@ -105,8 +105,8 @@ class Samples(Case):
     def test_one_shard_alone_is_mounted_with_a_hint(self):
         shard = SAMPLES / "hf_safetensors/model-00002-of-00002.safetensors"
         mount = self.mount(shard, quiet=False)
-        self.assertEqual(mount.messages, f"ckptfs: warning: {shard}: is one of several files of a "
-                                         "checkpoint: mount their directory to have all of it\n")
+        self.assertEqual(mount.messages, f"ckptfs: warning: {shard}: one of several files of a "
+                                         "checkpoint: mount their directory for all of it\n")
         self.assertEqual(len(view.tensors(mount.path)), 5)
 
     def test_tensordict_loads_it(self):
@@ -139,45 +139,44 @@ class Damage(Case):
         self.write_three()
         (self.folder / self.names[1]).unlink()
         self.assertLost(f"{self.names[1]}: cannot open: No such file or directory: "
-                        "2 tensors are lost")
+                        "2 tensors are missing")
 
     def test_a_shard_that_is_a_dead_link(self):
         self.write_three()
         (self.folder / self.names[1]).unlink()
         (self.folder / self.names[1]).symlink_to("../../blobs/gone")
         self.assertLost(f"{self.names[1]}: cannot open: No such file or directory: "
-                        "2 tensors are lost")
+                        "2 tensors are missing")
 
     def test_a_shard_that_is_a_directory(self):
         self.write_three()
         (self.folder / self.names[1]).unlink()
         (self.folder / self.names[1]).mkdir()
-        self.assertLost(f"{self.names[1]}: is a directory: 2 tensors are lost")
+        self.assertLost(f"{self.names[1]}: is a directory: 2 tensors are missing")
 
     def test_a_shard_that_is_a_pipe_does_not_hang(self):
         self.write_three()
         (self.folder / self.names[1]).unlink()
         os.mkfifo(self.folder / self.names[1])
-        self.assertLost(f"{self.names[1]}: not a regular file: 2 tensors are lost")
+        self.assertLost(f"{self.names[1]}: not a regular file: 2 tensors are missing")
 
     def test_a_truncated_shard(self):
         self.write_three()
         with open(self.folder / self.names[1], "r+b") as file:
             file.truncate(file.seek(0, os.SEEK_END) - 1)
         self.assertLost(f"{self.names[1]}: the tensors need 4 bytes of data, but the file has 3: "
-                        "it is truncated: 2 tensors are lost")
+                        "it is truncated: 2 tensors are missing")
 
     def test_a_shard_that_is_a_pointer_of_git_lfs(self):
         self.write_three()
         (self.folder / self.names[1]).write_text(
             "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n")
-        self.assertLost(f"{self.names[1]}: .* git lfs pull: 2 tensors are lost")
+        self.assertLost(f"{self.names[1]}: .* git lfs pull: 2 tensors are missing")
 
     def test_a_tensor_that_its_shard_does_not_have(self):
         self.write_three()
         write_shard(self.folder / self.names[1], {"b.1": b"BB"})
-        mount = self.assertLost(f"{self.names[1]}: lacks tensors of the index: "
-                                "1 tensor is lost", lost=["b.0"])
+        mount = self.assertLost(f"{self.names[1]}: incomplete: 1 tensor is missing", lost=["b.0"])
         self.assertEqual(ckptfs.read(mount / "b/1.memmap"), b"BB")
 
     def test_a_shard_that_shrinks_while_it_is_mounted(self):
@@ -193,7 +192,7 @@ class Damage(Case):
         for name in self.names:
             (self.folder / name).unlink()
         self.assertRefused(self.ckptfs(self.folder, self.mountpoint()), SOURCE,
-                           f"{self.folder}: {INDEX}: none of its 3 files can be read: "
+                           f"{self.folder}: {INDEX}: cannot read any of the 3 files: "
                            f"{self.names[0]}: cannot open: No such file or directory")
 
     def test_a_tensor_in_two_shards_is_that_of_the_index(self):
@@ -224,7 +223,7 @@ class Strict(Case):
         (self.folder / self.names[1]).unlink()
         mountpoint = self.mountpoint()
         self.assertRefused(
-            self.ckptfs("-o", "strict", self.folder, mountpoint), DAMAGED,
+            self.ckptfs("-o", "strict", self.folder, mountpoint), CORRUPT,
             f"{self.folder}: tensor 'b.0': {self.names[1]}: cannot open: No such file or directory: "
             "2 of 4 tensors are unreadable (strict)")
         self.assertFalse(ckptfs.is_mounted(mountpoint))
@@ -234,7 +233,7 @@ class Strict(Case):
         craft.write_checkpoint(file, craft.mapping(("good", craft.tensor("0", [2])),
                                                    ("bad", craft.tensor("7", [2]))),
                                [("0", bytes(8))])
-        self.assertRefusedLike(self.ckptfs("-o", "strict", file, self.mountpoint()), DAMAGED,
+        self.assertRefusedLike(self.ckptfs("-o", "strict", file, self.mountpoint()), CORRUPT,
                                f"{file}: tensor 'bad': .*data/7.*: 1 of 2 tensors are unreadable "
                                r"\(strict\)")
 
@@ -266,21 +265,21 @@ class Directory(Case):
     def test_with_several_checkpoints_asks_which(self):
         write_shard(self.folder / "x.safetensors", {"a": b"aaaa"})
         write_shard(self.folder / "y.safetensors", {"a": b"aaaa"})
-        self.refuse(FORMAT, "is a directory with 2 checkpoints, 'x.safetensors', 'y.safetensors': "
+        self.refuse(FORMAT, "directory with 2 checkpoints, 'x.safetensors', 'y.safetensors': "
                             "name the one to mount")
 
     def test_without_a_checkpoint_says_what_it_has(self):
         (self.folder / "README.md").write_text("# A model\n")
-        self.refuse(FORMAT, "is a directory without a checkpoint in a supported format, but with "
+        self.refuse(FORMAT, "directory without a checkpoint in a supported format, but with "
                             "'README.md'")
 
     def test_without_anything(self):
-        self.refuse(FORMAT, "is a directory without a checkpoint in a supported format")
+        self.refuse(FORMAT, "directory without a checkpoint in a supported format")
 
     def test_with_two_indexes_asks_which(self):
         self.write_three()
         shutil.copy(self.folder / INDEX, self.folder / "model.fp16.safetensors.index.json")
-        self.refuse(FORMAT, "is a directory with 2 indexes of checkpoints, "
+        self.refuse(FORMAT, "directory with 2 indexes of checkpoints, "
                             f"'model.fp16.safetensors.index.json', '{INDEX}': name the one to mount")
 
     def test_of_the_cache_of_hugging_face_which_consists_of_links(self):
@@ -308,18 +307,18 @@ class Directory(Case):
     def test_an_index_that_names_files_of_another_directory(self):
         write_shard(self.folder.parent / "other.safetensors", {"a": b"aaaa"})
         self.write({}, {"weight_map": {"a": "../other.safetensors"}})
-        self.refuse(DAMAGED, f"{INDEX}: 'a' is in '../other.safetensors', which is not the name of a "
+        self.refuse(CORRUPT, f"{INDEX}: 'a' is in '../other.safetensors', which is not the name of a "
                              "file in the directory")
 
     def test_an_index_that_names_itself(self):
         self.write({}, {"weight_map": {"a": INDEX}})
-        self.refuse(FORMAT, f"{INDEX}: none of its 1 files can be read: {INDEX}: not a checkpoint "
+        self.refuse(FORMAT, f"{INDEX}: cannot read any of the 1 files: {INDEX}: not a checkpoint "
                             "in a supported format: it is text that looks like JSON")
 
     def test_an_index_that_is_broken(self):
         self.write_three()
         (self.folder / INDEX).write_text('{"weight_map": {"a": ')
-        self.refuse(DAMAGED, f"{INDEX}: invalid JSON at byte 21: unexpected end of text")
+        self.refuse(CORRUPT, f"{INDEX}: invalid JSON at byte 21: unexpected end of text")
 
     def test_an_index_with_one_file_in_it_a_hundred_thousand_times(self):
         self.write({"1": {f"layer.{i}": b"x" for i in range(100_000)}})

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import ckptfs
 import view
-from ckptfs import DAMAGED, FORMAT, SAMPLES
+from ckptfs import CORRUPT, FORMAT, SAMPLES
 
 try:
     import tensordict
@@ -461,7 +461,7 @@ class Hostile(ckptfs.Case):
     def test_many_entries_without_files_are_bounded(self):
         self.write({f"t{i}": self.bytes_entry(1) for i in range(10_000)})
         code, said, _ = self.assertBounded(self.folder)
-        self.assertEqual((code, said), (DAMAGED, f"ckptfs: {self.folder}: meta.json: tensor 't0': "
+        self.assertEqual((code, said), (CORRUPT, f"ckptfs: {self.folder}: meta.json: tensor 't0': "
                                                  "no such file: 't0.memmap'\n"))
 
     def test_a_deep_meta_json_is_refused(self):
@@ -506,7 +506,7 @@ class Hostile(ckptfs.Case):
         path = self.scratch() / "cut.tdz"
         path.write_bytes((FOLDER / "tensordict_0.15.3.tdz").read_bytes()[:-30])
         code, said, _ = self.assertBounded(path)
-        self.assertEqual((code, said.count("\n")), (DAMAGED, 1))
+        self.assertEqual((code, said.count("\n")), (CORRUPT, 1))
 
     def test_an_encrypted_archive_is_refused(self):
         path = self.scratch() / "encrypted.tdz"
@@ -518,7 +518,7 @@ class Hostile(ckptfs.Case):
                 at = data.find(signature, at + 1)
         path.write_bytes(data)
         done = self.ckptfs(path, self.mountpoint())
-        self.assertRefusedLike(done, DAMAGED, ".*: meta.json: meta.json: .*encryption.*")
+        self.assertRefusedLike(done, CORRUPT, ".*: meta.json: meta.json: .*encryption.*")
 
     def consolidated(self, level, data=b""):
         text = json.dumps(level).encode()
@@ -533,8 +533,8 @@ class Hostile(ckptfs.Case):
                         "c": ["torch.uint8", [4], 2, 6, 0], "d": ["torch.uint8", [40], 0, 40, 0]}},
             b"012345")
         mount = self.assertMountsWith(
-            path, "tensor 'd': is said to be at bytes 0 to 40, 0 of them padding, but tensors end at "
-                  "6: reading it will fail")
+            path, "tensor 'd': data out of range: bytes 0 to 40 with 0 of padding "
+                  "(tensors end at byte 6): reading it will fail")
         self.assertEqual(ckptfs.read(mount / "c.memmap"), b"2345")
         self.assertEqual(os.stat(mount / "a.memmap").st_nlink, 2)
 

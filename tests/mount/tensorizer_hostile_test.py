@@ -7,7 +7,7 @@ import struct
 
 import ckptfs
 import sealed
-from ckptfs import DAMAGED, FORMAT, LIMITS
+from ckptfs import CORRUPT, FORMAT, LIMITS
 from tensors_craft import MAGIC, File, header
 
 COUNT, LENGTH, INDEX = 57, 65, 73  # Where the number of tensors, of bytes of the index, and it are.
@@ -33,7 +33,7 @@ class Hostile(ckptfs.Case):
                 out.write(data)
         return path
 
-    def assertRefusal(self, path, pattern, code=DAMAGED):
+    def assertRefusal(self, path, pattern, code=CORRUPT):
         found, said, _ = self.assertBounded(path)
         self.assertEqual((found, said.count("\n")), (code, 1), said)
         self.assertRegex(said, rf"\Ackptfs: {path}: {pattern}\n\Z")
@@ -85,13 +85,13 @@ class Hostile(ckptfs.Case):
         for length in (1 << 20, 1 << 40, (1 << 64) - 1, (1 << 64) - 73):
             with self.subTest(length=length):
                 found, said, _ = self.assertBounded(self.patched((LENGTH, u64(length))))
-                self.assertIn(found, (DAMAGED, LIMITS), said)
+                self.assertIn(found, (CORRUPT, LIMITS), said)
 
     def test_an_index_of_gigabytes_that_is_a_hole(self):
         path = self.patched((LENGTH, u64(1 << 40)), (COUNT, u64(1 << 30)))
         os.truncate(path, 2 << 40)
         found, said, _ = self.assertBounded(path)
-        self.assertIn(found, (DAMAGED, LIMITS), said)
+        self.assertIn(found, (CORRUPT, LIMITS), said)
 
     def test_an_empty_index(self):
         self.assertRefusal(self.patched((LENGTH, u64(0))), ".+")

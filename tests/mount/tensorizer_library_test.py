@@ -406,7 +406,7 @@ class Compat(Written):
         self.save({"a": torch.ones(3), "epoch": 7})
         Path(f"{self.model}.tensors").unlink()
         done = self.ckptfs(self.model, self.mountpoint())
-        self.assertRefusedLike(done, ckptfs.DAMAGED, ".*model.pt.tensors.*sidecar=.*")
+        self.assertRefusedLike(done, ckptfs.CORRUPT, ".*model.pt.tensors.*sidecar=.*")
 
     def test_a_sidecar_alone_is_its_storages(self):
         self.save({"a": torch.ones(3), "b": torch.ones(4)})

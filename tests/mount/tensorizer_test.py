@@ -13,7 +13,7 @@ import shutil
 import ckptfs
 import sealed
 import view
-from ckptfs import DAMAGED
+from ckptfs import CORRUPT
 
 try:
     import torch
@@ -115,12 +115,12 @@ class Samples(ckptfs.Case):
 
     def test_a_save_that_was_not_finished(self):
         file = sealed.unpack(self, "2.12.1-unfinished.tensors")
-        self.assertRefusedLike(self.ckptfs(file, self.mountpoint()), DAMAGED,
+        self.assertRefusedLike(self.ckptfs(file, self.mountpoint()), CORRUPT,
                                rf"{file}: .*has no tensors.*")
 
     def test_an_index_that_overflowed_and_was_closed(self):
         file = sealed.unpack(self, "2.12.1-overflow.tensors")
-        self.assertRefusedLike(self.ckptfs(file, self.mountpoint()), DAMAGED,
+        self.assertRefusedLike(self.ckptfs(file, self.mountpoint()), CORRUPT,
                                rf"{file}: .*0 of .*219.*")
 
     def test_handmade_files_hold_what_the_library_reads(self):
@@ -254,14 +254,14 @@ class Damage(ckptfs.Case):
         [leaf] = leaves(mount)[name]
         self.assertErrno(errno.EIO, ckptfs.read, leaf.path)
         done = self.ckptfs("-ostrict", file, self.mountpoint())
-        self.assertEqual(done.returncode, DAMAGED)
+        self.assertEqual(done.returncode, CORRUPT)
 
     def test_a_file_of_which_nothing_can_be_read_is_refused(self):
         file, tensors = self.damaged()
         os.truncate(file, tensors[0]["header_offset"] + 20)
-        self.assertRefusedLike(self.ckptfs(file, self.mountpoint()), DAMAGED, rf"{file}: .+")
+        self.assertRefusedLike(self.ckptfs(file, self.mountpoint()), CORRUPT, rf"{file}: .+")
 
     def test_a_file_that_is_cut_in_its_index_is_refused(self):
         file, _ = self.damaged()
         os.truncate(file, 262_000)
-        self.assertRefusedLike(self.ckptfs(file, self.mountpoint()), DAMAGED, rf"{file}: .+")
+        self.assertRefusedLike(self.ckptfs(file, self.mountpoint()), CORRUPT, rf"{file}: .+")

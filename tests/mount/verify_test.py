@@ -12,7 +12,7 @@ from pathlib import Path
 
 import ckptfs
 import craft
-from ckptfs import DAMAGED, USAGE
+from ckptfs import CORRUPT, USAGE
 
 try:
     import torch
@@ -262,7 +262,7 @@ class Verify(ckptfs.Case):
         mount = self.mount(self.file, "-o", "verify=warn", quiet=False)
         self.assertRegex(mount.messages, rf"\Ackptfs: {self.file}: {found}\n\Z")
         done = self.ckptfs("-o", "verify=enforce", self.file, mountpoint)
-        self.assertEqual((done.returncode, done.stdout), (DAMAGED, ""))
+        self.assertEqual((done.returncode, done.stdout), (CORRUPT, ""))
         self.assertRegex(done.stderr, rf"\A(ckptfs: {self.file}: .*{found}\n)+\Z")
         self.assertFalse(ckptfs.is_mounted(mountpoint))
 

@@ -8,7 +8,7 @@ import struct
 import zipfile
 
 import ckptfs
-from ckptfs import DAMAGED, LIMITS
+from ckptfs import CORRUPT, LIMITS
 from zanj_test import Look
 
 FORMAT = "__muutils_format__"
@@ -161,7 +161,7 @@ class Hostile(ckptfs.Case):
         self.look(self.file(text + "}" * 990))
 
     def test_text_that_is_no_json(self):
-        self.refuse(DAMAGED, "__zanj__.json: invalid JSON at byte 0, near 'P'", self.file("Python"))
+        self.refuse(CORRUPT, "__zanj__.json: invalid JSON at byte 0, near 'P'", self.file("Python"))
 
     def test_damaged_metadata_cost_themselves_alone(self):
         mount = self.look(self.file({"n": 1}, meta=b"{"),
@@ -176,7 +176,7 @@ class Hostile(ckptfs.Case):
     def test_a_file_that_was_cut_off(self):
         whole = archive({"a": array("a.npy")}, {"a.npy": npy()})
         code, said, _ = self.assertBounded(self.file(whole[:-30], "raw"))
-        self.assertEqual(code, DAMAGED, said)
+        self.assertEqual(code, CORRUPT, said)
 
     def test_an_array_larger_than_all_memory(self):
         data = {FORMAT: "numpy.ndarray:array_list_meta", "data": [1.0], "shape": [1 << 40],

@@ -180,13 +180,13 @@ TEST(Export, AWeightThatIsTooShortHasAnError) {
   const Checkpoint checkpoint =
       ReadCheckpoint(Exported(Table(R"([{"as_int":2}])", R"([{"as_int":1}])", "3")));
   EXPECT_EQ(MessageOf(TensorAt(checkpoint, "state_dict/t").error),
-            "reaches 2 bytes from element 3 on, but data/weights/weight_0 has 4 bytes");
+            "view out of range: 2 bytes from element 3 on (data/weights/weight_0 has 4 bytes)");
   EXPECT_THAT(checkpoint.warnings,
-              ElementsAre("tensor 't': reaches 2 bytes from element 3 on, but "
-                          "data/weights/weight_0 has 4 bytes: reading it will fail"));
+              ElementsAre("tensor 't': view out of range: 2 bytes from element 3 on "
+                          "(data/weights/weight_0 has 4 bytes): reading it will fail"));
 }
 
-TEST(Export, ATypeThatItDoesNotKnowIsTold) {
+TEST(Export, AnUnknownTypeIsReported) {
   const Checkpoint checkpoint =
       ReadCheckpoint(Exported(Table(R"([{"as_int":2}])", R"([{"as_int":1}])", "0", "99")));
   EXPECT_EQ(MessageOf(ValueAt(checkpoint, "state_dict/t").error), "unsupported type 99");

@@ -184,17 +184,17 @@ TEST(Assembled, FailsInAHole) {
   const auto source =
       MakeAssembled({3, 2}, 1, {PieceOf({0, 0}, {1, 2}, "ab"), PieceOf({2, 0}, {1, 2}, "ef")});
   EXPECT_THAT([&] { ReadString(*source, 1, 2); },
-              Throws<Error>(
-                  AllOf(Property(&Error::code, EIO),
-                        Property(&Error::what, StrEq("1 of the 2 bytes at byte 1 of the tensor are "
-                                                     "lost")))));
+              Throws<Error>(AllOf(
+                  Property(&Error::code, EIO),
+                  Property(&Error::what,
+                           StrEq("missing data: 1 of the 2 bytes at byte 1 of the tensor")))));
 }
 
 TEST(Assembled, FailsWhereOneColumnIsMissing) {
   const auto source = MakeAssembled({2, 2}, 1, {PieceOf({0, 0}, {2, 1}, "ac")});
   EXPECT_EQ(ReadString(*source, 2, 1), "c");
   EXPECT_THAT([&] { ReadAll(*source); },
-              ThrowsMessage<Error>("2 of the 4 bytes at byte 0 of the tensor are lost"));
+              ThrowsMessage<Error>("missing data: 2 of the 4 bytes at byte 0 of the tensor"));
 }
 
 TEST(Assembled, RefusesAPieceWithoutAllOfItsBytes) {
@@ -202,7 +202,7 @@ TEST(Assembled, RefusesAPieceWithoutAllOfItsBytes) {
       [] {
         MakeAssembled({2, 2}, 4, {PieceOf({0, 0}, {1, 2}, "abcd")});
       },
-      ThrowsMessage<Error>("a piece of it has 4 bytes, but needs 8"));
+      ThrowsMessage<Error>("piece: size mismatch (found 4, expected 8)"));
 }
 
 TEST(Assembled, RefusesAPieceThatLeavesItsSource) {
@@ -211,7 +211,7 @@ TEST(Assembled, RefusesAPieceThatLeavesItsSource) {
       [&] {
         MakeAssembled({4}, 1, {{.box = {.offsets = {0}, .sizes = {4}}, .data = {source, 3, 4}}});
       },
-      ThrowsMessage<Error>("a piece of it has 4 bytes at byte 3, but its source ends at byte 6"));
+      ThrowsMessage<Error>("piece out of range: 4 bytes at byte 3 (source has 6 bytes)"));
 }
 
 TEST(Tiling, IsCompleteWhereNothingIsLeftOut) {

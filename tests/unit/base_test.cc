@@ -76,7 +76,7 @@ TEST(Error, IsFormatted) {
   EXPECT_EQ(CodeOf([] { Fail(EBADMSG, "no"); }), EBADMSG);
 }
 
-TEST(Error, SaysWhatTheSystemSaid) {
+TEST(Error, IncludesTheErrorTextOfTheSystem) {
   const auto fail = [] {
     errno = ENOENT;
     FailErrno("cannot open {}", "x");
@@ -188,7 +188,7 @@ TEST(ByteReader, ReadsFieldsOneAfterTheOther) {
   EXPECT_EQ(reader.offset(), 10U);
 }
 
-TEST(ByteReader, SaysWhatItCannotRead) {
+TEST(ByteReader, NamesTheFieldThatIsTruncated) {
   ByteReader reader("header", Bytes("abcde"));
   reader.Read<uint32_t>("magic");
   EXPECT_THAT([&] { reader.Read<uint16_t>("version"); },

@@ -140,36 +140,36 @@ TEST(Validate, AcceptsATensorWithoutElementsAtTheEnd) {
 
 TEST(Validate, RejectsATensorThatEndsAfterItsSource) {
   EXPECT_THAT([] { Validate(With(TensorAt(4, 7))); },
-              ThrowsMessage<Error>("tensor 'w': its 7 bytes at byte 4 end after the 10 of memory"));
+              ThrowsMessage<Error>(
+                  "tensor 'w': data out of range: 7 bytes at byte 4 (memory has 10 bytes)"));
 }
 
 TEST(Validate, RejectsATensorThatBeginsAfterItsSource) {
-  EXPECT_THAT(
-      [] { Validate(With(TensorAt(~uint64_t{0}, 1))); },
-      ThrowsMessage<Error>(
-          "tensor 'w': its 1 bytes at byte 18446744073709551615 end after the 10 of memory"));
+  EXPECT_THAT([] { Validate(With(TensorAt(~uint64_t{0}, 1))); },
+              ThrowsMessage<Error>("tensor 'w': data out of range: 1 bytes at byte "
+                                   "18446744073709551615 (memory has 10 bytes)"));
 }
 
 TEST(Validate, RejectsANestedTensorWhoseShapesAreNoMatrix) {
   Tensor tensor = TensorAt(0, 2);
   tensor.sizes = std::make_shared<const Tensor>(TensorAt(0, 8));
   EXPECT_THAT([&] { Validate(With(std::move(tensor))); },
-              ThrowsMessage<Error>(
-                  "tensor 'w': the shapes of what is nested in it are not a matrix of int64"));
+              ThrowsMessage<Error>("tensor 'w': nested shapes: not a matrix of int64"));
 }
 
 TEST(Validate, RejectsATensorThatHasOtherBytesThanItNeeds) {
   Tensor tensor = TensorAt(0, 8);
   tensor.shape = {3};
-  EXPECT_THAT([&] { Validate(With(std::move(tensor))); },
-              ThrowsMessage<Error>("tensor 'w': has 8 bytes, but its dtype and shape need 3"));
+  EXPECT_THAT(
+      [&] { Validate(With(std::move(tensor))); },
+      ThrowsMessage<Error>("tensor 'w': size mismatch (found 8 bytes, dtype and shape need 3)"));
 }
 
 TEST(Validate, RejectsATensorOfTooManyDimensions) {
   Tensor tensor = TensorAt(0, 1);
   tensor.shape.assign(65, 1);
   EXPECT_THAT([&] { Validate(With(std::move(tensor))); },
-              ThrowsMessage<Error>("tensor 'w': has 65 dimensions (maximum 64)"));
+              ThrowsMessage<Error>("tensor 'w': too many dimensions (found 65, maximum 64)"));
 }
 
 TEST(Validate, AcceptsATensorOfAllDimensionsThatThereMayBe) {
@@ -188,8 +188,9 @@ TEST(Validate, NeedsNoSourceOfATensorThatHasAnError) {
 TEST(Validate, WantsTheLengthOfATensorThatHasAnError) {
   Tensor tensor{.dtype = Dtype::kFloat32, .shape = {3}};
   tensor.error.emplace(EIO, "data/0 is not there");
-  EXPECT_THAT([&] { Validate(With(std::move(tensor))); },
-              ThrowsMessage<Error>("tensor 'w': has 0 bytes, but its dtype and shape need 12"));
+  EXPECT_THAT(
+      [&] { Validate(With(std::move(tensor))); },
+      ThrowsMessage<Error>("tensor 'w': size mismatch (found 0 bytes, dtype and shape need 12)"));
 }
 
 TEST(Validate, LooksIntoGroups) {
@@ -198,9 +199,9 @@ TEST(Validate, LooksIntoGroups) {
   Checkpoint checkpoint;
   checkpoint.root.members.push_back({{"v"}, Value{.json = "1"}});
   checkpoint.root.members.push_back({{"g"}, std::move(group)});
-  EXPECT_THAT(
-      [&] { Validate(checkpoint); },
-      ThrowsMessage<Error>("tensor 'in?ner': its 7 bytes at byte 4 end after the 10 of memory"));
+  EXPECT_THAT([&] { Validate(checkpoint); },
+              ThrowsMessage<Error>(
+                  "tensor 'in?ner': data out of range: 7 bytes at byte 4 (memory has 10 bytes)"));
 }
 
 }  // namespace

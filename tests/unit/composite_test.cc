@@ -362,14 +362,14 @@ TEST(Composite, ReportsAnUnreadableMesh) {
 TEST(Composite, ReportsADistributedTensorWithoutALocalPart) {
   const Checkpoint checkpoint =
       ReadWrapper(kDTensorModule, "DTensor", [](PickleWriter& pickle) { pickle.EmptyDict(); });
-  EXPECT_EQ(ErrorOf(checkpoint), "is a DTensor without a local tensor");
+  EXPECT_EQ(ErrorOf(checkpoint), "DTensor: missing local tensor");
 }
 
 TEST(Composite, ReportsAShardedTensorWithoutShards) {
   const Checkpoint checkpoint =
       ReadWrapper("torch.distributed._shard.sharded_tensor.api", "ShardedTensor",
                   [](PickleWriter& pickle) { pickle.EmptyDict(); });
-  EXPECT_EQ(ErrorOf(checkpoint), "is a ShardedTensor without shards");
+  EXPECT_EQ(ErrorOf(checkpoint), "ShardedTensor: missing shards");
 }
 
 TEST(Composite, AMetaTensorIsAValueWithItsRecipe) {

@@ -54,7 +54,7 @@ TEST(DcpShards, PutsChunksTogether) {
   EXPECT_THAT(checkpoint.warnings, IsEmpty());
 }
 
-TEST(DcpShards, GoesByTheNameThatIsTold) {
+TEST(DcpShards, UsesTheNameInTheMetadata) {
   Files files = Columns();
   files[std::string(kSecond)] =
       Shard("w.__dcp_shard_0", "2,1", "cf",
@@ -83,11 +83,10 @@ TEST(DcpShards, WarnsOfAMissingNumber) {
   files["shard-00005-model-00001-of-00001.safetensors"] =
       Shard("b", "1", "x", "{'b':{'saved_offsets':[0]}}");
   EXPECT_THAT(Read(files).warnings,
-              ElementsAre("there is a shard 5, but no shard 3: what it had is missing, unless it "
-                          "had nothing"));
+              ElementsAre("shard 5 found, but not shard 3, which may have tensors"));
 }
 
-TEST(DcpShards, ReadsWhatIsNotInADamagedFile) {
+TEST(DcpShards, ReadsTheRestWithoutACorruptFile) {
   Files files = Columns();
   files[std::string(kFirst)] = "damaged";
   const Checkpoint checkpoint = Read(files);
@@ -96,12 +95,12 @@ TEST(DcpShards, ReadsWhatIsNotInADamagedFile) {
   EXPECT_EQ(checkpoint.warnings.size(), 2U);
 }
 
-TEST(DcpShards, RefusesAFileThatTellsOfNotAllItsTensors) {
+TEST(DcpShards, RejectsAFileWithUnlistedTensors) {
   Files files = Columns();
   files[std::string(kSecond)] = Shard("w", "2,1", "cf", "{'b':{'saved_offsets':[0,2]}}");
   EXPECT_THAT(Read(files).warnings,
               Contains("'shard-00002-model-00001-of-00001.safetensors': DCP_SHARDING_INFO has no "
-                       "place for 'w': its tensors are lost"));
+                       "place for 'w': its tensors are missing"));
 }
 
 TEST(DcpShards, LosesATensorThatTwoWholeFilesHave) {
@@ -116,7 +115,7 @@ TEST(DcpShards, LosesAChunkOfAnotherType) {
   std::string& second = files[std::string(kSecond)];
   second.replace(second.find("U8"), 2, "I8");
   EXPECT_THAT(Read(files).warnings,
-              ElementsAre("'shard-00002-model-00001-of-00001.safetensors': 'w' in it is lost: is "
+              ElementsAre("'shard-00002-model-00001-of-00001.safetensors': missing 'w': is "
                           "of int8, but should be of uint8"));
 }
 
@@ -169,7 +168,7 @@ TEST(DcpShards, RefusesFilesOfWhichNoneCanBeUsed) {
       ErrorOf({{std::string(kFirst), Shard("w", "1", "a", "[]")}}),
       "folder: shard-00001-model-00001-of-00001.safetensors: "
       "'shard-00001-model-00001-of-00001.safetensors': DCP_SHARDING_INFO: is not an object with "
-      "an object for each tensor: its tensors are lost");
+      "an object for each tensor: its tensors are missing");
 }
 
 }  // namespace

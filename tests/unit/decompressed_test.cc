@@ -270,7 +270,7 @@ TEST_P(DecompressedByAny, RefusesAStreamThatIsCutOff) {
 TEST_P(DecompressedByAny, RefusesBytesAfterTheStream) {
   const std::string compressed = Compress(GetParam(), "abcd");
   EXPECT_THAT(Reading(Decompressed(CompressedOf(GetParam(), compressed + "xyz", 4))),
-              Fails(EIO, fmt::format("{} stream at byte {}: ends, but 3 bytes of it are left",
+              Fails(EIO, fmt::format("{} stream at byte {}: 3 extra bytes at its end",
                                      NameOf(GetParam()), 6 + compressed.size())));
 }
 
@@ -300,8 +300,9 @@ TEST(Decompressed, AMarkerThatComesEarlyIsDamage) {
 }
 
 TEST(Decompressed, RefusesAStreamThatGoesOn) {
-  EXPECT_THAT(Reading(Inflated(Deflate("abcd"), 3)),
-              Fails(EIO, "deflate stream at byte 12: decodes to more than the expected 3 bytes"));
+  EXPECT_THAT(
+      Reading(Inflated(Deflate("abcd"), 3)),
+      Fails(EIO, "deflate stream at byte 12: decompresses to more than the expected 3 bytes"));
   const std::string bzip2 = Bzip2("abcd");
   EXPECT_THAT(Reading(Decompressed(CompressedOf(Coding::kBzip2, bzip2, 3))),
               FailsLike(EIO, "bzip2 stream at byte "));
@@ -309,7 +310,7 @@ TEST(Decompressed, RefusesAStreamThatGoesOn) {
               FailsLike(EIO, "LZMA stream at byte "));
 }
 
-TEST(Decompressed, RemembersThatTheStreamIsDamaged) {
+TEST(Decompressed, RemembersThatTheStreamIsCorrupt) {
   const auto origin = std::make_shared<FailingSource>("\7", 0);
   const auto source =
       Decompressed({.coding = Coding::kDeflate, .data = {origin, 0, 1}, .size = 4}, 1);
@@ -402,16 +403,17 @@ TEST(Decompressed, WhatWasDecodedAgainIsComparedWithTheFirstPass) {
       Crc(text));
   ReadString(*source, 0, text.size());
   origin->is_changed = true;
-  EXPECT_THAT(Reading(source, kMiB + 5),
-              Fails(EIO,
-                    "deflate stream at byte 0: byte 1048576 and the next ones decode to others "
-                    "than before"));
+  EXPECT_THAT(
+      Reading(source, kMiB + 5),
+      Fails(
+          EIO,
+          "deflate stream at byte 0: bytes from 1048576 on differ from an earlier decompression"));
   EXPECT_EQ(ReadString(*source, 5, 5), text.substr(5, 5));
   origin->is_changed = false;
   EXPECT_EQ(ReadString(*source, kMiB + 5, 5), text.substr(kMiB + 5, 5));
 }
 
-TEST(Decompressed, ABlockOfBzip2ThatIsDamagedIsRefusedFromItsBeginning) {
+TEST(Decompressed, ACorruptBlockOfBzip2IsRejectedFromItsBeginning) {
   const std::string text = Weights(3 * kMiB);
   std::string compressed = Bzip2(text);
   compressed[compressed.size() / 2] ^= 1;

@@ -211,23 +211,23 @@ TEST_F(DecryptedTest, IsDecryptedOnceForManyReaders) {
   EXPECT_EQ(stored_->bytes_read, kChunk);
 }
 
-constexpr const char* kSecondIsDamaged =
+constexpr const char* kSecondIsCorrupt =
     "chunk 1 (bytes 262144 to 524287) authentication failed: wrong key, or corrupt or tampered "
     "data";
 
 TEST_F(DecryptedTest, IsAnErrorWhereItWasTamperedWith) {
   encrypted_.data[3 * kHalf] ^= 1;
   const auto source = Open();
-  EXPECT_THAT([&] { ReadString(*source, kChunk, 1); }, Fails(EIO, kSecondIsDamaged));
-  EXPECT_THAT([&] { ReadString(*source, kChunk, kChunk); }, Fails(EIO, kSecondIsDamaged));
-  EXPECT_THAT([&] { ReadString(*source, 0, plain_.size()); }, Fails(EIO, kSecondIsDamaged));
+  EXPECT_THAT([&] { ReadString(*source, kChunk, 1); }, Fails(EIO, kSecondIsCorrupt));
+  EXPECT_THAT([&] { ReadString(*source, kChunk, kChunk); }, Fails(EIO, kSecondIsCorrupt));
+  EXPECT_THAT([&] { ReadString(*source, 0, plain_.size()); }, Fails(EIO, kSecondIsCorrupt));
 }
 
 TEST_F(DecryptedTest, IsAnErrorEachTimeItIsRead) {
   encrypted_.data[3 * kHalf] ^= 1;
   const auto source = Open();
-  EXPECT_THAT([&] { ReadString(*source, kChunk, 1); }, Fails(EIO, kSecondIsDamaged));
-  EXPECT_THAT([&] { ReadString(*source, kChunk, 1); }, Fails(EIO, kSecondIsDamaged));
+  EXPECT_THAT([&] { ReadString(*source, kChunk, 1); }, Fails(EIO, kSecondIsCorrupt));
+  EXPECT_THAT([&] { ReadString(*source, kChunk, 1); }, Fails(EIO, kSecondIsCorrupt));
   EXPECT_EQ(opened_->used(), 0U);
 }
 
@@ -241,7 +241,7 @@ TEST_F(DecryptedTest, IsRightBesideAChunkThatWasTamperedWith) {
 TEST_F(DecryptedTest, IsAnErrorWhereATagWasTamperedWith) {
   encrypted_.macs[Encryption::kMacSize] ^= 1;
   const auto source = Open();
-  EXPECT_THAT([&] { ReadString(*source, 2 * kChunk - 1, 2); }, Fails(EIO, kSecondIsDamaged));
+  EXPECT_THAT([&] { ReadString(*source, 2 * kChunk - 1, 2); }, Fails(EIO, kSecondIsCorrupt));
   EXPECT_EQ(ReadString(*source, 2 * kChunk, 2), Plain(2 * kChunk, 2));
 }
 
@@ -250,7 +250,7 @@ TEST_F(DecryptedTest, GivesNothingAwayOfWhatItCannotAuthenticate) {
   const auto source = Open();
   std::string buffer(kChunk, '\0');
   EXPECT_THAT([&] { source->ReadAt(kChunk, std::as_writable_bytes(std::span(buffer))); },
-              Fails(EIO, kSecondIsDamaged));
+              Fails(EIO, kSecondIsCorrupt));
   EXPECT_TRUE(buffer == encrypted_.data.substr(kChunk, kChunk));
 }
 
@@ -260,17 +260,17 @@ TEST_F(DecryptedTest, IsAnErrorWhereChunksHaveChangedPlaces) {
   std::swap_ranges(encrypted_.macs.begin(), encrypted_.macs.begin() + Encryption::kMacSize,
                    encrypted_.macs.begin() + Encryption::kMacSize);
   const auto source = Open();
-  EXPECT_THAT([&] { ReadString(*source, kChunk, 1); }, Fails(EIO, kSecondIsDamaged));
+  EXPECT_THAT([&] { ReadString(*source, kChunk, 1); }, Fails(EIO, kSecondIsCorrupt));
 }
 
 TEST_F(DecryptedTest, IsAnErrorWithAnotherKey) {
   stored_ = std::make_shared<CountingSource>(encrypted_.data);
   const auto source = MakeDecrypted({stored_, 0, stored_->size()}, encrypted_.encryption(),
                                     std::make_shared<SecretBytes>(Encryption::kKeySize), opened_);
-  EXPECT_THAT([&] { ReadString(*source, kChunk, 1); }, Fails(EIO, kSecondIsDamaged));
+  EXPECT_THAT([&] { ReadString(*source, kChunk, 1); }, Fails(EIO, kSecondIsCorrupt));
 }
 
-TEST_F(DecryptedTest, TellsWhichKeyOpensIt) {
+TEST_F(DecryptedTest, RequiresTheRightKey) {
   EXPECT_TRUE(CanDecrypt(encrypted_.extent(), encrypted_.encryption(), *key_, 0));
   EXPECT_TRUE(CanDecrypt(encrypted_.extent(), encrypted_.encryption(), *key_, 5));
   EXPECT_FALSE(CanDecrypt(encrypted_.extent(), encrypted_.encryption(),

@@ -30,19 +30,19 @@ std::string Model() {
   return SafetensorsFile(R"({"w":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})", "abcd");
 }
 
-TEST(Detect, SaysThatAFileIsNoCheckpoint) {
+TEST(Detect, RejectsAFileThatIsNotACheckpoint) {
   EXPECT_THAT([] { ReadCheckpoint(std::make_shared<MemorySource>("hello")); },
               Throws<Error>(AllOf(
                   Property(&Error::what, StrEq("memory: not a checkpoint in a supported format")),
                   Property(&Error::code, ENOTSUP))));
 }
 
-TEST(Detect, SaysWhatAFileIsInstead) {
+TEST(Detect, DiagnosesAnUnknownFile) {
   EXPECT_THAT([] { ReadCheckpoint(std::make_shared<MemorySource>("")); },
               ThrowsMessage<Error>("memory: not a checkpoint in a supported format: it is empty"));
 }
 
-TEST(Detect, CallsAFileAsItIsTold) {
+TEST(Detect, NamesAFileInMessages) {
   EXPECT_THAT([] { ReadCheckpoint(std::make_shared<MemorySource>("hello"), "shard"); },
               ThrowsMessage<Error>("shard: not a checkpoint in a supported format"));
 }
@@ -65,24 +65,23 @@ TEST(Detect, AsksWhichOfSeveralCheckpointsIsMeant) {
       [] {
         ReadCheckpoint(FolderOf({{"a", Model()}, {"b", Model()}, {"c", "text"}}));
       },
-      Throws<Error>(
-          AllOf(Property(&Error::what, StrEq("folder: is a directory with 2 checkpoints, 'a', "
-                                             "'b': name the one to mount")),
-                Property(&Error::code, ENOTSUP))));
+      Throws<Error>(AllOf(Property(&Error::what, StrEq("folder: directory with 2 checkpoints, 'a', "
+                                                       "'b': name the one to mount")),
+                          Property(&Error::code, ENOTSUP))));
 }
 
-TEST(Detect, SaysThatAFolderHasNoCheckpointAndWhatItHas) {
+TEST(Detect, ListsTheFilesOfAFolderWithoutACheckpoint) {
   EXPECT_THAT(
       [] {
         ReadCheckpoint(FolderOf({{"README.md", "# Model"}, {"notes", "hello"}}));
       },
-      ThrowsMessage<Error>("folder: is a directory without a checkpoint "
-                           "in a supported format, but with 'README.md', 'notes'"));
+      ThrowsMessage<Error>("folder: directory without a checkpoint in a supported format, but with "
+                           "'README.md', 'notes'"));
 }
 
-TEST(Detect, SaysThatAFolderHasNothing) {
+TEST(Detect, RejectsAnEmptyFolder) {
   EXPECT_THAT([] { ReadCheckpoint(FolderOf({})); },
-              ThrowsMessage<Error>("folder: is a directory without a checkpoint "
+              ThrowsMessage<Error>("folder: directory without a checkpoint "
                                    "in a supported format"));
 }
 
@@ -90,11 +89,11 @@ TEST(Detect, LooksForNoCheckpointInAThousandFiles) {
   Files files;
   for (int i = 0; i <= 1000; ++i) files[std::to_string(i)] = "";
   EXPECT_THAT([&] { ReadCheckpoint(FolderOf(files)); },
-              ThrowsMessage<Error>("folder: is a directory of 1001 files, which is not a sharded "
-                                   "checkpoint that we know: name the file to mount"));
+              ThrowsMessage<Error>("folder: directory of 1001 files, not a known sharded "
+                                   "checkpoint: name the file to mount"));
 }
 
-TEST(Detect, NamesTheDamagedCheckpointOfAFolder) {
+TEST(Detect, NamesTheCorruptCheckpointOfAFolder) {
   EXPECT_THAT(
       [] {
         ReadCheckpoint(FolderOf({{"model", Model() + "x"}}));
@@ -105,17 +104,15 @@ TEST(Detect, NamesTheDamagedCheckpointOfAFolder) {
 
 TEST(Detect, HintsAtTheOtherFilesOfACheckpoint) {
   const std::string name = "model-00001-of-00002.safetensors";
-  EXPECT_THAT(ReadCheckpoint(FileOf({{name, Model()}}, name)).warnings,
-              ElementsAre("is one of several files of a checkpoint: mount their directory to have "
-                          "all of it"));
+  EXPECT_THAT(
+      ReadCheckpoint(FileOf({{name, Model()}}, name)).warnings,
+      ElementsAre("one of several files of a checkpoint: mount their directory for all of it"));
 }
 
 TEST(Detect, HintsAtTheFilesThatAFolderDoesNotHave) {
-  EXPECT_THAT(
-      ReadCheckpoint(FolderOf({{"model-00001-of-00002.safetensors", Model()}})).warnings,
-      ElementsAre(
-          "contains only 'model-00001-of-00002.safetensors', one of several files of a checkpoint, "
-          "and no index of them"));
+  EXPECT_THAT(ReadCheckpoint(FolderOf({{"model-00001-of-00002.safetensors", Model()}})).warnings,
+              ElementsAre("incomplete checkpoint: only 'model-00001-of-00002.safetensors' found, "
+                          "without its index"));
 }
 
 TEST(Detect, HintsAtNothingIfThereIsOneFileOfOne) {

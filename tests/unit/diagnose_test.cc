@@ -12,7 +12,7 @@ using std::string_literals::operator""s;
 
 std::string_view RecognizeText(const std::string& text) {
   const auto bytes = std::as_bytes(std::span(text));
-  return DiagnoseUnknownFile({.size = bytes.size(), .head = bytes, .tail = bytes});
+  return DiagnoseUnknownFile({.size = bytes.size(), .head = bytes, .tail = bytes}).text;
 }
 
 TEST(DiagnoseUnknownFile, AnEmptyFile) { EXPECT_EQ(RecognizeText(""), "it is empty"); }

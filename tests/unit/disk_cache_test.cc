@@ -236,7 +236,7 @@ TEST_F(DiskCacheTest, TakesNoRoomForWhatIsNotThere) {
   EXPECT_LE(status.st_blocks * 512, 65536);
 }
 
-TEST_F(DiskCacheTest, TellsNothingOfTheObjectByTheNamesOfItsFiles) {
+TEST_F(DiskCacheTest, NamesFilesByAHash) {
   Open().WriteAll();
   const auto name = fs::relative(Segment(), directory_).string();
   EXPECT_THAT(name, testing::MatchesRegex("[0-9a-f]{2}/[0-9a-f]{64}-0"));
@@ -293,7 +293,7 @@ TEST_F(DiskCacheTest, KeepsBlocksAgainWhereAnotherFileWas) {
   EXPECT_THAT(Open().ReadAll(), ElementsAre(0, 1, 2, 3));
 }
 
-TEST_F(DiskCacheTest, KeepsADamagedBlockAgain) {
+TEST_F(DiskCacheTest, ReplacesACorruptBlock) {
   Open().WriteAll();
   Flip(kBlocks);
   Open().Write(0, 1);
@@ -389,14 +389,14 @@ TEST_F(DiskCacheTest, RefusesADirectoryThatEverybodyMayWriteIn) {
       ThrowsMessage<Error>("cache directory " + directory_ + ": is world-writable (mode 1777)"));
 }
 
-TEST_F(DiskCacheTest, SaysWhyItCannotMakeItsDirectory) {
+TEST_F(DiskCacheTest, ReportsWhyItCannotMakeItsDirectory) {
   const auto path = parent_ + "/missing/cache";
   EXPECT_THAT([&] { DiskCache(path, kMuch); },
               ThrowsMessage<Error>("cache directory " + path +
                                    ": cannot make it: No such file or directory"));
 }
 
-TEST_F(DiskCacheTest, SaysThatItsDirectoryIsAFile) {
+TEST_F(DiskCacheTest, ReportsThatItsDirectoryIsAFile) {
   std::ofstream(directory_) << "x";
   EXPECT_THAT(
       [&] { DiskCache(directory_, kMuch); },

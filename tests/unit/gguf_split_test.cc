@@ -84,7 +84,7 @@ TEST(GgufSplit, ReadsAllPartsWhicheverIsNamed) {
   EXPECT_THAT(Keys(ReadCheckpoint(FileOf(Model(), Name(2)))), ElementsAre("x", "y", "z"));
 }
 
-TEST(GgufSplit, TellsTheMetadataOfTheFirstPartAsThatOfTheModel) {
+TEST(GgufSplit, ReadsTheMetadataOfTheFirstPartAsThatOfTheModel) {
   const Checkpoint checkpoint = Read(Model());
   EXPECT_EQ(AnnotationOf(checkpoint, "metadata"),
             R"({"general.name":"model","split.no":0,"split.count":3,"split.tensors.count":3})");
@@ -95,16 +95,16 @@ TEST(GgufSplit, TellsTheMetadataOfTheFirstPartAsThatOfTheModel) {
   EXPECT_THAT(AnnotationOf(checkpoint, "shards"), StartsWith(second));
 }
 
-TEST(GgufSplit, TellsWhichFileATensorIsIn) {
+TEST(GgufSplit, AnnotatesTheFileOfATensor) {
   const Checkpoint checkpoint = Read(Model());
   EXPECT_EQ(TensorAt(checkpoint, 1).annotations.back(),
             Annotation("file", "\"m-00002-of-00003.gguf\""));
 }
 
-TEST(GgufSplit, TellsWhatAMissingPartHasCost) {
+TEST(GgufSplit, WarnsOfAMissingPart) {
   const Checkpoint checkpoint = Read(ModelWithout(2));
   EXPECT_THAT(checkpoint.warnings,
-              ElementsAre("m-00002-of-00003.gguf: no such file: its tensors are lost (1 of "
+              ElementsAre("m-00002-of-00003.gguf: no such file: its tensors are missing (1 of "
                           "3 tensors)"));
   EXPECT_THAT(Keys(checkpoint), ElementsAre("x", "m-00002-of-00003.gguf", "z"));
   EXPECT_EQ(MessageOf(std::get<Value>(checkpoint.root.members.at(1).content).error),
@@ -113,16 +113,16 @@ TEST(GgufSplit, TellsWhatAMissingPartHasCost) {
   EXPECT_EQ(AnnotationOf(checkpoint, "lost_tensors"), "1");
 }
 
-TEST(GgufSplit, TellsOfSeveralMissingPartsWhatTheyHaveCostTogether) {
+TEST(GgufSplit, WarnsOfSeveralMissingParts) {
   Files files = ModelWithout(1);
   files.erase(Name(3));
   EXPECT_THAT(Read(files).warnings,
-              ElementsAre("m-00001-of-00003.gguf: no such file: its tensors are lost (2 of "
-                          "3 tensors with all that is lost)",
-                          "m-00003-of-00003.gguf: no such file: its tensors are lost"));
+              ElementsAre("m-00001-of-00003.gguf: no such file: its tensors are missing (2 of "
+                          "3 tensors in all missing files)",
+                          "m-00003-of-00003.gguf: no such file: its tensors are missing"));
 }
 
-TEST(GgufSplit, LosesADamagedPartAndNoOther) {
+TEST(GgufSplit, SkipsOnlyTheCorruptPart) {
   Files files = Model();
   files[Name(2)].resize(100);
   const Checkpoint checkpoint = Read(files);
@@ -130,24 +130,24 @@ TEST(GgufSplit, LosesADamagedPartAndNoOther) {
   EXPECT_THAT(checkpoint.warnings,
               ElementsAre("m-00002-of-00003.gguf: metadata 'split.tensors.count': header at byte "
                           "98: type of a value needs 4 bytes, but only 2 are left: "
-                          "its tensors are lost (1 of 3 tensors)"));
+                          "its tensors are missing (1 of 3 tensors)"));
 }
 
 TEST(GgufSplit, LosesAPartThatIsNoGgufFile) {
   Files files = Model();
   files[Name(3)] = "version https://git-lfs.github.com/spec/v1\n";
   EXPECT_THAT(Read(files).warnings,
-              ElementsAre("m-00003-of-00003.gguf: is not a GGUF file: its tensors are lost (1 of 3 "
+              ElementsAre("m-00003-of-00003.gguf: not a GGUF file: its tensors are missing (1 of 3 "
                           "tensors)"));
 }
 
-TEST(GgufSplit, LosesAPartThatSaysThatItIsAnother) {
+TEST(GgufSplit, SkipsAPartWithTheNumberOfAnother) {
   Files files = Model();
   files[Name(2)] = files[Name(3)];
   EXPECT_THAT(
       Read(files).warnings,
       ElementsAre("m-00002-of-00003.gguf: has split.no 2 of 3 (expected 1 of 3 by its name): "
-                  "its tensors are lost (1 of 3 tensors)"));
+                  "its tensors are missing (1 of 3 tensors)"));
 }
 
 TEST(GgufSplit, LosesAPartOfAModelOfMoreParts) {
@@ -156,15 +156,15 @@ TEST(GgufSplit, LosesAPartOfAModelOfMoreParts) {
   EXPECT_THAT(
       Read(files).warnings,
       ElementsAre("m-00002-of-00003.gguf: has split.no 1 of 4 (expected 1 of 3 by its name): "
-                  "its tensors are lost (1 of 3 tensors)"));
+                  "its tensors are missing (1 of 3 tensors)"));
 }
 
 TEST(GgufSplit, LosesAPartThatIsAModelOfItsOwn) {
   Files files = Model();
   files[Name(2)] = GgufWriter().Tensor("y", {4}, kI8, 0).File("abcd");
   EXPECT_THAT(ReadCheckpoint(FileOf(files, Name(1))).warnings,
-              ElementsAre("m-00002-of-00003.gguf: is not marked as a part of a model: "
-                          "its tensors are lost (1 of 3 tensors)"));
+              ElementsAre("m-00002-of-00003.gguf: not marked as a part of a model: "
+                          "its tensors are missing (1 of 3 tensors)"));
 }
 
 TEST(GgufSplit, ReadsAModelThatIsOnlyCalledAPart) {
@@ -182,7 +182,7 @@ TEST(GgufSplit, WarnsOfAPartThatIsNotCalledOne) {
 
 TEST(GgufSplit, RefusesAModelNoneOfWhosePartsCanBeRead) {
   EXPECT_EQ(ErrorOf(Files{{Name(1, 2), "GGUF"}, {Name(2, 2), "GGUF"}}),
-            "folder: m-00001-of-00002.gguf: none of its 2 files can be read: "
+            "folder: m-00001-of-00002.gguf: cannot read any of the 2 files: "
             "m-00001-of-00002.gguf: header at byte 4: version needs 4 bytes, but only 0 are left");
 }
 
@@ -206,7 +206,7 @@ TEST(GgufSplit, AsksWhichOfTwoModelsIsMeant) {
   files["n-00001-of-00002.gguf"] = Part(0, "x", 2);
   files["projector.gguf"] = GgufWriter().File("");
   EXPECT_EQ(ErrorOf(files),
-            "folder: is a directory with 3 models, 'm-00001-of-00003.gguf', "
+            "folder: directory with 3 models, 'm-00001-of-00003.gguf', "
             "'n-00001-of-00002.gguf', 'projector.gguf': name the one to mount");
 }
 
@@ -283,7 +283,7 @@ TEST(GgufSplit, TakesTheUsualAlignmentWhereTheFileEndsWithThat) {
 
 TEST(GgufSplit, LosesAPartWhoseAlignmentNobodyTells) {
   EXPECT_EQ(ErrorOf(Files{{Name(2, 2), Aligned(1, 64, false)}}),
-            "folder: m-00002-of-00002.gguf: none of its 2 files can be read: "
+            "folder: m-00002-of-00002.gguf: cannot read any of the 2 files: "
             "m-00002-of-00002.gguf: its tensors end at byte 256 if they are aligned to 32 bytes, "
             "but the file has 320: the first part of the model, which cannot be read, may specify "
             "another alignment");

@@ -94,7 +94,7 @@ TEST(Gguf, ReadsATensorWithItsTypeAndShape) {
   EXPECT_THAT(tensor.annotations, ElementsAre(Pair("ggml_type", "\"F32\""), Pair("dims", "[3,2]")));
 }
 
-TEST(Gguf, TellsVersionByteOrderAndAlignment) {
+TEST(Gguf, ReadsVersionByteOrderAndAlignment) {
   EXPECT_THAT(
       ReadFile(GgufWriter().File("")).annotations,
       ElementsAre(Pair("gguf_version", "3"), Pair("byte_order", "\"little\""),
@@ -172,7 +172,7 @@ TEST(Gguf, RefusesTensorsThatMetadataLeavesNoRoomFor) {
 
 // Pairs.
 
-TEST(Gguf, TellsEveryTypeOfMetadata) {
+TEST(Gguf, ReadsEveryTypeOfMetadata) {
   GgufWriter writer;
   writer.Pair("u8", 0, "\xff").Pair("i8", 1, "\x80");
   writer.Pair("u16", 2, writer.Number(uint16_t{65535}));
@@ -193,14 +193,14 @@ TEST(Gguf, TellsEveryTypeOfMetadata) {
             R"("f32":"f32","u64":"u64","i64":"i64","f64":"f64"})");
 }
 
-TEST(Gguf, TellsNumbersThatJsonDoesNotHaveAsTexts) {
+TEST(Gguf, ReadsNumbersThatJsonDoesNotHaveAsTexts) {
   GgufWriter writer;
   writer.Pair("nan", 6, writer.Number(std::numeric_limits<float>::quiet_NaN()));
   writer.Pair("inf", 12, writer.Number(-std::numeric_limits<double>::infinity()));
   EXPECT_EQ(MetadataOf(ReadFile(writer.File(""))), R"({"nan":"NaN","inf":"-Infinity"})");
 }
 
-TEST(Gguf, TellsArraysWithTheTypeOfTheirElements) {
+TEST(Gguf, ReadsArraysWithTheTypeOfTheirElements) {
   GgufWriter writer;
   writer.Pair("a", kArray, writer.Array(kInt32, 2) + writer.Number(-1) + writer.Number(2));
   writer.Pair("b", kArray, writer.Array(8, 2) + writer.Text("x") + writer.Text(""));
@@ -211,7 +211,7 @@ TEST(Gguf, TellsArraysWithTheTypeOfTheirElements) {
   EXPECT_EQ(TypesOf(checkpoint), R"({"a":"[i32]","b":"[string]","c":"[bool]","d":"[u32]"})");
 }
 
-TEST(Gguf, TellsArraysOfArrays) {
+TEST(Gguf, ReadsArraysOfArrays) {
   GgufWriter writer;
   writer.Pair("a", kArray,
               writer.Array(kArray, 2) + writer.Array(kInt32, 1) + writer.Number(1) +
@@ -357,7 +357,7 @@ TEST(Gguf, ReadsEightDimensions) {
 
 TEST(Gguf, RefusesNineDimensions) {
   EXPECT_EQ(Refusal(GgufWriter().Tensor("w", {1, 1, 1, 1, 1, 1, 1, 1, 4}, kI8, 0).File("abcd")),
-            "tensor 'w': has 9 dimensions (maximum 8)");
+            "tensor 'w': too many dimensions (found 9, maximum 8)");
 }
 
 TEST(Gguf, RefusesANegativeDimension) {
@@ -564,15 +564,15 @@ TEST(Gguf, TakesATensorWithoutElementsInTheMiddleOfAnother) {
             2U);
 }
 
-TEST(Gguf, TellsThatDataIsMissing) {
+TEST(Gguf, ReportsMissingData) {
   EXPECT_EQ(Refusal(OneTensor().File("abc")),
-            "tensor 'w': its 4 bytes at byte 64 end after the 67 of the file: it is truncated");
+            "tensor 'w': data out of range: 4 bytes at byte 64 (the file has 67): it is truncated");
   EXPECT_EQ(CodeOf(OneTensor().File("abc")), EBADMSG);
 }
 
-TEST(Gguf, TellsThatEvenThePaddingOfTheHeaderIsMissing) {
+TEST(Gguf, ReportsMissingPaddingOfTheHeader) {
   EXPECT_EQ(Refusal(OneTensor().Header()),
-            "tensor 'w': its 4 bytes at byte 64 end after the 57 of the file: it is truncated");
+            "tensor 'w': data out of range: 4 bytes at byte 64 (the file has 57): it is truncated");
 }
 
 TEST(Gguf, NeedsNoPaddingBehindTheLastTensorAndTakesWhatFollowsIt) {
@@ -598,7 +598,7 @@ TEST(Gguf, LeavesBytesOfABigEndianFileAsTheyAre) {
   EXPECT_EQ(ReadString(TensorAt(checkpoint, 0).data), "abcd");
 }
 
-TEST(Gguf, TellsThatBlocksOfABigEndianFileAreAsStored) {
+TEST(Gguf, AnnotatesBlocksOfABigEndianFileAsStored) {
   const Checkpoint checkpoint =
       ReadFile(GgufWriter(3, true).Tensor("w", {32}, kQ40, 0).File("0123456789abcdefgh"));
   EXPECT_EQ(ReadString(TensorAt(checkpoint, 0).data), "0123456789abcdefgh");

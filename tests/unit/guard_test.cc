@@ -35,10 +35,10 @@ TEST(Guard, NoFailIsForACheckpointThatIsNotAvailable) {
 }
 
 TEST(Guard, NoFailIsForNothingElse) {
-  constexpr int kDamaged = static_cast<int>(ExitCode::kDamaged);
+  constexpr int kCorrupt = static_cast<int>(ExitCode::kCorrupt);
   constexpr int kSource = static_cast<int>(ExitCode::kSource);
-  EXPECT_EQ(GuardedStatus(Step::kParse, true, EBADMSG), kDamaged);
-  EXPECT_EQ(GuardedStatus(Step::kParse, true, EIO), kDamaged);
+  EXPECT_EQ(GuardedStatus(Step::kParse, true, EBADMSG), kCorrupt);
+  EXPECT_EQ(GuardedStatus(Step::kParse, true, EIO), kCorrupt);
   EXPECT_EQ(GuardedStatus(Step::kParse, true, EKEYREJECTED), kSource);
   EXPECT_EQ(GuardedStatus(Step::kOpen, true, EINVAL), kSource);
   EXPECT_EQ(GuardedStatus(Step::kOpen, true, ENOTSUP), kSource);

@@ -88,7 +88,7 @@ TEST(HuggingFace, ReadsTheIndexOfAVariant) {
   EXPECT_EQ(ReadCheckpoint(FolderOf(files)).root.members.size(), 2U);
 }
 
-TEST(HuggingFace, ReadsShardsOfTorchAndTellsWhatTheyImport) {
+TEST(HuggingFace, ReadsShardsOfTorchWithTheirImports) {
   const Checkpoint checkpoint = ReadCheckpoint(
       FolderOf({{"pytorch_model.bin.index.json", IndexOf(R"("a":"1.bin","b":"2.bin")")},
                 {"1.bin", TorchShard("a", "aaaa")},
@@ -111,7 +111,7 @@ TEST(HuggingFace, ReadsShardsOfDifferentFormats) {
   EXPECT_EQ(ReadString(TensorAt(checkpoint, "b").data), "bb");
 }
 
-TEST(HuggingFace, TellsTheMetadataOfTheIndexAndOfEachShard) {
+TEST(HuggingFace, ReadsTheMetadataOfTheIndexAndOfEachShard) {
   Files files = TwoShards();
   files[std::string(kIndex)] =
       R"({"metadata": {"total_size": 1.5e3, "note": ["é"]}, "weight_map": {"a": "1", "b": "2"}})";
@@ -148,9 +148,8 @@ TEST(HuggingFace, AsksWhichOfSeveralIndexesIsMeant) {
   Files files = TwoShards();
   files["model.safetensors.index.fp16.json"] = IndexOf(R"("a":"1")");
   EXPECT_EQ(ErrorOf(files),
-            "folder: is a directory with 2 indexes of checkpoints, "
-            "'model.safetensors.index.fp16.json', 'model.safetensors.index.json': name the one to "
-            "mount");
+            "folder: directory with 2 indexes of checkpoints, 'model.safetensors.index.fp16.json', "
+            "'model.safetensors.index.json': name the one to mount");
 }
 
 TEST(HuggingFace, LooksAtNoHiddenIndex) {
@@ -195,26 +194,26 @@ TEST(HuggingFace, LosesTheTensorsOfAMissingShardOnly) {
   EXPECT_EQ(lost.foreign_dtype, "unknown");
   EXPECT_EQ(lost.data.length, 1U);
   EXPECT_THAT(lost.annotations, ElementsAre(Pair("file", "\"2\"")));
-  EXPECT_THAT(checkpoint.warnings, ElementsAre("2: no such file: 2 tensors are lost"));
+  EXPECT_THAT(checkpoint.warnings, ElementsAre("2: no such file: 2 tensors are missing"));
   EXPECT_THAT(checkpoint.annotations, Contains(Pair("lost", R"(["b","c"])")));
 }
 
-TEST(HuggingFace, LosesTheTensorsOfADamagedShardOnly) {
+TEST(HuggingFace, SkipsOnlyTheTensorsOfACorruptShard) {
   Files files = TwoShards();
   files["2"] += "x";
   const Checkpoint checkpoint = ReadCheckpoint(FolderOf(files));
   EXPECT_EQ(ReadString(TensorAt(checkpoint, "a").data), "aaaa");
-  EXPECT_THAT(checkpoint.warnings,
-              ElementsAre("2: the tensors need 2 bytes of data, but the file has 3: 1 tensor is "
-                          "lost"));
+  EXPECT_THAT(
+      checkpoint.warnings,
+      ElementsAre("2: the tensors need 2 bytes of data, but the file has 3: 1 tensor is missing"));
 }
 
 TEST(HuggingFace, LosesATensorThatItsShardDoesNotHave) {
   Files files = TwoShards();
   files[std::string(kIndex)] = IndexOf(R"("a":"1","b":"2","c":"2")");
   const Checkpoint checkpoint = ReadCheckpoint(FolderOf(files));
-  EXPECT_EQ(MessageOf(TensorAt(checkpoint, "c").error), "2 does not have it");
-  EXPECT_THAT(checkpoint.warnings, ElementsAre("2: lacks tensors of the index: 1 tensor is lost"));
+  EXPECT_EQ(MessageOf(TensorAt(checkpoint, "c").error), "not found in 2");
+  EXPECT_THAT(checkpoint.warnings, ElementsAre("2: incomplete: 1 tensor is missing"));
 }
 
 TEST(HuggingFace, LosesATensorThatIsInAnotherShardThanTheIndexSays) {
@@ -224,10 +223,10 @@ TEST(HuggingFace, LosesATensorThatIsInAnotherShardThanTheIndexSays) {
                                R"("c":{"dtype":"U8","shape":[2],"data_offsets":[4,6]}})",
                                "bbbbcc");
   const Checkpoint checkpoint = ReadCheckpoint(FolderOf(files));
-  EXPECT_EQ(MessageOf(TensorAt(checkpoint, "b").error), "1 does not have it");
+  EXPECT_EQ(MessageOf(TensorAt(checkpoint, "b").error), "not found in 1");
 }
 
-TEST(HuggingFace, TellsWhatIsDamagedWithinAShard) {
+TEST(HuggingFace, ReportsACorruptTensorInAShard) {
   Files files = TwoShards();
   const std::string pickle = PickleWriter()
                                  .EmptyDict()
@@ -248,7 +247,7 @@ TEST(HuggingFace, TellsWhatIsDamagedWithinAShard) {
   EXPECT_EQ(ReadString(TensorAt(checkpoint, "b").data), "bb");
 }
 
-TEST(HuggingFace, TellsWhatIsLostBeforeAllElse) {
+TEST(HuggingFace, WarnsOfMissingTensorsFirst) {
   Files files = TwoShards();
   files[std::string(kIndex)] = IndexOf(R"("a":"1","b":"2","c":"3")");
   files["1"] = SafetensorsFile(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},)"
@@ -256,7 +255,7 @@ TEST(HuggingFace, TellsWhatIsLostBeforeAllElse) {
                                "aaaaXX");
   EXPECT_THAT(ReadCheckpoint(FolderOf(files)).warnings,
               ElementsAre("1: 1 tensor is ignored, because the index has them in other files",
-                          "3: no such file: 1 tensor is lost"));
+                          "3: no such file: 1 tensor is missing"));
 }
 
 TEST(HuggingFace, FailsIfNoShardCanBeRead) {
@@ -265,8 +264,8 @@ TEST(HuggingFace, FailsIfNoShardCanBeRead) {
         ReadCheckpoint(FolderOf({{std::string(kIndex), IndexOf(R"("a":"1","b":"2")")}}));
       },
       Throws<Error>(
-          AllOf(Property(&Error::what, StrEq("folder: model.safetensors.index.json: none of its 2 "
-                                             "files can be read: 1: no such file")),
+          AllOf(Property(&Error::what, StrEq("folder: model.safetensors.index.json: cannot read "
+                                             "any of the 2 files: 1: no such file")),
                 Property(&Error::code, ENOENT))));
 }
 
@@ -276,7 +275,7 @@ TEST(HuggingFace, TakesNoIndexForAShard) {
   EXPECT_THAT(
       ReadCheckpoint(FolderOf(files)).warnings,
       ElementsAre("model.safetensors.index.json: not a checkpoint in a supported format: it "
-                  "is text that looks like JSON: 1 tensor is lost"));
+                  "is text that looks like JSON: 1 tensor is missing"));
 }
 
 TEST(HuggingFace, NamesTheIndexOnceInAMessage) {

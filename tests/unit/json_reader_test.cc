@@ -25,13 +25,13 @@ std::string Rewritten(const std::string& text, Dialect dialect = Dialect::kStric
   return e.what();
 }
 
-TEST(JsonReader, TellsEverythingInItsOrder) {
+TEST(JsonReader, ReportsEventsInOrder) {
   EXPECT_EQ(Rewritten(R"( {"b" : [1, {"x":[]}, -2, 1.50, 1e3] , "a":{"t":true,"f":false,"n":null},
                            "":"text"} )"),
             R"({"b":[1,{"x":[]},-2,1.50,1e3],"a":{"t":true,"f":false,"n":null},"":"text"})");
 }
 
-TEST(JsonReader, TellsAValueThatIsNoObject) { EXPECT_EQ(Rewritten(" 7 "), "7"); }
+TEST(JsonReader, ReadsAValueThatIsNotAnObject) { EXPECT_EQ(Rewritten(" 7 "), "7"); }
 
 TEST(JsonReader, KeepsTheLargestNumbers) {
   EXPECT_EQ(Rewritten("[18446744073709551615,18446744073709551616,-9223372036854775809,-0]"),
@@ -55,11 +55,11 @@ TEST(JsonReader, ReadsTextsThatAreLongerThanItsBuffer) {
   EXPECT_EQ(Rewritten(text), text);
 }
 
-TEST(JsonReader, TellsWhereATextStopsBeingJson) {
+TEST(JsonReader, ReportsTheByteOfASyntaxError) {
   EXPECT_EQ(Rewritten(R"({"a":1,})"), "invalid JSON at byte 7, near '}'");
 }
 
-TEST(JsonReader, TellsThatATextIsNotComplete) {
+TEST(JsonReader, ReportsAnUnexpectedEnd) {
   EXPECT_EQ(Rewritten(R"({"a":[1)"), "invalid JSON at byte 7: unexpected end of text");
 }
 
@@ -190,7 +190,7 @@ TEST(JsonReader, ReadsLines) {
   EXPECT_EQ(copy.json(), R"({"a":1},[2],3,"x")");
 }
 
-TEST(JsonReader, TellsWhichLineIsNotComplete) {
+TEST(JsonReader, ReportsTheLineOfAnUnexpectedEnd) {
   Budget budget = Budget::ForFile(0);
   Copy copy;
   EXPECT_THAT([&] { ReadLines(MemorySource("1\n[2"), 0, 4, budget, copy); },

@@ -36,7 +36,7 @@ TEST(RateLimit, BeginsAnewAfterASecond) {
   EXPECT_TRUE(limit.Admits(kStart + seconds(1)));
 }
 
-TEST(RateLimit, TellsOnceHowManyWereLeftOut) {
+TEST(RateLimit, ReportsTheNumberOfSuppressedMessagesOnce) {
   RateLimit limit = FullAtTheStart();
   EXPECT_FALSE(limit.Admits(kStart));
   EXPECT_FALSE(limit.Admits(kStart));
@@ -56,7 +56,7 @@ std::string OnStandardError(Function speak) {
   return testing::internal::GetCapturedStderr();
 }
 
-TEST(Log, SaysWhoSpeaks) {
+TEST(Log, PrefixesMessagesWithTheProgram) {
   EXPECT_EQ(OnStandardError([](Log& log) { log.Error("m.pth: is {}", "damaged"); }),
             "ckptfs: m.pth: is damaged\n");
 }
@@ -95,7 +95,7 @@ TEST(Log, KeepsSilentAboutSuccess) {
   EXPECT_EQ(OnStandardError([](Log& log) { log.Info("mounted"); }), "");
 }
 
-TEST(Log, SaysWhatTheUserHasAskedFor) {
+TEST(Log, PrintsDebugMessagesOnRequest) {
   EXPECT_EQ(OnStandardError([](Log& log) {
               log.Notice("this is not asked for");
               log.SetLevel(Log::Level::kNotice);
@@ -149,7 +149,7 @@ TEST(Log, RefusesAFileThatCannotBeOpened) {
               testing::ThrowsMessage<Error>("/: cannot open the log file: Is a directory"));
 }
 
-TEST(Log, TellsMoreIfItIsTold) {
+TEST(Log, LogsAtTheRequestedLevel) {
   EXPECT_EQ(OnStandardError([](Log& log) {
               log.SetLevel(Log::Level::kInfo);
               log.Info("mounted");

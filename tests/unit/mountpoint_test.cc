@@ -29,7 +29,7 @@ class MountpointTest : public testing::Test {
 
 TEST_F(MountpointTest, IsAnEmptyDirectory) { EXPECT_EQ(Mountpoint(path_, false).path(), path_); }
 
-TEST_F(MountpointTest, IsToldWithoutDotsAndLinks) {
+TEST_F(MountpointTest, IsPrintedWithoutDotsAndLinks) {
   std::filesystem::create_directory(path_ + "/real");
   std::filesystem::create_symlink("real", path_ + "/link");
   EXPECT_EQ(Mountpoint(path_ + "/./real/../link/", false).path(), path_ + "/real");
@@ -48,9 +48,9 @@ TEST_F(MountpointTest, IsMadeIfItsParentExistsAndRemovedAtTheEnd) {
 }
 
 TEST_F(MountpointTest, IsNotMadeWithoutItsParent) {
-  EXPECT_THAT([&] { Mountpoint(path_ + "/x/y", false); },
-              ThrowsMessage<Error>(path_ + "/x/y: the mount point does not exist, and there is no "
-                                           "directory to make it in"));
+  EXPECT_THAT(
+      [&] { Mountpoint(path_ + "/x/y", false); },
+      ThrowsMessage<Error>(path_ + "/x/y: the mount point and its parent directory do not exist"));
 }
 
 TEST_F(MountpointTest, IsNotALinkToNothing) {

@@ -363,7 +363,7 @@ TEST(NpyType, MustNotBeAnArrayInAnArray) {
             "'('<f4', (2,)), ''");
 }
 
-TEST(NpyType, OfObjectsIsToldApart) {
+TEST(NpyType, OfObjectsIsDistinguished) {
   EXPECT_TRUE(TypeOf("'|O'").has_objects);
   EXPECT_TRUE(TypeOf("'|O8'").has_objects);
   EXPECT_TRUE(TypeOf("[('a', [('b', '|O')])]").has_objects);
@@ -378,7 +378,7 @@ TEST(NpyStructure, IsAsLongAsItsFields) {
   EXPECT_EQ(type.name, "|V32");
 }
 
-TEST(NpyStructure, IsToldInJson) {
+TEST(NpyStructure, IsWrittenAsJson) {
   EXPECT_EQ(DescrOf("[(('title', 'a'), '<f4'), ('b', '>i2', (2, 3),), ('c', '|u1', 4)]"),
             R"([[["title","a"],"<f4"],["b",">i2",[2,3]],["c","|u1",4]])");
 }

@@ -52,7 +52,7 @@ TEST(OpenFiles, OpensEightAtOnceOfAFarFolder) {
   EXPECT_EQ(ReadString(*files[9].file, 0, 1), "9");
 }
 
-TEST(OpenFiles, TellsWhichFileThisProcessLacksMemoryFor) {
+TEST(OpenFiles, NamesTheFileThatExceedsMemory) {
   const std::vector<std::string> names = {"7", "lack"};
   EXPECT_THAT([&] { OpenFiles(FarFolder(0), names); }, ThrowsMessage<Error>("lack: no memory"));
 }

@@ -77,7 +77,7 @@ size_t AskAll(const Probe& probe) {
       count += format->is_index(name, probe) ? 1 : 0;
     }
   }
-  return count + DiagnoseUnknownFile(probe).size();
+  return count + DiagnoseUnknownFile(probe).text.size();
 }
 
 // The first and the last `length` bytes of `mark` repeated.

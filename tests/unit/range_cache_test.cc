@@ -199,7 +199,7 @@ TEST_F(RangeCacheTest, ReadsRightWithFaultsOfWhichReadersLearn) {
   EXPECT_EQ(stats.waiting, 0U);
 }
 
-TEST_F(RangeCacheTest, TellsWhyBytesCannotBeHadAndTriesAgainWhenAsked) {
+TEST_F(RangeCacheTest, ReportsAFailedFetchAndRetriesOnTheNextRead) {
   Make(8 * kMiB, kMiB);
   std::atomic<bool> is_down = true;
   server_->fails = [&](unsigned) { return is_down.load(); };

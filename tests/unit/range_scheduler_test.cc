@@ -344,7 +344,7 @@ TEST(RangeScheduler, ServesMoreReadersThanItHasMemoryFor) {
   EXPECT_EQ(TryAtRandom(scenario, 150), "");
 }
 
-TEST(RangeScheduler, TellsAFailureToWhoWaitsForIt) {
+TEST(RangeScheduler, ReportsAFailureToItsWaiters) {
   const Scenario scenario{.memory = 4,
                           .most_fetches = 1,
                           .objects = {kBlock},

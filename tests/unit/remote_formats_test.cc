@@ -107,7 +107,7 @@ TEST(RemoteFormats, OpenAThousandTensorsOfTensorizerInThreeRoundTrips) {
   EXPECT_TRUE(TensorAt(checkpoint, "middle").is_in_file);
 }
 
-TEST(RemoteFormats, ReadNoTensorOfTensorizerWhoseHeaderSaysAnotherThing) {
+TEST(RemoteFormats, RejectATensorOfTensorizerWithADifferentHeader) {
   TensorizerWriter::Tensor other = kMiddle;
   other.dtype = "|i1";
   const Checkpoint checkpoint = ReadCheckpoint(Remote(TensorizerFile(kMiddle, other)));

@@ -109,7 +109,7 @@ TEST(RemoteZip, GivesTiedStoragesOneSource) {
   EXPECT_EQ(zip.Open("m/a").data.source, zip.Open("m/a").data.source);
 }
 
-TEST(RemoteZip, TellsWhereStoredDataAreInTheFile) {
+TEST(RemoteZip, ReturnsTheOffsetOfStoredData) {
   const RemoteZip zip(Around("m/a", "abcd"));
   const Record record = zip.Open("m/a");
   EXPECT_TRUE(record.is_in_file);
@@ -126,7 +126,7 @@ TEST(RemoteZip, DecodesAMemberWhoseHeaderIsReadLate) {
   EXPECT_EQ(zip.Read("m/a"), "abcdabcdabcdabcd");
 }
 
-TEST(RemoteZip, TellsOfTheFileWithItsHeader) {
+TEST(RemoteZip, ReportsAnErrorInALocalHeader) {
   const RemoteZip zip(Around("m/a", "abcd"));
   const Extent data = zip.Open("m/a").data;
   data.source->AdviseFile({.offset = data.offset, .length = data.length});
@@ -182,7 +182,7 @@ TEST(RemoteZip, RefusesAnArchiveThatHasOneHeaderForTwoMembers) {
                                    "in the central directory"));
 }
 
-TEST(RemoteZip, LosesOneMemberIfThereIsNoHeaderWhereTheDirectorySaysSo) {
+TEST(RemoteZip, ReportsAMemberWithoutALocalHeader) {
   const RemoteZip zip(Around("m/a", "abcd", {.header = 1'000}));
   EXPECT_EQ(MessageOf(zip.Open("m/a").error), "m/a: has no local header at byte 1000");
   EXPECT_EQ(zip.Read("m/before"), std::string(kLarge, '\0'));

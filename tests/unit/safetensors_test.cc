@@ -125,7 +125,7 @@ TEST(Safetensors, ShowsRowsOfHalfBytesAsBytes) {
   EXPECT_EQ(TensorAt(Read(Entry("F4", "[2,3]", 3), "012"), "w").shape, (std::vector<uint64_t>{3}));
 }
 
-TEST(Safetensors, TellsTheMetadata) {
+TEST(Safetensors, AnnotatesTheMetadata) {
   const Checkpoint checkpoint = Read(R"({"__metadata__":{"format":"pt","é":"\""}})", "");
   EXPECT_THAT(checkpoint.annotations,
               ElementsAre(Pair("metadata", R"({"format":"pt","\u00e9":"\""})")));
@@ -154,7 +154,7 @@ TEST(Safetensors, DoesNotTieANameThatHasATensor) {
 
 TEST(Safetensors, RefusesASizeThatDisagreesWithTheShape) {
   EXPECT_EQ(ErrorOf(Entry("F32", "[3]")),
-            "memory: tensor 'w': has 8 bytes, but its dtype and shape need 12");
+            "memory: tensor 'w': size mismatch (found 8 bytes, dtype and shape need 12)");
 }
 
 TEST(Safetensors, RefusesAShapeThatOverflows) {
@@ -174,7 +174,7 @@ TEST(Safetensors, RefusesBitsThatAreNoWholeBytes) {
 
 TEST(Safetensors, RefusesFourBitsOfAnotherSize) {
   EXPECT_EQ(ErrorOf(Entry("F4", "[4]")),
-            "memory: tensor 'w': has 8 bytes, but its dtype and shape need 2");
+            "memory: tensor 'w': size mismatch (found 8 bytes, dtype and shape need 2)");
 }
 
 TEST(Safetensors, RefusesTenTensorsOnOneRange) {
@@ -222,12 +222,12 @@ TEST(Safetensors, RefusesBytesBehindTheLastTensor) {
   EXPECT_EQ(ErrorOf("{}"), "memory: the tensors need 0 bytes of data, but the file has 8");
 }
 
-TEST(Safetensors, TellsThatDataIsMissing) {
+TEST(Safetensors, ReportsMissingData) {
   EXPECT_EQ(ErrorOf(Entry("U8", "[8]"), "0123"),
             "memory: the tensors need 8 bytes of data, but the file has 4: it is truncated");
 }
 
-TEST(Safetensors, TellsThatTheFileIsTruncatedInItsHeader) {
+TEST(Safetensors, ReportsATruncatedHeader) {
   const auto cut =
       std::make_shared<MemorySource>(SafetensorsFile(Entry("U8", "[8]"), "").substr(0, 20));
   EXPECT_THAT([&] { ReadCheckpoint(cut); },
@@ -330,7 +330,7 @@ TEST(Safetensors, RefusesAMemberThatIsNoEntry) {
             "memory: header: tensor '__METADATA__': is a text, but must be an object");
 }
 
-TEST(Safetensors, TellsWhereTheHeaderStopsBeingJson) {
+TEST(Safetensors, ReportsTheByteOfInvalidJson) {
   EXPECT_EQ(ErrorOf(R"({"w":)"), "memory: header: invalid JSON at byte 5: unexpected end of text");
 }
 

@@ -27,7 +27,7 @@ TEST(Strict, TakesACheckpointWhoseTensorsCanAllBeRead) {
   EXPECT_NO_THROW(CheckWhole(checkpoint, "m.pth"));
 }
 
-TEST(Strict, TellsTheFirstTensorThatCannotBeReadAndHowManyThereAre) {
+TEST(Strict, ReportsTheFirstUnreadableTensorAndTheirNumber) {
   auto inner = std::make_unique<Group>();
   inner->members.push_back(TensorCalled("b"));
   inner->members.push_back(TensorCalled("c", "data/7 is missing"));
@@ -46,9 +46,10 @@ TEST(Strict, CountsATensorThatHasLostSomeOfItsPieces) {
   Checkpoint checkpoint;
   checkpoint.root.members.push_back(TensorCalled("a"));
   std::get<Tensor>(checkpoint.root.members[0].content).is_complete = false;
-  EXPECT_THAT([&] { CheckWhole(checkpoint, "dcp"); },
-              ThrowsMessage<Error>("dcp: tensor 'a': some of its pieces are lost: 1 of 1 tensors "
-                                   "are unreadable (strict)"));
+  EXPECT_THAT(
+      [&] { CheckWhole(checkpoint, "dcp"); },
+      ThrowsMessage<Error>("dcp: tensor 'a': some of its pieces are missing: 1 of 1 tensors "
+                           "are unreadable (strict)"));
 }
 
 TEST(Strict, CountsAnObjectThatIsLost) {

@@ -394,7 +394,7 @@ TEST(Names, ANumberIsRenamedBesideItsText) {
   EXPECT_EQ(mounted.Meta()["1_"]["key"], 1);
 }
 
-TEST(Names, KeysThatAreNoTextAreTold) {
+TEST(Names, KeysThatAreNotTextAreAnnotated) {
   const Json meta =
       Mounted(CheckpointOf(WithKind(Key::Kind::kNumber, TensorMember("7")),
                            WithKind(Key::Kind::kNumber, ValueMember("18446744073709551616")),
@@ -406,7 +406,7 @@ TEST(Names, KeysThatAreNoTextAreTold) {
   EXPECT_EQ(meta["(1, 'a')"]["key_type"], "other");
 }
 
-TEST(Names, PlacesInAListAreNotTold) {
+TEST(Names, PlacesInAListAreNotAnnotated) {
   Checkpoint checkpoint = CheckpointOf(WithKind(Key::Kind::kNumber, TensorMember("0")));
   checkpoint.root.python_type = "list";
   EXPECT_FALSE(Mounted(std::move(checkpoint)).Meta()["0"].contains("key"));
@@ -545,7 +545,7 @@ TEST(Meta, DescribesAValue) {
             R"("_metadata":null,"_is_non_tensor":true})");
 }
 
-TEST(Meta, TellsAboutTheCheckpointAtTheEndOfTheRoot) {
+TEST(Meta, HasTheCheckpointAtTheEndOfTheRoot) {
   Checkpoint checkpoint = CheckpointOf();
   checkpoint.root.python_type = "list";
   checkpoint.root.annotations = {{"r", "1"}};
@@ -556,7 +556,7 @@ TEST(Meta, TellsAboutTheCheckpointAtTheEndOfTheRoot) {
             "\"warnings\":[\"a \\\"b\\\"\",\"c\xEF\xBF\xBD\"]}");
 }
 
-TEST(Meta, OnlyTheRootTellsAboutTheCheckpoint) {
+TEST(Meta, OnlyTheRootHasTheCheckpoint) {
   const Mounted mounted(CheckpointOf(TensorMember("a.b"), GroupMember("c", TensorMember("d"))));
   EXPECT_TRUE(mounted.Meta().contains("_ckptfs"));
   EXPECT_FALSE(mounted.Meta("a").contains("_ckptfs"));
@@ -704,7 +704,7 @@ std::string MetaOfCollection(std::string members, bool is_closed = true) {
   return Mounted(CheckpointOf(std::move(member))).Text("c/meta.json");
 }
 
-TEST(Foreign, NobodyElseSaysWhatAMountSays) {
+TEST(Foreign, OtherFilesDoNotHaveTheKeysOfAMount) {
   EXPECT_EQ(MetaOfCollection(R"("_type":"T","_ckptfs":{"recipe":"evil"},"_ckptfs_":1)"),
             R"({"_type":"T","_ckptfs_":{"recipe_":"evil"},"_ckptfs__":1})");
   EXPECT_EQ(MetaOfCollection(R"("_type":"T","_ckptfs":{}, "a" : { "recipe" : 1 })", false),
@@ -791,7 +791,7 @@ TEST(Files, WithoutBytesAreNoHardLinks) {
   EXPECT_NE(mounted.Number("a.memmap"), mounted.Number("b.memmap"));
 }
 
-TEST(Files, OfDamagedTensorsCannotBeRead) {
+TEST(Files, OfCorruptTensorsCannotBeRead) {
   Tensor tensor = Bytes();
   tensor.data.source = nullptr;
   tensor.error.emplace(EIO, "member data/0: its checksum is 1, but 2 is right");
@@ -908,8 +908,8 @@ TEST(Tables, ThatCannotBeReadSayWhy) {
 
 TEST(Tables, MustLieInTheirSource) {
   EXPECT_THAT([] { Validate(CheckpointOf(TableMember("log", 11))); },
-              ThrowsMessage<Error>("table 'log': its 11 bytes at byte 0 end after the 10 of "
-                                   "memory"));
+              ThrowsMessage<Error>(
+                  "table 'log': data out of range: 11 bytes at byte 0 (memory has 10 bytes)"));
 }
 
 // JSON of so many bytes that it is a file of its own.
@@ -1046,7 +1046,7 @@ TEST(Collections, AClosedOneListsNothing) {
   EXPECT_THAT(mounted.Files(), ElementsAre("g/_tensordict/t.memmap"));
 }
 
-TEST(Collections, WhatIsInAClosedRootTellsAboutTheCheckpoint) {
+TEST(Collections, AMemberOfAClosedRootHasTheCheckpoint) {
   Checkpoint checkpoint = CheckpointOf(GroupMember("_tensordict", TensorMember("t")));
   checkpoint.root.collection = {.text = R"("_type":"<class 'G'>")", .is_closed = true, .inner = ""};
   const Mounted mounted(std::move(checkpoint));

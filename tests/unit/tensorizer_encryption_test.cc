@@ -154,16 +154,14 @@ TEST_F(KeysTest, MayBeUnknown) {
   Open({tensor});
   EXPECT_FALSE(keys_.has_secret());
   EXPECT_EQ(KeyFor(tensor), "");
-  EXPECT_EQ(keys_.NoKeyReason(tensor.encryption),
-            "it is encrypted, and there is no key: give one with -o key_file");
+  EXPECT_EQ(keys_.NoKeyReason(tensor.encryption), "encrypted, but no key given: use -o key_file");
 }
 
 TEST_F(KeysTest, MayBeUnknownWhereAPassphraseWouldDo) {
   const auto tensor = Tensor(100, kDerived, kCheap);
   Open({tensor});
-  EXPECT_EQ(
-      keys_.NoKeyReason(tensor.encryption),
-      "it is encrypted, and there is no key: give one with -o key_file or -o passphrase_file");
+  EXPECT_EQ(keys_.NoKeyReason(tensor.encryption),
+            "encrypted, but no key given: use -o key_file or -o passphrase_file");
 }
 
 TEST_F(KeysTest, MayBeUnknownBecauseNobodyCanBeAsked) {
@@ -181,7 +179,7 @@ TEST_F(KeysTest, OfAPassphraseAreNotThoseOfATensorWithoutOne) {
   EXPECT_EQ(KeyFor(with), Hex(kDerived));
   EXPECT_EQ(KeyFor(without), "");
   EXPECT_EQ(keys_.NoKeyReason(without.encryption),
-            "it is encrypted with a key and not with a passphrase, as others are");
+            "encrypted with a key, but a passphrase was given");
 }
 
 TEST_F(KeysTest, DifferWhereTheirSaltsDiffer) {
@@ -199,10 +197,10 @@ class WrongKeys : public KeysTest {};
 
 TEST_F(WrongKeys, AreFoundOut) {
   HaveKey(std::string(32, 'k'));
-  EXPECT_THAT([&] { Open({Tensor(100, kKey)}); },
-              Fails(EKEYREJECTED,
-                    "the key from my annotations decrypts none of 1 tested chunks: it is wrong, or "
-                    "they are corrupt"));
+  EXPECT_THAT(
+      [&] { Open({Tensor(100, kKey)}); },
+      Fails(EKEYREJECTED,
+            "wrong key from my annotations, or corrupt chunks: cannot decrypt any of 1 tested"));
 }
 
 TEST_F(WrongKeys, AreTriedOnAFewChunksOnly) {
@@ -212,17 +210,15 @@ TEST_F(WrongKeys, AreTriedOnAFewChunksOnly) {
         Open({Tensor(100'000, kKey), Tensor(90'000, kKey)});
       },
       Fails(EKEYREJECTED,
-            "the key from my annotations decrypts none of 8 tested chunks: it is wrong, or "
-            "they are corrupt"));
+            "wrong key from my annotations, or corrupt chunks: cannot decrypt any of 8 tested"));
 }
 
 TEST_F(WrongKeys, ComeFromWrongPassphrases) {
   HavePassphrase("Test");
-  EXPECT_THAT(
-      [&] { Open({Tensor(100, kDerived, kCheap)}); },
-      Fails(EKEYREJECTED,
-            "the passphrase from my annotations decrypts none of 1 tested chunks: it is wrong, "
-            "or they are corrupt"));
+  EXPECT_THAT([&] { Open({Tensor(100, kDerived, kCheap)}); },
+              Fails(EKEYREJECTED,
+                    "wrong passphrase from my annotations, or corrupt chunks: cannot decrypt any "
+                    "of 1 tested"));
 }
 
 TEST_F(WrongKeys, ShowAfterTheFirstDerivation) {
@@ -234,8 +230,8 @@ TEST_F(WrongKeys, ShowAfterTheFirstDerivation) {
         Open({Tensor(100, kDerived, kCheap), Tensor(100, kKey, kDear)});
       },
       Fails(EKEYREJECTED,
-            "the passphrase from my annotations decrypts none of 1 tested chunks: it is wrong, "
-            "or they are corrupt"));
+            "wrong passphrase from my annotations, or corrupt chunks: cannot decrypt any of 1 "
+            "tested"));
   EXPECT_LT(std::clock() - begin, CLOCKS_PER_SEC / 2) << "derived what is dear, too";
 }
 
@@ -247,14 +243,14 @@ TEST_F(WrongKeys, ArePassphrasesWhereAKeyIsNeeded) {
                     "annotations does not open it: give the 32 bytes of the key with -o key_file"));
 }
 
-TEST_F(WrongKeys, AreNotThoseOfADamagedChunk) {
+TEST_F(WrongKeys, AreNotThoseOfACorruptChunk) {
   HaveKey(kKey);
   const auto tensor = Tensor(5000, kKey, {}, 4);
   Open({tensor});
   EXPECT_EQ(KeyFor(tensor), Hex(kKey));
 }
 
-TEST_F(WrongKeys, AreNotThoseOfDamagedTensorsThatAreSmall) {
+TEST_F(WrongKeys, AreNotThoseOfCorruptTensorsThatAreSmall) {
   HaveKey(kKey);
   const auto damaged = Tensor(10, kKey, {}, 1);
   const auto whole = Tensor(20'000, kKey);

@@ -63,7 +63,7 @@ Stored Named(const std::string& name) { return {.name = name, .shape = {4}, .dat
 
 // A file of a good tensor, "good", and of another, which is returned. What is wrong with that is
 // its error and in the warning.
-Tensor ReadDamaged(const std::string& file) {
+Tensor ReadCorrupt(const std::string& file) {
   const Checkpoint checkpoint = ReadCheckpoint(std::make_shared<MemorySource>(file));
   EXPECT_EQ(ReadString(TensorAt(checkpoint, "good").data), kFloats);
   const Tensor& tensor = TensorAt(checkpoint, "w");
@@ -80,7 +80,7 @@ TensorizerWriter WithGood(const Stored& stored, uint32_t version = 1) {
 }
 
 std::string DamageIn(const std::string& file) {
-  return std::string(MessageOf(ReadDamaged(file).error));
+  return std::string(MessageOf(ReadCorrupt(file).error));
 }
 std::string DamageOf(const Stored& stored) { return DamageIn(WithGood(stored).Finish()); }
 std::string DamageOf(const Stored& stored, const Stored& in_index) {
@@ -103,7 +103,7 @@ TEST(Tensorizer, FindsTheBytesOfATensor) {
   EXPECT_EQ(b.file_offset, b.data.offset);
 }
 
-TEST(Tensorizer, TellsAboutTheFile) {
+TEST(Tensorizer, ReadsAnnotationsOfTheFile) {
   const Checkpoint checkpoint = Read(TensorizerWriter(4).Add(Named("a")).AddRoom(10));
   EXPECT_THAT(checkpoint.annotations,
               ElementsAre(Pair("data_version", "4"), Pair("feature_flags", "0"),
@@ -111,16 +111,16 @@ TEST(Tensorizer, TellsAboutTheFile) {
                           Pair("encrypted", "false"), Pair("index_bytes", "47")));
 }
 
-TEST(Tensorizer, TellsTheKindAndTheModuleOfAParameter) {
+TEST(Tensorizer, AnnotatesAParameterWithItsModule) {
   EXPECT_THAT(ReadOne({.kind = 0, .module = 7}).annotations,
               ElementsAre(Pair("kind", "\"parameter\""), Pair("module_index", "7")));
 }
 
-TEST(Tensorizer, TellsTheKindOfABuffer) {
+TEST(Tensorizer, AnnotatesABuffer) {
   EXPECT_THAT(ReadOne({.kind = 1}).annotations, Contains(Pair("kind", "\"buffer\"")));
 }
 
-TEST(Tensorizer, TellsNoModuleOfAStateDict) {
+TEST(Tensorizer, AnnotatesNoModuleOfAStateDict) {
   EXPECT_THAT(ReadOne({}).annotations, ElementsAre(Pair("kind", "\"state_dict\"")));
 }
 
@@ -210,14 +210,14 @@ TEST_F(TensorizerHashes, AreOfWhatWasEncryptedAndNotOfHowItWas) {
   EXPECT_THAT(reports_, ElementsAre(Pair("memory: tensor 'fc.weight'", Verdict::kRight)));
 }
 
-TEST(Tensorizer, TellsTheHashes) {
+TEST(Tensorizer, AnnotatesHashes) {
   EXPECT_THAT(
       ReadOne(kExample).annotations,
       Contains(Pair("hashes", R"({"crc32":"a21f7235","sha256":"fb67afcb25a0b196836d2859f834617772)"
                               R"(7ddcb5a6dbcb8fa699229104d0b747"})")));
 }
 
-TEST(Tensorizer, TellsNoHashesWhereThereAreNone) {
+TEST(Tensorizer, OmitsHashesThatAreMissing) {
   EXPECT_THAT(ReadOne({}).annotations, Not(Contains(Key("hashes"))));
 }
 
@@ -310,14 +310,14 @@ TEST(Tensorizer, AnArrayOfObjectsCannotBeRead) {
 }
 
 TEST(Tensorizer, ALengthThatIsNotThatOfTheShapeCostsItsTensor) {
-  const Tensor tensor = ReadDamaged(WithGood({.shape = {5}}).Finish());
-  EXPECT_EQ(MessageOf(tensor.error), "has 16 bytes, but its dtype and shape need 20");
+  const Tensor tensor = ReadCorrupt(WithGood({.shape = {5}}).Finish());
+  EXPECT_EQ(MessageOf(tensor.error), "size mismatch (found 16 bytes, dtype and shape need 20)");
   EXPECT_EQ(tensor.data.length, 20U);
 }
 
 TEST(Tensorizer, ALengthThatIsNotThatOfAForeignTypeCostsItsTensor) {
   EXPECT_EQ(DamageOf({.dtype = "<U3", .shape = {2}}),
-            "has 16 bytes, but its dtype and shape need 24");
+            "size mismatch (found 16 bytes, dtype and shape need 24)");
 }
 
 // Tensors without data.
@@ -534,18 +534,18 @@ TEST(Tensorizer, IgnoresTheFlagOfEncryptionWhereItMeansNothing) {
   EXPECT_EQ(ErrorOf(TensorizerWriter(2, 1).Add({})), "no error");
 }
 
-TEST(Tensorizer, TellsThatAFileWasNotWrittenToItsEnd) {
+TEST(Tensorizer, ReportsAnIncompleteFile) {
   EXPECT_EQ(ErrorOf(TensorizerWriter().AddRoom(1000)),
             "memory: has no tensors: it was not written to its end, or nothing was saved");
 }
 
-TEST(Tensorizer, TellsThatTheFileIsTruncatedInItsHeader) {
+TEST(Tensorizer, ReportsATruncatedHeader) {
   EXPECT_EQ(ErrorOf(TensorizerWriter().Add({}).Finish().substr(0, 70)),
             "memory: file header at byte 65: length of the index needs 8 bytes, but only 5 are "
             "left");
 }
 
-TEST(Tensorizer, TellsThatTheFileIsTruncatedInItsIndex) {
+TEST(Tensorizer, ReportsATruncatedIndex) {
   EXPECT_EQ(ErrorOf(TensorizerWriter().Add({}).Finish().substr(0, 80)),
             "memory: its index needs 41 bytes, but only 7 are left: the file is truncated");
 }
@@ -562,7 +562,7 @@ TEST(Tensorizer, RefusesMoreTensorsThanTheIndexHasRoomFor) {
 
 // The index.
 
-TEST(Tensorizer, TellsThatTheIndexHadNoRoomForAllTensors) {
+TEST(Tensorizer, WarnsThatTheIndexWasFull) {
   const std::string wrong = "in its index: the index was full when the others were written";
   const std::string file = TensorizerWriter().Add({}).AddRoom(100).Finish();
   EXPECT_EQ(ErrorOf(Patched(file, 57, LittleEndian(3, 8))),
@@ -586,7 +586,7 @@ TEST(Tensorizer, RefusesAKindThatItDoesNotKnow) {
 
 TEST(Tensorizer, RefusesSixtyFiveDimensions) {
   EXPECT_EQ(ErrorOf(Stored{.shape = Shape(65, 1)}),
-            "memory: tensor 'w': has 65 dimensions (maximum 64)");
+            "memory: tensor 'w': too many dimensions (found 65, maximum 64)");
 }
 
 // Tags.
@@ -639,9 +639,9 @@ TEST(Tensorizer, RefusesDraftsWithHeadersInOnePlace) {
 TEST(Tensorizer, DataThatIsCutCostsItsTensor) {
   const TensorizerWriter writer = WithGood({});
   const std::string file = writer.Finish();
-  const Tensor tensor = ReadDamaged(file.substr(0, file.size() - 9));
+  const Tensor tensor = ReadCorrupt(file.substr(0, file.size() - 9));
   EXPECT_EQ(MessageOf(tensor.error),
-            "its 16 bytes at byte 245 end after the 260 of the file: it is truncated");
+            "data out of range: 16 bytes at byte 245 (the file has 260): it is truncated");
   EXPECT_EQ(tensor.shape, (Shape{2, 2}));
   EXPECT_EQ(tensor.data.length, 16U);
 }
@@ -649,7 +649,7 @@ TEST(Tensorizer, DataThatIsCutCostsItsTensor) {
 TEST(Tensorizer, AHeaderThatIsCutMakesNoZeros) {
   const TensorizerWriter writer = WithGood({.data = ""});
   const std::string file = writer.Finish();
-  const Tensor tensor = ReadDamaged(file.substr(0, file.size() - 9));
+  const Tensor tensor = ReadCorrupt(file.substr(0, file.size() - 9));
   EXPECT_EQ(MessageOf(tensor.error),
             "its header ends at byte 245, but the file at byte 244: it is truncated");
   EXPECT_EQ(tensor.error->code(), EBADMSG);
@@ -672,7 +672,7 @@ TEST(Tensorizer, OffsetsThatAreNowhereCostTheirTensor) {
             "its header ends at byte 18446744073709551615, but the file at byte 269: it is "
             "truncated");
   EXPECT_EQ(DamageAt(std::string(8, '\xFF'), 16),
-            "its 18446744073709551615 bytes at byte 245 end after the 269 of the file: it is "
+            "data out of range: 18446744073709551615 bytes at byte 245 (the file has 269): it is "
             "truncated");
 }
 
@@ -738,7 +738,7 @@ TEST(Tensorizer, RefusesTensorsThatOverlap) {
 TEST(Tensorizer, RefusesAFileOfWhichNothingCanBeRead) {
   const std::string file = TensorizerWriter().Add({}).Finish();
   EXPECT_EQ(ErrorOf(file.substr(0, file.size() - 9)),
-            "memory: tensor 'w': its 16 bytes at byte 152 end after the 167 of the file: it is "
+            "memory: tensor 'w': data out of range: 16 bytes at byte 152 (the file has 167): it is "
             "truncated");
 }
 
@@ -765,7 +765,7 @@ std::string Chunks(uint64_t chunk_size, size_t tags) {
   return EncryptionSection({{2, ChunksRecord(chunk_size, kNonce, std::string(16 * tags, 't'))}});
 }
 
-TEST(Tensorizer, TellsHowATensorIsEncrypted) {
+TEST(Tensorizer, AnnotatesTheEncryptionOfATensor) {
   const Checkpoint checkpoint = Read(TensorizerWriter(3).Add(Encrypted(EncryptionSection(
       {{1, DerivationRecord(3, 8192, kTag)}, {2, ChunksRecord(2 << 20, kNonce, kTag)}}))));
   const Tensor& tensor = TensorAt(checkpoint, "w");
@@ -785,13 +785,11 @@ TEST(Tensorizer, ShowsAllButTheBytesWithoutAKey) {
   other.name = "v";
   const Checkpoint checkpoint = Read(TensorizerWriter(3).Add(encrypted).Add(other));
   const Tensor& tensor = TensorAt(checkpoint, "w");
-  EXPECT_EQ(MessageOf(tensor.error),
-            "it is encrypted, and there is no key: give one with -o key_file");
+  EXPECT_EQ(MessageOf(tensor.error), "encrypted, but no key given: use -o key_file");
   EXPECT_EQ(tensor.error->code(), ENOKEY);
   EXPECT_EQ(tensor.data.length, 16U);
-  EXPECT_THAT(checkpoint.warnings,
-              ElementsAre("tensor 'w' and 1 more: it is encrypted, and there is no key: give one "
-                          "with -o key_file: reading them will fail"));
+  EXPECT_THAT(checkpoint.warnings, ElementsAre("tensor 'w' and 1 more: encrypted, but no key "
+                                               "given: use -o key_file: reading them will fail"));
 }
 
 TEST(Tensorizer, ReadsTensorsWithoutDataInAnEncryptedFile) {
@@ -809,13 +807,12 @@ TEST(Tensorizer, DoesNotTakePlainBytesInAnEncryptedFileForEncrypted) {
 }
 
 TEST(Tensorizer, ReadsOneTagForWhateverSizeOfChunks) {
-  EXPECT_EQ(DamageOfEncrypted(Chunks(7, 1)),
-            "it is encrypted, and there is no key: give one with -o key_file");
+  EXPECT_EQ(DamageOfEncrypted(Chunks(7, 1)), "encrypted, but no key given: use -o key_file");
 }
 
 TEST(Tensorizer, ReadsDataThatIsEncryptedInOnePiece) {
   EXPECT_EQ(DamageOfEncrypted(EncryptionSection({{3, kNonce + kTag}})),
-            "it is encrypted, and there is no key: give one with -o key_file");
+            "encrypted, but no key given: use -o key_file");
 }
 
 TEST(Tensorizer, AWrongNumberOfTagsCostsItsTensor) {

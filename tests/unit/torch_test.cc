@@ -178,7 +178,7 @@ TEST(Torch, CutsAListThatContainsItself) {
 
 TEST(Torch, ReportsATensorThatReachesBeyondItsStorage) {
   EXPECT_EQ(ErrorOfBad({.offset = 1, .shape = {4}, .stride = {1}}),
-            "reaches 4 bytes from element 1 on, but data/0 has 4 bytes");
+            "view out of range: 4 bytes from element 1 on (data/0 has 4 bytes)");
 }
 
 TEST(Torch, ReportsANegativeSize) {
@@ -249,7 +249,7 @@ TEST(Torch, ReportsAFailedSave) {
 TEST(Torch, ReportsAZipThatIsNoCheckpoint) {
   const ByteSourcePtr source = ZipWriter().Add("readme.txt", "hello").Source();
   EXPECT_THAT([&] { ReadCheckpoint(source); },
-              ThrowsMessage<Error>("memory: is a zip archive without a checkpoint "
+              ThrowsMessage<Error>("memory: zip archive without a checkpoint "
                                    "in a supported format"));
 }
 

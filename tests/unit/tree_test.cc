@@ -214,7 +214,7 @@ TEST(Tree, GivesAttributesToThoseThatHaveThem) {
   EXPECT_THAT(tree.AttributesOf(last), IsEmpty());
 }
 
-TEST(Tree, SaysTheMostWhereItsSizeCannotBeCounted) {
+TEST(Tree, ReportsTheMaximumWhereItsSizeOverflows) {
   class Endless : public ByteSource {
    public:
     std::string name() const override { return "endless"; }

@@ -117,7 +117,7 @@ TEST(Verified, HasTheBytesWhereTheyWere) {
   EXPECT_EQ(ReadString(*source, 4, 2), "bc");
 }
 
-TEST(Verified, TellsOnceThatBothHashesAreRight) {
+TEST(Verified, LogsMatchingHashesOnce) {
   Reports reports;
   const auto source = Verified(kData, {.crc32 = kCrc, .sha256 = FromHex(kSha256)}, reports);
   EXPECT_EQ(source->verdict(), Verdict::kUnread);
@@ -128,7 +128,7 @@ TEST(Verified, TellsOnceThatBothHashesAreRight) {
   EXPECT_THAT(reports.verdicts(), ElementsAre(Verdict::kRight));
 }
 
-TEST(Verified, TellsOfTheHashThatIsThere) {
+TEST(Verified, LogsThePresentHash) {
   Reports reports;
   ReadString(*Verified(kData, {.crc32 = kCrc}, reports), kBegin, 10);
   ReadString(*Verified(kData, {.sha256 = FromHex(kSha256)}, reports), kBegin, 10);
@@ -136,7 +136,7 @@ TEST(Verified, TellsOfTheHashThatIsThere) {
                                            "memory: tensor 'w': SHA-256 matches"));
 }
 
-TEST(Verified, TellsOfACrc32ThatIsWrong) {
+TEST(Verified, ReportsACrc32Mismatch) {
   Reports reports;
   const auto source = Verified("abcdefghiX", {.crc32 = kCrc, .sha256 = FromHex(kSha256)}, reports);
   EXPECT_EQ(ReadString(*source, kBegin, 10), "abcdefghiX");
@@ -155,7 +155,7 @@ TEST(Verified, ShowsACrc32WithAllItsDigits) {
       ElementsAre("memory: tensor 'w': CRC32 mismatch (found 0x3981703a, expected 0x00000001)"));
 }
 
-TEST(Verified, TellsOfASha256ThatIsWrong) {
+TEST(Verified, ReportsASha256Mismatch) {
   Reports reports;
   const auto source =
       Verified(kData, {.crc32 = kCrc, .sha256 = FromHex(std::string(64, '0'))}, reports);
@@ -416,7 +416,7 @@ TEST(Verified, TakesWhatSeveralThreadsReadABitOutOfOrder) {
   EXPECT_THAT(reports.lines(), ElementsAre("memory: w: CRC32 matches"));
 }
 
-TEST(Verified, TellsOnceWhenSeveralThreadsReadAll) {
+TEST(Verified, LogsOnceWhenSeveralThreadsReadAll) {
   Reports reports;
   const std::string bytes = ManyBytes();
   const auto source = MakeVerified({std::make_shared<MemorySource>(bytes), 0, bytes.size()},

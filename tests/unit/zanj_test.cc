@@ -241,7 +241,7 @@ TEST(Zanj, RefusesTextsThatAreNoElements) {
 
 TEST(Zanj, RefusesAnArrayWithoutAShape) {
   EXPECT_EQ(Damage("array_list_meta", "[1]", "7", "int8"),
-            R"({"class":"torch.Tensor","error":"its shape is not a list"})");
+            R"({"class":"torch.Tensor","error":"shape: not a list"})");
   EXPECT_EQ(
       Damage("array_list_meta", "[1]", "[-1]", "int8"),
       R"({"class":"torch.Tensor","error":"its shape has something in it that is not a size"})");
@@ -343,7 +343,7 @@ TEST(Zanj, ShowsDictsWithoutArraysAsOneValue) {
   EXPECT_EQ(ValueAt(checkpoint, "x").python_type, "");
 }
 
-TEST(Zanj, TellsTheTypesThatJsonHasNot) {
+TEST(Zanj, AnnotatesTypesThatJsonDoesNotHave) {
   const Checkpoint checkpoint =
       Read(R"({"x":{"s":{"__muutils_format__":"set","data":[1]},"n":NaN,"b":-99999999999999999999,)"
            R"("c":{"__muutils_format__":"C","a/b":Infinity}}})");
@@ -377,7 +377,7 @@ TEST(Zanj, TakesReferencesOfUsersForPlainObjects) {
   EXPECT_EQ(ValueAt(checkpoint, "z").json, R"({"__muutils_format__":3})");
 }
 
-TEST(Zanj, TellsTheClassOfAnObjectWithArrays) {
+TEST(Zanj, AnnotatesTheClassOfAnObjectWithArrays) {
   const Checkpoint checkpoint = Read(
       R"({"__muutils_format__":"Root","m":{"w":{"__muutils_format__":"numpy.ndarray:zero_dim",)"
       R"("data":1,"shape":[],"dtype":"int8"},"__muutils_format__":"Model"}})");
@@ -453,7 +453,7 @@ TEST(Zanj, ShowsASingleArray) {
   EXPECT_EQ(ReadString(TensorAt(checkpoint, "tensor").data), "0123");
 }
 
-TEST(Zanj, TellsOfMembersThatNothingRefersTo) {
+TEST(Zanj, WarnsOfUnreferencedMembers) {
   EXPECT_THAT(Read("{}", {{"a.npy", ""}}).warnings,
               ElementsAre("zip: 1 members are not referred to and are ignored"));
 }

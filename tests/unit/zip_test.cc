@@ -89,7 +89,7 @@ std::string ErrorOfMember(const ZipEntry& entry) {
 // 133, its locator at byte 189 and the end record at byte 209; the whole has 231 bytes.
 std::string Small() { return ZipWriter().Add("m/a", "abcd").Finish(); }
 
-TEST(Zip, TellsWhereTheBytesOfAMemberAre) {
+TEST(Zip, ReturnsTheExtentOfAMember) {
   const Directory directory = Read(Small());
   ASSERT_EQ(directory.members().size(), 1U);
   const Member& member = directory.members()[0];
@@ -176,7 +176,7 @@ TEST(Zip, ReadsMembersWithoutCrc) {
   EXPECT_EQ(directory.members()[0].error, "");
 }
 
-TEST(Zip, TellsBothSizesOfDeflatedMembers) {
+TEST(Zip, ReturnsBothSizesOfDeflatedMembers) {
   const std::string data(1000, 'x');
   const Directory directory = Read(ZipWriter().AddDeflated("m/a", data).Finish());
   const Member& member = directory.members()[0];

@@ -66,8 +66,8 @@ void AppendMlElement(std::string& out, const MlDtype& type, std::string_view byt
 
 // Appends the element in `bytes`, in the byte order and the length of `type`: numbers
 // as numbers, complex ones as [real, imaginary], times in ISO 8601, durations with their unit,
-// texts as texts, bytes and what has no other form in hex. What is appended has 4 bytes for each
-// of `bytes` at most, and 64 more. `type` has no objects in it.
+// texts as texts, bytes and other types in hex. Appends at most 4 bytes for each of `bytes`, and 64
+// more. `type` contains no objects.
 void AppendElement(std::string& out, const Type& type, std::string_view bytes);
 
 }  // namespace ckptfs::npy

@@ -1,7 +1,7 @@
-// What is written of a type is its width, and not always more: those of ml_dtypes that NumPy does
-// not know (bfloat16, float8_e4m3fn, int4, ...) are "<V2" and "<V1", or names that NumPy itself
-// does not take ("<f1" is float8_e5m2, "<W4" is complex32). They are bytes here, as structures are,
-// whose fields have a byte order each.
+// The descr of a type always has its width, but not always its kind: types of ml_dtypes that NumPy
+// does not know (bfloat16, float8_e4m3fn, int4, ...) are "<V2" and "<V1", or names that NumPy
+// rejects ("<f1" is float8_e5m2, "<W4" is complex32). They are read as bytes, as structures are,
+// each of whose fields has its own byte order.
 
 #include "parser/codec/npy/type.h"
 

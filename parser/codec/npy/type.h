@@ -90,8 +90,8 @@ struct Type {
   std::string name;              // As numpy's dtype.str has it: "<f4", "|S5"; "|V12" if structured.
 };
 
-// The type of byte order `order` ('<', '>', '|' or '=') that `code` spells: "f4", "U3", "M8[ns]".
-// Nothing if it is none of NumPy's, nor of what is written in their place by ml_dtypes.
+// Returns the type of byte order `order` ('<', '>', '|' or '=') with the code `code`: "f4", "U3",
+// "M8[ns]". Nothing if neither NumPy nor ml_dtypes writes this code.
 std::optional<Type> TypeNamed(char order, std::string_view code);
 
 // The name of the type when its elements are little-endian: "<M8[ns]" for ">M8[ns]". Types whose

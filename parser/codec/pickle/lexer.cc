@@ -1,6 +1,6 @@
-// To go through a pickle it is enough to know how long each opcode is: one byte and then, by its
-// kind, a fixed number of bytes, a length and that many bytes, or one or two lines. What is long,
-// the texts and bytes, is skipped where its length is known, so that it is not even read.
+// To split a pickle into opcodes it is enough to know the length of each: one byte and then, by its
+// kind, a fixed number of bytes, a length and that many bytes, or one or two lines. Long texts and
+// bytes whose length is known are skipped without being read.
 
 #include "parser/codec/pickle/lexer.h"
 
@@ -26,9 +26,8 @@ namespace {
 
 constexpr size_t kMostOfName = 64;  // Bytes, of those that anybody asks for.
 
-// Reads forward through an extent, and counts what it reads as work, for which the budget grows with
-// the bytes that are stored; both must outlive this. Most pickles are short, so it begins with
-// little.
+// Reads forward through an extent, and counts the bytes as work, for which the budget grows with the
+// stored bytes; both must outlive this. Most pickles are short, so the first read is small.
 class Window {
  public:
   Window(const Extent& data, Budget& budget)

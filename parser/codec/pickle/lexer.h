@@ -32,9 +32,9 @@ struct Gap {
 // `position`. May throw Error.
 using FindGap = std::function<Gap(const Value& built, uint64_t position)>;
 
-// Runs the pickle at the beginning of `data` as Load does, but asks `find` after each BUILD. What
-// the result points to is its own: nothing points into `data`. Throws Error as Load does, EBADMSG
-// if a gap ends behind `data`, and what reading throws. Sets `length` to its bytes, gaps
+// Runs the pickle at the beginning of `data` as Load does, but calls `find` after each BUILD. The
+// result owns its memory: nothing points into `data`. Throws Error as Load does, EBADMSG if a gap
+// ends after `data`, and the errors of reading. Sets `length` to the length of the pickle, gaps
 // included.
 Graph LoadWithGaps(const Extent& data, Budget& budget, const FindGap& find, uint64_t& length);
 

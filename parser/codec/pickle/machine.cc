@@ -61,7 +61,7 @@ void RequirePairs(std::span<const Value> items) {
   Fail(EBADMSG, "odd number of keys and values {}", items.size());
 }
 
-// Python 2's str, which is bytes there. What is UTF-8 is taken for text: torch.load decodes so.
+// Python 2's str, which is bytes there. Valid UTF-8 is taken for text, as torch.load decodes it.
 Kind KindOfByteString(std::string_view bytes) { return IsText(bytes) ? Kind::kText : Kind::kBytes; }
 
 }  // namespace

@@ -103,8 +103,8 @@ struct Opcode {
 // The opcode that `byte` stands for.
 const Opcode& OpcodeOf(uint8_t byte);
 
-// Stack, memo, and the operations of the opcodes on them. The Errors of all functions lack opcode and
-// position, which Run adds.
+// Stack, memo, and the operations of the opcodes on them. The Errors of all functions lack opcode
+// and position, which Run adds.
 class Machine {
  public:
   // `resolve` may be empty and must outlive the machine, as must what the others refer to.
@@ -145,7 +145,7 @@ class Machine {
   void Stop();
   [[noreturn]] static void Refuse();
 
-  // The stack. What is below the latest mark can be seen only by opcodes that take that mark away.
+  // The stack. Only opcodes that pop the latest mark access values below it.
   void Push(const Value& value) { stack_.push_back(value); }
   void PushMark();
   void Pop();

@@ -160,7 +160,7 @@ class Reader {
  private:
   [[noreturn]] void FailWithout(std::string_view kind) const {
     if (first_error_) throw Error(first_error_->code(), first_error_->what());
-    Fail(ENOTSUP, "is a {} archive without a checkpoint in a supported format{}{}", kind,
+    Fail(ENOTSUP, "{} archive without a checkpoint in a supported format{}{}", kind,
          left_out_.empty() ? "" : ", but with ",
          hint_.empty() ? Listed(left_out_) : fmt::format("{}: {}", Quoted(hint_name_), hint_));
   }
@@ -242,8 +242,9 @@ class Reader {
     const Probe probe{.size = source.size(), .head = head, .tail = {&last, 1}};
     const Format* format = FormatOf(probe);
     if (format == nullptr && hint_.empty()) {
-      hint_ = DiagnoseUnknownFile(probe);
-      if (hint_.find("JSON") != std::string_view::npos) hint_ = {};
+      // Many archives contain JSON beside a checkpoint, so that it explains nothing.
+      const Diagnosis diagnosis = DiagnoseUnknownFile(probe);
+      hint_ = diagnosis.is_json ? std::string_view() : diagnosis.text;
       hint_name_ = file.path;
     }
     return format;

@@ -17,6 +17,7 @@ struct Mark {
   size_t offset;  // In bytes.
   std::string_view bytes;
   std::string_view sentence;
+  bool is_json = false;
 };
 
 constexpr std::string_view kHtml =
@@ -45,7 +46,7 @@ constexpr Mark kMarks[] = {
     {0, "<HTML"sv, kHtml},
     {0, "<?xml"sv,
      "it is an XML document, perhaps an error message that was downloaded in place of the file"},
-    {0, "{"sv, "it is text that looks like JSON"},
+    {0, "{"sv, "it is text that looks like JSON", true},
 
     {0, "\x1f\x8b"sv, "it is compressed by gzip in a way that is not supported"},
     {0, "BZh"sv, "it is compressed by bzip2: unpack it first"},
@@ -84,12 +85,12 @@ bool IsZero(const Probe& probe) {
 
 }  // namespace
 
-std::string_view DiagnoseUnknownFile(const Probe& probe) {
-  if (probe.size == 0) return "it is empty";
+Diagnosis DiagnoseUnknownFile(const Probe& probe) {
+  if (probe.size == 0) return {"it is empty"};
   for (const Mark& mark : kMarks) {
-    if (IsAt(probe, mark.offset, mark.bytes)) return mark.sentence;
+    if (IsAt(probe, mark.offset, mark.bytes)) return {mark.sentence, mark.is_json};
   }
-  if (IsZero(probe)) return "it begins with zeros only: perhaps it was not copied to the end";
+  if (IsZero(probe)) return {"it begins with zeros only: perhaps it was not copied to the end"};
   return {};
 }
 

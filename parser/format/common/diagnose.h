@@ -8,8 +8,13 @@
 
 namespace ckptfs {
 
-// Returns a guess of the type of a file that no format has matched, as the end of a message, and a
-// remedy: "it is a gzip archive: unpack it first". Empty if there is none.
-std::string_view DiagnoseUnknownFile(const Probe& probe);
+// A guess of the type of a file that no format has matched.
+struct Diagnosis {
+  std::string_view text;  // The end of a message, with a remedy. Empty if there is no guess.
+  bool is_json = false;
+};
+
+// Returns the diagnosis of a file: "it is a gzip archive: unpack it first".
+Diagnosis DiagnoseUnknownFile(const Probe& probe);
 
 }  // namespace ckptfs

@@ -14,7 +14,7 @@
 
 #include "parser/base/error.h"
 #include "parser/base/json.h"
-#include "parser/format/common/damaged.h"
+#include "parser/format/common/placeholder.h"
 #include "parser/io/simple_sources.h"
 
 namespace ckptfs::dcp {
@@ -174,7 +174,7 @@ Content Assembly::Assembled(Tensor tensor, const Tiling& tiling) {
   if (tiling.is_complete && lost_.empty()) return tensor;
   tensor.is_complete = false;
   if (!lost_.empty()) AddAnnotation(tensor, "lost_chunks", LostAnnotation(), budget_);
-  if (!tiling.is_complete) Lose(index_, "its chunks leave out some of its elements");
+  if (!tiling.is_complete) Lose(index_, "missing chunks");
   return tensor;
 }
 
@@ -191,12 +191,12 @@ Content Assembly::Run() {
     }
     ReadChunks(tiling);
     if (pieces_.empty() && !whole_) {
-      if (lost_.empty()) Fail(EBADMSG, "it has no chunks");
+      if (lost_.empty()) Fail(EBADMSG, "no chunks");
       return LostTensor(std::move(tensor), lost_[0].why);
     }
-    const bool is_damaged = !tiling.is_complete || !lost_.empty();
-    if (is_damaged && tensor.data.length > kMostForDamaged) {
-      Fail(EOVERFLOW, "of its {} bytes not all are there", tensor.data.length);
+    const bool is_incomplete = !tiling.is_complete || !lost_.empty();
+    if (is_incomplete && tensor.data.length > kMaxPlaceholderSize) {
+      Fail(EOVERFLOW, "incomplete, and too large to show ({} bytes)", tensor.data.length);
     }
     return Assembled(std::move(tensor), tiling);
   } catch (const Error& e) {
@@ -219,7 +219,7 @@ Content LostTensor(Tensor tensor, std::string_view error) {
     tensor.data.length = ByteSize(tensor.dtype, tensor.shape);
   } catch (const Error&) {  // Then it has no size that a file could have.
   }
-  return Damaged(std::move(tensor), Error(EBADMSG, error));
+  return MakePlaceholder(std::move(tensor), Error(EBADMSG, error));
 }
 
 Content LostValue(std::string_view error) {
@@ -251,9 +251,8 @@ void LossReport::Add(std::string_view file, std::string_view item, std::string_v
 
 std::string LossReport::Sentence(const std::pair<const std::string, Loss>& loss) {
   const auto& [file, what] = loss;
-  if (what.count == 1) return fmt::format("{}: {} in it is lost: {}", file, what.first, what.why);
-  return fmt::format("{}: {} parts in it are lost, the first of them {}: {}", file, what.count,
-                     what.first, what.why);
+  if (what.count == 1) return fmt::format("{}: missing {}: {}", file, what.first, what.why);
+  return fmt::format("{}: {} missing parts, first {}: {}", file, what.count, what.first, what.why);
 }
 
 void LossReport::AddTo(Checkpoint& checkpoint) const {

@@ -1,4 +1,4 @@
-// Tensors assembled from chunks, and the report of lost items.
+// Tensors assembled from chunks, and the report of missing items.
 
 #pragma once
 
@@ -15,15 +15,15 @@
 
 namespace ckptfs::dcp {
 
-// Collects lost items and reports them by file: a missing file loses a thousand items for one
+// Collects missing items and reports them by file: a missing file costs a thousand items for one
 // reason. Belongs to one thread.
 class LossReport {
  public:
   // Everything is charged to `budget`, which must outlive this.
   explicit LossReport(Budget& budget) : budget_(budget) {}
 
-  // Records that `item` or a part of it, stored in the file `file`, is lost. All parts of an item
-  // must be added one after another.
+  // Records that `item` or a part of it, stored in the file `file`, is missing. All parts of an
+  // item must be added one after another.
   void Add(std::string_view file, std::string_view item, std::string_view why);
 
   bool empty() const { return by_file_.empty(); }
@@ -63,7 +63,7 @@ using ReadChunk = std::function<Content(size_t chunk)>;
 Content AssembleTensor(const Item& item, std::string_view index, const StringTable& files,
                        const ReadChunk& read, LossReport& losses, Budget& budget);
 
-// Returns the placeholder for a tensor that is lost for the reason `error`: a tensor that cannot be
+// Returns the placeholder for a tensor that is missing because of `error`: a tensor that cannot be
 // read, or a value if its size is implausible.
 Content LostTensor(Tensor tensor, std::string_view error);
 

@@ -27,7 +27,7 @@
 #include "parser/base/error.h"
 #include "parser/base/json.h"
 #include "parser/format.h"
-#include "parser/format/common/damaged.h"
+#include "parser/format/common/placeholder.h"
 #include "parser/format/gguf/header.h"
 #include "parser/layer/strided.h"
 
@@ -124,8 +124,8 @@ void AddTensors(const ByteSourcePtr& file, const GgufHeader& header, uint64_t al
     }
     const Error& error = *place.error;
     if (!damage) damage = WithContext("tensor " + Quoted(entry.name), error);
-    WarnOfDamage(entry.name, error, budget, checkpoint);
-    checkpoint.root.members.push_back({{entry.name}, Damaged({}, error)});
+    WarnOfUnreadable(entry.name, error, budget, checkpoint);
+    checkpoint.root.members.push_back({{entry.name}, MakePlaceholder({}, error)});
   }
   if (damage && good == 0) throw Error(*damage);
 }

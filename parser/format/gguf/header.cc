@@ -66,7 +66,7 @@ void CheckShape(const std::vector<uint64_t>& shape) {
 void ReadTensorInfo(HeaderReader& reader, TensorInfo& entry) {
   const auto dimensions = reader.Read<uint32_t>("number of dimensions");
   if (dimensions > kMostDimensions) {
-    Fail(EBADMSG, "has {} dimensions (maximum {})", dimensions, kMostDimensions);
+    Fail(EBADMSG, "too many dimensions (found {}, maximum {})", dimensions, kMostDimensions);
   }
   entry.shape.resize(dimensions);
   for (uint64_t& size : entry.shape) size = reader.ReadCount("dimension");
@@ -196,7 +196,7 @@ DataRange LocateTensor(const TensorInfo& entry, uint64_t data_offset, uint64_t a
     return place;
   }
   if (place.length != 0 && (entry.offset > data_size || place.length > data_size - entry.offset)) {
-    Fail(EBADMSG, "its {} bytes at byte {} end after the {} of the file: it is truncated",
+    Fail(EBADMSG, "data out of range: {} bytes at byte {} (the file has {}): it is truncated",
          place.length, place.offset, file_size);
   }
   return place;

@@ -45,8 +45,8 @@ struct GgufHeader {
   uint64_t end = 0;                 // The first byte after the header.
 };
 
-// Reads the header of `file`, which begins with the magic. What the result keeps is charged to
-// `budget`. Throws Error.
+// Reads the header of `file`, which begins with the magic. Charges `budget` for the result. Throws
+// Error.
 GgufHeader ReadHeader(const ByteSource& file, Budget& budget);
 
 // The header is padded to a multiple of the alignment; the data begins there, and offsets are

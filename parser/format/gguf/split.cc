@@ -51,8 +51,8 @@ class Joiner {
   // outlive this.
   Joiner(const Folder& folder, PartName name, Budget& budget);
 
-  // Call once. Shows a part that cannot be read as lost. Throws Error if no part can be read, or if
-  // the parts do not belong to one model.
+  // Call once. Reports a part that cannot be read as missing. Throws Error if no part can be
+  // read, or if the parts do not belong to one model.
   Checkpoint Read();
 
  private:
@@ -90,7 +90,7 @@ void CheckMagic(const ByteSource& file) {
   std::vector<std::byte> magic(std::min<uint64_t>(kMagic.size(), file.size()));
   file.ReadAt(0, magic);
   if (!std::ranges::equal(magic, std::as_bytes(std::span(kMagic)))) {
-    Fail(EBADMSG, "is not a GGUF file");
+    Fail(EBADMSG, "not a GGUF file");
   }
 }
 
@@ -109,7 +109,7 @@ Checkpoint Joiner::Read() {
   }
   for (Part& part : parts_) AddPart(part);
   if (lost_.size() == parts_.size()) {
-    throw WithContext(fmt::format("none of its {} files can be read", parts_.size()), *named.error);
+    throw WithContext(fmt::format("cannot read any of the {} files", parts_.size()), *named.error);
   }
   ReportLost();
   shards_.back() = '}';
@@ -165,7 +165,7 @@ void Joiner::AddPart(Part& part) {
 // Throws Error if the number in the file differs from that in its name.
 void Joiner::CheckNumber(const Part& part) const {
   const Split& split = part.header->metadata.split;
-  if (!split.is_part()) Fail(EBADMSG, "is not marked as a part of a model");
+  if (!split.is_part()) Fail(EBADMSG, "not marked as a part of a model");
   if (split.number != part.number - 1 || *split.count != name_.count) {
     Fail(EBADMSG, "has split.no {} of {} (expected {} of {} by its name)",
          split.number ? std::to_string(*split.number) : "nothing", *split.count, part.number - 1,
@@ -245,13 +245,13 @@ void Joiner::ReportLost() {
   std::string files = "[";
   for (const size_t i : lost_) {
     const Part& part = parts_[i];
-    warnings.push_back(fmt::format("{}: its tensors are lost", part.error->what()));
+    warnings.push_back(fmt::format("{}: its tensors are missing", part.error->what()));
     json::AppendString(files, part.name);
     files += ',';
   }
   if (count > 0) {
     warnings.front() += fmt::format(" ({} of {} tensors{})", count, *total_,
-                                    lost_.size() == 1 ? "" : " with all that is lost");
+                                    lost_.size() == 1 ? "" : " in all missing files");
     merged_.annotations.emplace_back("lost_tensors", std::to_string(count));
   }
   files.back() = ']';
@@ -273,7 +273,7 @@ std::string Find(const Folder& /*folder*/, std::span<const std::string> files) {
   }
   if (!has_parts) return {};
   if (models.size() > 1) {
-    Fail(ENOTSUP, "is a directory with {} models, {}: name the one to mount", models.size(),
+    Fail(ENOTSUP, "directory with {} models, {}: name the one to mount", models.size(),
          Listed(models));
   }
   return models.front();

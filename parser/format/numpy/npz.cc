@@ -23,7 +23,7 @@
 
 #include "parser/base/error.h"
 #include "parser/base/json.h"
-#include "parser/format/common/damaged.h"
+#include "parser/format/common/placeholder.h"
 #include "parser/format/numpy/array.h"
 #include "parser/format/torch/reader.h"
 
@@ -103,14 +103,14 @@ class Reader {
       }
       const std::string_view key = KeyOf(member);
       if (!first_damage_) first_damage_ = WithContext("tensor " + Quoted(key), e);
-      WarnOfDamage(key, e, budget_, checkpoint_);
+      WarnOfUnreadable(key, e, budget_, checkpoint_);
       tensor.member = member.name;
-      Content damaged = Damaged(tensor, e);
-      if (auto* value = std::get_if<Value>(&damaged)) {
+      Content placeholder = MakePlaceholder(tensor, e);
+      if (auto* value = std::get_if<Value>(&placeholder)) {
         value->annotations.insert(value->annotations.begin(), tensor.annotations.begin(),
                                   tensor.annotations.end());
       }
-      AddMember(member, std::move(damaged));
+      AddMember(member, std::move(placeholder));
     }
   }
 

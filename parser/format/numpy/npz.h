@@ -12,9 +12,9 @@ namespace ckptfs::numpy {
 // numpy.savez() makes of nothing.
 bool IsZip(const Members& members);
 
-// Reads the archive that `source` is, whose members these are: the head of each. What is wrong with
-// one array is the error of its tensor. Throws Error: EBADMSG if two arrays have the same key, what
-// is wrong with the first array if no array can be read, EFBIG.
+// Reads the head of each of the `members` of the archive `source`. An error in one array is the
+// error of its tensor. Throws Error: EBADMSG if two arrays have the same key, the error of the
+// first array if no array can be read, EFBIG.
 Checkpoint ReadZip(const Source& source, Members members, const ReadOptions& options);
 
 }  // namespace ckptfs::numpy

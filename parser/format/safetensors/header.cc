@@ -323,7 +323,7 @@ void CheckEntry(const TensorEntry& entry, uint64_t offset) try {
   }
   const uint64_t size = entry.end - entry.begin;
   if (const auto want = SizeOf(entry); want && *want != size) {
-    Fail(EBADMSG, "has {} bytes, but its dtype and shape need {}", size, *want);
+    Fail(EBADMSG, "size mismatch (found {} bytes, dtype and shape need {})", size, *want);
   }
 } catch (const Error& e) {
   throw WithContext("tensor " + Quoted(entry.name), e);

@@ -15,7 +15,7 @@
 #include "parser/base/dtype.h"
 #include "parser/base/error.h"
 #include "parser/base/json.h"
-#include "parser/format/common/damaged.h"
+#include "parser/format/common/placeholder.h"
 
 namespace ckptfs::tensordict {
 namespace {
@@ -70,9 +70,10 @@ std::string_view ClassOf(std::string_view type) {
 }
 
 std::vector<uint64_t> SizesOf(json::Node list, std::string_view what) {
-  if (!list.is_list()) Fail(EBADMSG, "its {} is not a list", what);
+  if (!list.is_list()) Fail(EBADMSG, "{}: not a list", what);
   if (list.count() > kMaxDimensions) {
-    Fail(EBADMSG, "its {} has {} dimensions (maximum {})", what, list.count(), kMaxDimensions);
+    Fail(EBADMSG, "{}: too many dimensions (found {}, maximum {})", what, list.count(),
+         kMaxDimensions);
   }
   std::vector<uint64_t> sizes;
   json::Items items(list);
@@ -152,8 +153,8 @@ Content Losses::Keep(Tensor tensor) {
 Content Losses::LoseTensor(std::string_view path, Tensor tensor, const Error& error) {
   if (IsTransient(error.code())) throw error;
   if (!first_) first_ = WithContext("tensor " + Quoted(path), error);
-  WarnOfDamage(path, error, budget_, checkpoint_);
-  return Damaged(std::move(tensor), error);
+  WarnOfUnreadable(path, error, budget_, checkpoint_);
+  return MakePlaceholder(std::move(tensor), error);
 }
 
 Content Losses::LoseCollection(std::string_view path, const Error& error) {

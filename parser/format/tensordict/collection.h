@@ -88,7 +88,7 @@ class Losses {
   // if it is transient.
   Content LoseTensor(std::string_view path, Tensor tensor, const Error& error);
 
-  // The same for a collection that is lost as a whole.
+  // The same for a whole collection.
   Content LoseCollection(std::string_view path, const Error& error);
 
   // Throws Error(EBADMSG) if there were corrupt tensors and no tensor with elements can be read.

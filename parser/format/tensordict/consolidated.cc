@@ -187,8 +187,9 @@ class Reader {
       const uint64_t padding = WholeOf(items[4], "padding");
       if (!items[0].is_text()) Fail(EBADMSG, "its dtype is not text");
       if (begin > end || end > length_ || padding > end - begin) {
-        Fail(EBADMSG, "is said to be at bytes {} to {}, {} of them padding, but tensors end at {}",
-             begin, end, padding, length_);
+        Fail(EBADMSG,
+             "data out of range: bytes {} to {} with {} of padding (tensors end at byte {})", begin,
+             end, padding, length_);
       }
       const uint64_t length = end - begin - padding;
       SetType(items[0].text(), shape, length, tensor);
@@ -196,7 +197,7 @@ class Reader {
       const uint64_t need = ByteSize(tensor.dtype, tensor.shape);
       tensor.data = {.source = file_, .offset = begin, .length = need};
       if (length != need) {
-        Fail(EBADMSG, "has {} bytes, but its dtype and shape need {}", length, need);
+        Fail(EBADMSG, "size mismatch (found {} bytes, dtype and shape need {})", length, need);
       }
       tensor.file_offset = begin;
       tensor.is_in_file = true;
@@ -247,8 +248,8 @@ std::string_view TextOf(std::span<const std::byte> bytes) {
 
 }  // namespace
 
-// There is no magic number. What is asked for is more than any: a length that fits, before it the
-// end of an object, and in what is here of this the name of the member that each level has last.
+// There is no magic number. Required are a length that fits, before it the end of a JSON object,
+// and in the visible part of the object the name of the member that each level has last.
 bool IsConsolidated(const Probe& probe) {
   constexpr uint64_t kLeast = 2;
   if (probe.size < kLengthSize + kLeast) return false;
@@ -267,13 +268,12 @@ bool IsConsolidated(const Probe& probe) {
 
 Checkpoint ReadConsolidated(const ByteSourcePtr& file, Budget& budget) {
   std::array<std::byte, kLengthSize> bytes = {};
-  if (file->size() < bytes.size()) Fail(EBADMSG, "has no length of metadata at its end");
+  if (file->size() < bytes.size()) Fail(EBADMSG, "missing length of metadata");
   const uint64_t room = file->size() - bytes.size();
   file->ReadAt(room, bytes);
   const auto length = ByteReader("length", bytes).Read<uint64_t>("length");
   if (length > room) {
-    Fail(EBADMSG, "its metadata are said to have {} bytes, but the file has {} before", length,
-         room);
+    Fail(EBADMSG, "invalid length of metadata (found {}, maximum {})", length, room);
   }
   if (length > kMostMetadata) {
     Fail(EFBIG, "its metadata have {} bytes (maximum {})", length, kMostMetadata);

@@ -60,7 +60,8 @@ void SetBytes(const std::optional<Record>& record, std::string_view name, Tensor
   record->Check();
   const uint64_t length = record->data.length;
   if (length < need) {
-    Fail(EBADMSG, "its file has {} bytes, but its dtype and shape need {}", length, need);
+    Fail(EBADMSG, "its file: size mismatch (found {} bytes, dtype and shape need {})", length,
+         need);
   }
   if (length > need) tensor.annotations.emplace_back("file_bytes", std::to_string(length));
   tensor.data.source = record->data.source;

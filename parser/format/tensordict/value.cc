@@ -164,7 +164,7 @@ std::vector<std::pair<std::string, Value>> ReadFields(const Record& record, Budg
 std::unique_ptr<Group> ReadStack(const Record& record, Budget& budget) {
   const Bytes bytes(record, budget);
   const pickle::Graph graph = pickle::Load(bytes.get(), budget);
-  if (graph.root().kind != Kind::kList) Fail(EBADMSG, "contains no list");
+  if (graph.root().kind != Kind::kList) Fail(EBADMSG, "not a list");
   return StackOf(graph.root(), 0, budget);
 }
 

@@ -306,8 +306,7 @@ void KeyRing::Test(std::span<const EncryptedTensor> tensors) const {
     if (trial.opened) return;
   }
   if (trial.tried == 0 && trial.error) throw Error(*trial.error);
-  Fail(EKEYREJECTED,
-       "the {} from {} decrypts none of {} tested chunks: it is wrong, or they are corrupt",
+  Fail(EKEYREJECTED, "wrong {} from {}, or corrupt chunks: cannot decrypt any of {} tested",
        key_ != nullptr ? "key" : "passphrase", origin_, trial.tried);
 }
 
@@ -318,8 +317,8 @@ std::shared_ptr<const SecretBytes> KeyRing::KeyFor(const TensorEncryption& encry
 }
 
 std::string KeyRing::NoKeyReason(const TensorEncryption& encryption) const {
-  if (has_secret()) return "it is encrypted with a key and not with a passphrase, as others are";
-  return fmt::format("it is encrypted, and there is no key: give one with -o key_file{}",
+  if (has_secret()) return "encrypted with a key, but a passphrase was given";
+  return fmt::format("encrypted, but no key given: use -o key_file{}",
                      encryption.derivation ? " or -o passphrase_file" : "");
 }
 

@@ -111,7 +111,7 @@ IndexEntry ReadEntry(ByteReader& reader, bool has_tags) {
          static_cast<uint8_t>(entry.kind));
   }
   if (entry.shape.size() > kMaxDimensions) {
-    Fail(EBADMSG, "tensor {}: has {} dimensions (maximum {})", Quoted(entry.name),
+    Fail(EBADMSG, "tensor {}: too many dimensions (found {}, maximum {})", Quoted(entry.name),
          entry.shape.size(), kMaxDimensions);
   }
   return entry;

@@ -58,7 +58,8 @@ bool IsMeta(const IndexEntry& entry, const StoredDtype& stored, const Tensor& te
   const uint64_t length = tensor.data.length;
   if (entry.data_size != 0) {
     if (entry.data_size == length) return false;
-    Fail(EBADMSG, "has {} bytes, but its dtype and shape need {}", entry.data_size, length);
+    Fail(EBADMSG, "size mismatch (found {} bytes, dtype and shape need {})", entry.data_size,
+         length);
   }
   if (!stored.size && SizeOf(entry.shape, 1) != 0) {
     Fail(EBADMSG, "has no data, and its dtype {} has no known size", Quoted(entry.dtype));

@@ -36,7 +36,7 @@ void CheckPlace(uint64_t file_size, const FileHeader& header, const IndexEntry& 
          entry.data_offset, file_size);
   }
   if (entry.data_size > file_size - entry.data_offset) {
-    Fail(EBADMSG, "its {} bytes at byte {} end after the {} of the file: it is truncated",
+    Fail(EBADMSG, "data out of range: {} bytes at byte {} (the file has {}): it is truncated",
          entry.data_size, entry.data_offset, file_size);
   }
 }

@@ -24,7 +24,7 @@
 
 #include "parser/base/error.h"
 #include "parser/codec/json_document.h"
-#include "parser/format/common/damaged.h"
+#include "parser/format/common/placeholder.h"
 #include "parser/format/torch/archive.h"
 #include "parser/format/torch/reader.h"
 #include "parser/format/torch/tensor.h"
@@ -54,11 +54,11 @@ bool HasWeights(std::string_view record) {
 
 std::vector<uint64_t> NumbersIn(const std::optional<json::Node>& list, std::string_view what) {
   std::vector<uint64_t> numbers;
-  if (!list || !list->is_list()) Fail(EBADMSG, "its {} is not a list", what);
+  if (!list || !list->is_list()) Fail(EBADMSG, "{}: not a list", what);
   json::Items items(*list);
   while (const auto item = items.Next()) {
     if (item->kind() != json::Node::Kind::kWhole || numbers.size() == kMaxDimensions) {
-      Fail(EBADMSG, "its {} is not a list of at most {} sizes", what, kMaxDimensions);
+      Fail(EBADMSG, "{}: not a list of at most {} sizes", what, kMaxDimensions);
     }
     numbers.push_back(item->whole());
   }
@@ -130,7 +130,7 @@ class Reader {
     Tensor tensor;
     try {
       const bool is_entry = entry.is_list() && entry.count() == 4;
-      if (!is_entry) Fail(EBADMSG, "is not a list of record, shape, stride and offset");
+      if (!is_entry) Fail(EBADMSG, "not a list of record, shape, stride and offset");
       json::Items items(entry);
       const auto record = items.Next();
       if (!record->is_text()) Fail(EBADMSG, "its record is not text");
@@ -152,8 +152,8 @@ class Reader {
       return tensor;
     } catch (const Error& e) {
       if (e.code() == EFBIG || IsTransient(e.code())) throw;
-      WarnOfDamage(name, e, context_.budget, checkpoint_);
-      return Damaged(std::move(tensor), e);
+      WarnOfUnreadable(name, e, context_.budget, checkpoint_);
+      return MakePlaceholder(std::move(tensor), e);
     }
   }
 

@@ -45,7 +45,7 @@ using pickle::ObjectOf;
 using pickle::Value;
 using Values = std::span<const Value>;
 
-// For messages: each tensor with a wrong quantizer has one, and all may share one that is long.
+// For messages: all tensors with an invalid quantizer may share a long one.
 std::string ShortRepr(const Value& value) {
   constexpr size_t kMost = 128;  // Bytes.
   return Repr(value).substr(0, kMost);

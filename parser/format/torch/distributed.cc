@@ -65,14 +65,14 @@ std::vector<int64_t> IntegersOf(const Value& value, Context& context,
 std::vector<uint64_t> OffsetsOf(const Value& axis) {
   const Value* shape = AttributeOfObject(axis, "shape");
   const Value* stride = AttributeOfObject(axis, "stride");
-  if (shape == nullptr || stride == nullptr) Fail(EBADMSG, "its mesh has no layout");
+  if (shape == nullptr || stride == nullptr) Fail(EBADMSG, "mesh: missing layout");
   const std::vector<uint64_t> sizes = Numbers(*shape, "mesh");
   const std::vector<uint64_t> steps = Numbers(*stride, "mesh");
-  if (sizes.size() != steps.size()) Fail(EBADMSG, "its mesh has no layout");
+  if (sizes.size() != steps.size()) Fail(EBADMSG, "mesh: missing layout");
   std::vector<uint64_t> offsets = {0};
   for (size_t d = 0; d < sizes.size(); ++d) {
     if (sizes[d] > kMostRanks || offsets.size() * sizes[d] > kMostRanks || steps[d] > kMostRanks) {
-      Fail(EBADMSG, "its mesh has more than {} ranks", kMostRanks);
+      Fail(EBADMSG, "mesh: more than {} ranks", kMostRanks);
     }
     std::vector<uint64_t> next;
     next.reserve(offsets.size() * sizes[d]);
@@ -96,7 +96,7 @@ Mesh MeshOfLayout(const Value& rank_map, const Value& layout, Context& context) 
   const std::vector<int64_t> row = IntegersOf(rank_map, context, row_shape);
   const Value* axes = AttributeOfObject(layout, "axes");
   if (axes == nullptr || axes->kind != Kind::kTuple || ItemsOf(*axes).size() > kMaxDimensions) {
-    Fail(EBADMSG, "its mesh has no layout");
+    Fail(EBADMSG, "mesh: missing layout");
   }
   Mesh mesh;
   std::vector<uint64_t> places = {0};
@@ -104,7 +104,7 @@ Mesh MeshOfLayout(const Value& rank_map, const Value& layout, Context& context) 
     const std::vector<uint64_t> offsets = OffsetsOf(axis);
     mesh.shape.push_back(offsets.size());
     if (offsets.size() * places.size() > kMostRanks) {
-      Fail(EBADMSG, "its mesh has more than {} ranks", kMostRanks);
+      Fail(EBADMSG, "mesh: more than {} ranks", kMostRanks);
     }
     std::vector<uint64_t> next;
     for (const uint64_t place : places) {
@@ -113,7 +113,7 @@ Mesh MeshOfLayout(const Value& rank_map, const Value& layout, Context& context) 
     places = std::move(next);
   }
   for (const uint64_t place : places) {
-    if (place >= row.size()) Fail(EBADMSG, "its mesh reaches beyond its {} ranks", row.size());
+    if (place >= row.size()) Fail(EBADMSG, "mesh: index out of range (found {} ranks)", row.size());
     mesh.ranks.push_back(row[place]);
   }
   return mesh;
@@ -124,7 +124,7 @@ Mesh MeshOf(const Value& mesh, Context& context) {
   const Value* rank_map = AttributeOfObject(mesh, "_rank_map");
   const Value* layout = AttributeOfObject(mesh, "_layout");
   if (rank_map != nullptr && layout != nullptr) return MeshOfLayout(*rank_map, *layout, context);
-  if (ranks == nullptr) Fail(EBADMSG, "its mesh has no ranks");
+  if (ranks == nullptr) Fail(EBADMSG, "mesh: missing ranks");
   Mesh found;
   found.ranks = IntegersOf(*ranks, context, found.shape);
   return found;
@@ -161,7 +161,7 @@ std::optional<std::string> PlacementText(const Value& placement) {
   const auto number = [&](std::string_view attribute) {
     const Value* found = AttributeOfObject(placement, attribute);
     if (found == nullptr || found->kind != Kind::kInt)
-      Fail(EBADMSG, "its placement has no {}", attribute);
+      Fail(EBADMSG, "placement: missing {}", attribute);
     return found->integer;
   };
   if (name == "Replicate") return "Replicate()";
@@ -193,7 +193,7 @@ void ComposeDTensor(const Value& state, const std::vector<uint64_t>& shape,
                     const std::vector<uint64_t>& stride, Context& context, Composite& composite) {
   const Value* local = AttributeOf(state, "_local_tensor");
   const Value* spec = AttributeOf(state, "_spec");
-  if (local == nullptr || spec == nullptr) Fail(EBADMSG, "is a DTensor without a local tensor");
+  if (local == nullptr || spec == nullptr) Fail(EBADMSG, "DTensor: missing local tensor");
   composite.parts = {{"_local_tensor", *local}};
 
   const Value device_mesh = Attribute(*spec, "mesh");
@@ -205,7 +205,7 @@ void ComposeDTensor(const Value& state, const std::vector<uint64_t>& shape,
 
   const Value placements = Attribute(*spec, "placements");
   if (placements.kind != Kind::kTuple && placements.kind != Kind::kList) {
-    Fail(EBADMSG, "is a DTensor without placements");
+    Fail(EBADMSG, "DTensor: missing placements");
   }
   std::string listed;
   std::string code;
@@ -233,7 +233,7 @@ void ComposeDTensor(const Value& state, const std::vector<uint64_t>& shape,
 void ComposeShardedTensor(const Value& state, Budget& budget, Composite& composite) {
   if (state.kind != Kind::kTuple || ItemsOf(state).size() < 2 ||
       ItemsOf(state)[0].kind != Kind::kList) {
-    Fail(EBADMSG, "is a ShardedTensor without shards");
+    Fail(EBADMSG, "ShardedTensor: missing shards");
   }
   for (const Value& shard : ItemsOf(ItemsOf(state)[0])) {
     composite.parts.push_back(
@@ -251,7 +251,7 @@ void ComposeShardedTensor(const Value& state, Budget& budget, Composite& composi
     return place;
   };
   const Value all = Attribute(ItemsOf(state)[1], "shards_metadata");
-  if (all.kind != Kind::kList) Fail(EBADMSG, "is a ShardedTensor without a list of all shards");
+  if (all.kind != Kind::kList) Fail(EBADMSG, "ShardedTensor: missing list of all shards");
   std::string shards;
   for (const Value& metadata : ItemsOf(all)) {
     shards += fmt::format("{}{}", shards.empty() ? "" : ",", place_of(metadata));

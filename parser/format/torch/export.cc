@@ -28,7 +28,7 @@
 #include "parser/base/json.h"
 #include "parser/checkpoint.h"
 #include "parser/codec/json_reader.h"
-#include "parser/format/common/damaged.h"
+#include "parser/format/common/placeholder.h"
 #include "parser/format/torch/compiled.h"
 #include "parser/format/torch/reader.h"
 #include "parser/format/torch/tensor.h"
@@ -183,8 +183,8 @@ class Section {
       return tensor;
     } catch (const Error& e) {
       if (e.code() == EFBIG || IsTransient(e.code())) throw;
-      WarnOfDamage(exported.name, e, context_.budget, checkpoint_);
-      return Damaged(std::move(tensor), e);
+      WarnOfUnreadable(exported.name, e, context_.budget, checkpoint_);
+      return MakePlaceholder(std::move(tensor), e);
     }
   }
 

@@ -254,7 +254,7 @@ std::string AppendLeafCall(std::string& out, const Value& call, Budget& budget) 
         return scalar.type;
       } catch (const Error& e) {
         if (e.code() == EFBIG) throw;
-        return AppendText(out, fmt::format("damaged: {}", e.what()), "numpy", budget);
+        return AppendText(out, fmt::format("corrupt: {}", e.what()), "numpy", budget);
       }
     default:
       break;

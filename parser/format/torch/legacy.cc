@@ -94,8 +94,8 @@ class Payload {
   Budget& budget_;
   std::map<std::string, Named, std::less<>> named_;  // By the ids.
   std::vector<Place> places_;                        // Sorted by key.
-  size_t known_ = 0;    // So many of the list have a place; the next one is damaged.
-  std::string damage_;  // How.
+  size_t known_ = 0;    // The items of the list before the first corrupt one.
+  std::string damage_;  // Its error.
   uint64_t end_ = 0;    // Of the last one in `data_`.
   bool is_resolved_ = false;
 };

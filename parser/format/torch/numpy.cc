@@ -129,7 +129,7 @@ std::string ClassOf(const Value& value, const Parts& parts) {
 numpy::Layout LayoutOf(const Parts& parts, npy::Type type) {
   const Values sizes = ItemsOf(*parts.shape);
   if (sizes.size() > kMaxDimensions) {
-    Fail(EBADMSG, "has {} dimensions (maximum {})", sizes.size(), kMaxDimensions);
+    Fail(EBADMSG, "too many dimensions (found {}, maximum {})", sizes.size(), kMaxDimensions);
   }
   std::vector<uint64_t> shape;
   for (const Value& size : sizes) {
@@ -182,7 +182,7 @@ std::optional<ObjectArray> ObjectArrayOf(const Value& value) {
 
 void FillArray(const Value& value, Context& context, Tensor& tensor) {
   Parts parts;
-  if (!GetParts(value, parts)) Fail(EBADMSG, "its array has no shape or no bytes");
+  if (!GetParts(value, parts)) Fail(EBADMSG, "array: missing shape or bytes");
   tensor.annotations.emplace_back("python_type", json::String(ClassOf(value, parts)));
   if (!parts.more.empty()) {
     std::string attributes;
@@ -197,14 +197,14 @@ void FillArray(const Value& value, Context& context, Tensor& tensor) {
 
 void FillMaskedData(const Value& value, Context& context, Tensor& tensor) {
   Parts parts;
-  if (!GetMaskedParts(value, parts)) Fail(EBADMSG, "its array has no shape or no bytes");
+  if (!GetMaskedParts(value, parts)) Fail(EBADMSG, "array: missing shape or bytes");
   FillParts(value, parts, context, tensor);
 }
 
 // One bool for each element; of structures, one for each field.
 void FillMask(const Value& value, Context& context, Tensor& tensor) {
   Parts parts;
-  if (!GetMaskedParts(value, parts)) Fail(EBADMSG, "its array has no mask");
+  if (!GetMaskedParts(value, parts)) Fail(EBADMSG, "array: missing mask");
   const Record stored = RecordOfBytes(parts.more[0], context);
   numpy::Layout layout = LayoutOf(parts, {.dtype = Dtype::kBool, .item_size = 1, .name = "|b1"});
   const uint64_t count = numpy::CountOf(layout.shape);
@@ -222,7 +222,7 @@ NumpyScalar ScalarOf(const Value& value, Budget& budget) {
     Fail(EBADMSG, "invalid numpy scalar (found {} parts, expected 2)", arguments.size());
   std::string decoded;
   const auto bytes = BytesOf(arguments[1], decoded, budget);
-  if (!bytes) Fail(EBADMSG, "a numpy scalar has no bytes");
+  if (!bytes) Fail(EBADMSG, "numpy scalar: missing bytes");
   NumpyScalar scalar{.json = "", .type = NumpyDtypeOf(arguments[0], budget).scalar_class};
   AppendNumpyElement(scalar.json, arguments[0], *bytes, budget);
   return scalar;
@@ -248,7 +248,7 @@ class Arrays {
     if (state == nullptr) return {};
     const Value* dtype = AttributeOf(*state, "dtype");
     const Value* shape = AttributeOf(*state, "shape");
-    if (dtype == nullptr || shape == nullptr) Fail(EBADMSG, "an array has no dtype or no shape");
+    if (dtype == nullptr || shape == nullptr) Fail(EBADMSG, "array: missing dtype or shape");
     const npy::Type type = NumpyDtypeOf(*dtype, budget_).type;
     if (type.has_objects) return FindObjects(position);
     uint64_t size = 0;

@@ -169,7 +169,7 @@ Level LevelOf(const Value& dtype, Budget& budget) {
   return level;
 }
 
-// Looks into structures. Who writes a dtype may let it share its parts, and lie in itself.
+// Looks into structures. A hostile dtype may share its parts, and contain itself.
 class Walk {
  public:
   Walk(std::string& out, Budget& budget) : out_(out), budget_(budget) {}
@@ -327,7 +327,7 @@ void Walk::AppendElement(const Level& level, std::string_view bytes) {
     Fail(EBADMSG, "numpy scalar: size mismatch (found {1}, expected {0})", level.type.item_size,
          bytes.size());
   }
-  if (level.type.has_objects) Fail(ENOTSUP, "a numpy scalar has Python objects in it");
+  if (level.type.has_objects) Fail(ENOTSUP, "numpy scalar: unsupported Python objects");
   if (level.base != nullptr) {
     AppendItems(LevelOf(*level.base, budget_), level.shape, bytes);
   } else if (level.fields != nullptr) {

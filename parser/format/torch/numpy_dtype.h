@@ -17,8 +17,8 @@ struct NumpyDtype {
   std::string scalar_class;  // Of one element: "numpy.float32", "numpy.record".
 };
 
-// The type that a numpy.dtype object means. What is kept is charged to `budget`. Throws Error:
-// EBADMSG if it is not a dtype, EFBIG.
+// Returns the type of a numpy.dtype object. Charges `budget` for it. Throws Error: EBADMSG if it is
+// not a dtype, EFBIG.
 NumpyDtype NumpyDtypeOf(const pickle::Value& value, Budget& budget);
 
 // Appends one element of the type `dtype` in JSON: npy::AppendElement, and structures as objects

@@ -13,7 +13,7 @@
 
 #include "parser/base/error.h"
 #include "parser/base/json.h"
-#include "parser/format/common/damaged.h"
+#include "parser/format/common/placeholder.h"
 #include "parser/format/tensordict/collection.h"
 #include "parser/format/torch/children.h"
 #include "parser/format/torch/composite.h"
@@ -58,7 +58,7 @@ class Walk {
   Content MakeTensor(const pickle::Value& value, decltype(Part::fill) fill = FillTensor);
   Content MakeComposite(const pickle::Value& value, int depth);
   Content MakePart(const Part& part, int depth);
-  Content MakeDamaged(Tensor tensor, const Error& error);
+  Content WarnAndMakePlaceholder(Tensor tensor, const Error& error);
   void ChargeTexts(const Tensor& tensor);
   void ExtendPath(std::string_view key);
   void AddAttribute(std::string_view name, const ckptfs::Value& value, std::string& attributes);
@@ -121,13 +121,13 @@ void Walk::ChargeTexts(const Tensor& tensor) {
   for (const auto& [name, json] : tensor.annotations) context_.budget.Charge(2 * json.size());
 }
 
-Content Walk::MakeDamaged(Tensor tensor, const Error& error) {
+Content Walk::WarnAndMakePlaceholder(Tensor tensor, const Error& error) {
   ChargeTexts(tensor);
   // A missing key is not corruption, and the sidecar reports it once for all tensors.
-  if (error.code() == ENOKEY) return Damaged(std::move(tensor), error);
-  WarnOfDamage(path_, error, context_.budget, checkpoint_);
+  if (error.code() == ENOKEY) return MakePlaceholder(std::move(tensor), error);
+  WarnOfUnreadable(path_, error, context_.budget, checkpoint_);
   if (!first_damage_) first_damage_ = WithContext("tensor " + Quoted(path_), error);
-  return Damaged(std::move(tensor), error);
+  return MakePlaceholder(std::move(tensor), error);
 }
 
 Content Walk::MakeTensor(const pickle::Value& value, decltype(Part::fill) fill) {
@@ -137,9 +137,9 @@ Content Walk::MakeTensor(const pickle::Value& value, decltype(Part::fill) fill) 
   try {
     fill(value, context_, tensor);
   } catch (const Error& e) {
-    // The budget, a wrong key, a lack of memory: these concern all tensors.
+    // The budget, an invalid key or a lack of memory concern all tensors.
     if (e.code() == EFBIG || e.code() == EKEYREJECTED || IsTransient(e.code())) throw;
-    return MakeDamaged(std::move(tensor), e);
+    return WarnAndMakePlaceholder(std::move(tensor), e);
   }
   ChargeTexts(tensor);
   if (tensor.data.length > 0) ++readable_;
@@ -162,7 +162,7 @@ Content Walk::MakeComposite(const pickle::Value& value, int depth) {
     composite = DecomposeTensor(value, context_);
   } catch (const Error& e) {
     if (e.code() == EFBIG || IsTransient(e.code())) throw;
-    return MakeDamaged({}, e);
+    return WarnAndMakePlaceholder({}, e);
   }
   auto group = std::make_unique<Group>();
   context_.budget.Charge((composite.parts.size() + composite.about.size() + 1) * kCostOfMember);

@@ -374,9 +374,9 @@ void AppendRepr(std::string& out, const Value& value, int depth) {
   }
 }
 
-// Digits that Python converts to and from decimal, which takes time by their square. What has more
-// is shown in hexadecimal.
-constexpr size_t kMostDecimalBytes = 1785;  // 4,300 digits.
+// Larger integers are shown in hexadecimal: Python limits conversions to and from decimal, whose
+// time is quadratic, to 4,300 digits.
+constexpr size_t kMostDecimalBytes = 1785;
 
 std::string HexOfBytes(std::string_view bytes, bool is_negative) {
   while (bytes.size() > 1 && bytes.back() == 0) bytes.remove_suffix(1);

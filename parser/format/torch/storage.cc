@@ -342,8 +342,8 @@ Storage ReadNestedStorage(Checkpoint file, const Record& record) {
 
 Storage Read(const Value& call, Context& context) {
   const auto arguments = pickle::ItemsOf(pickle::ObjectOf(call).arguments);
-  if (arguments.size() != 1) Fail(EBADMSG, "its storage is a file without bytes");
-  if (context.is_big_endian) Fail(ENOTSUP, "its storage is a file in a big-endian archive");
+  if (arguments.size() != 1) Fail(EBADMSG, "nested file: missing bytes");
+  if (context.is_big_endian) Fail(ENOTSUP, "nested file: unsupported in a big-endian archive");
   const Record record = RecordOfBytes(arguments[0], context);
   return ReadNestedStorage(ReadSaved(record.data, context.reading), record);
 }
@@ -372,7 +372,7 @@ const Storage& StorageOf(const Value& value, Context& context) {
   if (value.kind == Kind::kPersistent) return context.storages.Get(value);
   const bool is_file = pickle::IsObject(value) && FindCallable(pickle::ObjectOf(value).target) ==
                                                       KnownCallable::kLoadFromBytes;
-  if (!is_file) Fail(EBADMSG, "its storage is neither a persistent id nor a file");
+  if (!is_file) Fail(EBADMSG, "storage: neither a persistent id nor a file");
   return context.nested.Get(value, context);
 }
 

@@ -48,8 +48,8 @@ using Values = std::span<const Value>;
 
 constexpr int kMaxLayers = 16;  // Layers around a tensor; honest files have three at most.
 
-// Takes off one layer: `innermost.function` and `innermost.arguments` become those of what is inside. Returns
-// whether there was one.
+// Removes one layer: `innermost.function` and `innermost.arguments` become those of the inner call.
+// Returns whether there was one.
 bool UnwrapLayer(InnermostTensor& innermost) {
   const Values arguments = innermost.arguments;
   const Value* inner = nullptr;
@@ -115,7 +115,8 @@ std::vector<uint64_t> Numbers(const Value& value, std::string_view what) {
   if (tuple.kind != Kind::kTuple && tuple.kind != Kind::kList)
     Fail(EBADMSG, "its {} is not a tuple", what);
   if (ItemsOf(tuple).size() > kMaxDimensions) {
-    Fail(EBADMSG, "has {} dimensions (maximum {})", ItemsOf(tuple).size(), kMaxDimensions);
+    Fail(EBADMSG, "too many dimensions (found {}, maximum {})", ItemsOf(tuple).size(),
+         kMaxDimensions);
   }
   std::vector<uint64_t> numbers;
   numbers.reserve(ItemsOf(tuple).size());
@@ -160,7 +161,7 @@ void SetData(const Storage& storage, uint64_t offset, const View& view, Context&
                          (length > 0 && begin > storage.size);
   const uint64_t reach = is_beyond ? 0 : ReachOf(view);
   if (is_beyond || (length > 0 && reach > storage.size - begin)) {
-    Fail(EBADMSG, "reaches {} bytes from element {} on, but {} has {} bytes", reach, offset,
+    Fail(EBADMSG, "view out of range: {} bytes from element {} on ({} has {} bytes)", reach, offset,
          record.member, storage.size);
   }
   if (length == 0) begin = 0;
@@ -190,7 +191,8 @@ void SetShape(const View& view, Tensor& tensor) {
   tensor.shape = view.shape;
   tensor.data.length = ByteSize(view.dtype, view.shape);
   if (view.stride.size() != view.shape.size()) {
-    Fail(EBADMSG, "has {} sizes, but {} strides", view.shape.size(), view.stride.size());
+    Fail(EBADMSG, "shape and stride differ in length (found {} and {})", view.shape.size(),
+         view.stride.size());
   }
 }
 
@@ -216,7 +218,8 @@ bool HasBit(const Value* metadata, std::string_view name) {
   if (metadata == nullptr || metadata->kind != Kind::kDict) return false;
   const Values pairs = ItemsOf(*metadata);
   constexpr size_t kMost = 64;  // Members; PyTorch has two.
-  if (pairs.size() > 2 * kMost) Fail(EBADMSG, "its metadata has {} members", pairs.size() / 2);
+  if (pairs.size() > 2 * kMost)
+    Fail(EBADMSG, "metadata: too many members (found {})", pairs.size() / 2);
   for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
     if (pairs[i].kind == Kind::kText && pairs[i].text() == name) return IsTrue(&pairs[i + 1]);
   }

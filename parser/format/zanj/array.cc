@@ -67,9 +67,9 @@ std::optional<npy::Type> TypePrinted(std::string_view name) {
 }
 
 std::vector<uint64_t> SizesIn(json::Node list) {
-  if (!list.is_list()) Fail(EBADMSG, "its shape is not a list");
+  if (!list.is_list()) Fail(EBADMSG, "shape: not a list");
   if (list.count() > kMaxDimensions) {
-    Fail(EBADMSG, "has {} dimensions (maximum {})", list.count(), kMaxDimensions);
+    Fail(EBADMSG, "too many dimensions (found {}, maximum {})", list.count(), kMaxDimensions);
   }
   std::vector<uint64_t> sizes;
   json::Items items(list);

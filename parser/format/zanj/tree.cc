@@ -20,7 +20,7 @@
 #include "parser/checkpoint.h"
 #include "parser/codec/json_document.h"
 #include "parser/format/archive/record.h"
-#include "parser/format/common/damaged.h"
+#include "parser/format/common/placeholder.h"
 #include "parser/format/zanj/array.h"
 #include "parser/format/zanj/value.h"
 #include "parser/format/zanj/zip.h"
@@ -125,7 +125,7 @@ void FillExternal(json::Node node, Externals& externals, Table& table) {
   table.member = record.member;
   const zip::Member* member = externals.members().Find(record.member);
   const uint64_t size = member == nullptr ? 0 : member->size;
-  table.data = {nullptr, 0, size <= kMostForDamaged ? size : 0};
+  table.data = {nullptr, 0, size <= kMaxPlaceholderSize ? size : 0};
   record.Check();
   if (rows) CheckRows(record, *rows, externals);
   table.data = record.data;
@@ -232,8 +232,8 @@ class Builder {
       return tensor;
     } catch (const Error& e) {
       if (MustPropagate(e)) throw;
-      WarnOfDamage(Path(), e, budget_, checkpoint_);
-      return Damaged(std::move(tensor), e);
+      WarnOfUnreadable(Path(), e, budget_, checkpoint_);
+      return MakePlaceholder(std::move(tensor), e);
     }
   }
 

@@ -59,7 +59,7 @@ bool HasOtherWriters(const Fd& file, const char* name) {
   };
   constexpr uint16_t kUser = 0x02;
   constexpr uint16_t kGroup = 0x08;
-  constexpr uint16_t kMask = 0x10;  // What is in no mask is not given.
+  constexpr uint16_t kMask = 0x10;  // Permissions outside it are not granted.
   constexpr uint16_t kWrite = 2;
   std::array<std::byte, 4096> list = {};
   const ssize_t size = ::fgetxattr(file.number(), name, list.data(), list.size());

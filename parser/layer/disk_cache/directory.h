@@ -62,10 +62,10 @@ class CacheDirectory {
  private:
   using Clock = std::chrono::steady_clock;
 
-  // A segment that is there.
+  // A segment in the directory.
   struct Found {
-    timespec used = {};  // When it was last.
-    uint64_t size = 0;   // What it takes of the disk, in bytes.
+    timespec used = {};  // Time of the last use.
+    uint64_t size = 0;   // Allocated bytes.
     std::string name;    // "ab3f…-0".
   };
 

@@ -1,8 +1,8 @@
 // The values under the keys of a table, as one object.
 //
 // Redis has no versions of values. A value is pinned by its length, which every reply contains
-// before the bytes: a key that is gone, or whose value has another length, is lost from then on,
-// even if it comes back. A change of the same length is not detected, and a warning says so.
+// before the bytes: a key that is deleted, or whose value has another length, is missing from then
+// on, even if it returns. A change of the same length is not detected, which a warning reports.
 
 #pragma once
 
@@ -23,8 +23,8 @@
 
 namespace ckptfs::redis {
 
-// The error code of each part of a table that is lost; 0 while the part is available. A part that
-// is lost stays lost. Thread-safe.
+// The error code of each missing part of a table; 0 while the part is available. A missing part
+// remains so. Thread-safe.
 using Losses = std::vector<std::atomic<int>>;
 
 // Fetches bytes of values, in the order in which they are added.
@@ -48,10 +48,10 @@ class ValueFetch final : public Pipeline {
     uint64_t length = 0;
   };
 
-  // Returns the length in the reply to STRLEN, or marks the part as lost.
+  // Returns the length in the reply to STRLEN, or marks the part as missing.
   uint64_t ParseLengthOrLose(const resp::Head& head, const Piece& piece);
 
-  // Marks the part as lost and throws its Error.
+  // Marks the part as missing and throws its Error.
   [[noreturn]] void Lose(const Piece& piece, int code);
 
   const KeyTable& table_;
@@ -68,7 +68,7 @@ class Object final : public RemoteObject, public std::enable_shared_from_this<Ob
   Object(std::string name, std::unique_ptr<ClusterClient> client, KeyTable table,
          std::vector<std::byte> head, const SourceOptions& options);
 
-  // Looks for keys that are lost already, and warns of them. Must be called before all other
+  // Looks for missing keys, and warns of them. Must be called before all other
   // methods.
   void CheckLengths();
 
@@ -78,7 +78,7 @@ class Object final : public RemoteObject, public std::enable_shared_from_this<Ob
   std::span<const std::byte> head() const override;
   void ForgetHead() const override { std::vector<std::byte>().swap(head_); }
 
-  // Delivers the bytes before the first part that is lost, then throws.
+  // Delivers the bytes before the first missing part, then throws.
   void Fetch(uint64_t offset, uint64_t length, Delivery& delivery,
              const std::stop_token& stop) const override;
 

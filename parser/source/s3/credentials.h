@@ -83,7 +83,7 @@ class CredentialsCache {
   std::optional<int64_t> renewed_at_ GUARDED_BY(mutex_);  // When Renew called it last.
 };
 
-// What a provider of credentials may use. Outlives it.
+// The dependencies of a provider of credentials. Outlives it.
 struct CredentialContext {
   const Config& config;
   http::Client& client;

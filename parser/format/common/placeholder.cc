@@ -1,4 +1,4 @@
-#include "parser/format/common/damaged.h"
+#include "parser/format/common/placeholder.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 
 namespace ckptfs {
 
-Content Damaged(Tensor tensor, const Error& error) {
+Content MakePlaceholder(Tensor tensor, const Error& error) {
   const bool has_size = [&] {
     try {
       return tensor.data.length == ByteSize(tensor.dtype, tensor.shape);
@@ -14,7 +14,7 @@ Content Damaged(Tensor tensor, const Error& error) {
       return false;
     }
   }();
-  if (has_size && tensor.data.length <= kMostForDamaged) {
+  if (has_size && tensor.data.length <= kMaxPlaceholderSize) {
     tensor.data = {.source = nullptr, .offset = 0, .length = tensor.data.length};
     tensor.error = error;
     tensor.is_in_file = false;
@@ -27,8 +27,8 @@ Content Damaged(Tensor tensor, const Error& error) {
       .annotations = {}};
 }
 
-void WarnOfDamage(std::string_view name, const Error& error, Budget& budget,
-                  Checkpoint& checkpoint) {
+void WarnOfUnreadable(std::string_view name, const Error& error, Budget& budget,
+                      Checkpoint& checkpoint) {
   constexpr uint64_t kCopies = 4;  // Of the message in JSON, including meta.json.
   checkpoint.warnings.push_back(
       fmt::format("tensor {}: {}: reading it will fail", Quoted(name), error.what()));
