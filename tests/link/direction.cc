@@ -38,18 +38,20 @@ struct WireSize {
   double bytes = 0;
 };
 
-size_t Nibble(std::byte byte) { return std::to_integer<size_t>(byte & std::byte{15}); }
+size_t LowNibble(std::byte byte) { return std::to_integer<size_t>(byte) & 15U; }
+
+size_t HighNibble(std::byte byte) { return std::to_integer<size_t>(byte) >> 4U; }
 
 // Returns the length of the headers of IPv4 and TCP; 0 for other packets.
 size_t HeaderLength(std::span<const std::byte> packet) {
   constexpr size_t kProtocol = 9, kDataOffset = 12, kLeast = 40;
-  if (packet.size() < kLeast || packet[0] >> 4 != std::byte{4} ||
+  if (packet.size() < kLeast || HighNibble(packet[0]) != 4 ||
       packet[kProtocol] != std::byte{IPPROTO_TCP}) {
     return 0;
   }
-  const size_t ip = Nibble(packet[0]) * 4;
+  const size_t ip = LowNibble(packet[0]) * 4;
   if (ip + kDataOffset >= packet.size()) return 0;
-  const size_t length = ip + Nibble(packet[ip + kDataOffset] >> 4) * 4;
+  const size_t length = ip + HighNibble(packet[ip + kDataOffset]) * 4;
   return std::min(length, packet.size());
 }
 

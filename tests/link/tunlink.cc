@@ -13,8 +13,8 @@
 //                                             from here to the namespace, then the same three back
 //   LATENCY_MS MBIT LOSS_PERCENT QUEUE_KIB    changes the link, and prints "ready"
 //
-// SIGUSR1 turns the link into a black hole, and back. At the end of the input the program exits, and
-// the link and the namespace disappear. The exit status is 16 (EBUSY) if NUMBER is in use.
+// SIGUSR1 turns the link into a black hole, and back. The program exits at the end of its input;
+// then the link and the namespace disappear. The exit status is 16 (EBUSY) if NUMBER is in use.
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -110,7 +110,8 @@ LinkShape ParseShape(const std::string& text) {
   return shape;
 }
 
-// Has SIGUSR1 toggle the black hole in a thread of its own. To be called before other threads start.
+// Toggles the black hole on SIGUSR1, in a thread of its own. Must be called before other threads
+// start.
 void ToggleOnSignal(Link& link) {
   sigset_t signals = {};
   ::sigaddset(&signals, SIGUSR1);
