@@ -53,7 +53,8 @@ def mounted(lab, *command):
     """Runs a program that mounts on the last argument, a new directory, which is yielded with the process."""
     with lab.mountpoint() as mountpoint:
         process = subprocess.Popen([*map(str, command), str(mountpoint)], env=lab.environment,
-                                   stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL)
         try:
             wait_until(lambda: is_mounted(mountpoint))
             yield mountpoint, process
