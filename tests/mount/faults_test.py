@@ -376,6 +376,12 @@ class PassingFaults(Faults):
     def test_an_answer_with_all_bytes(self):
         self.assertSurvives(ignore_range=1)
 
+    def test_ranges_with_the_status_of_a_whole_file(self):
+        self.server.rules([{"part_as_200": 1}])
+        self.assertRight(self.start(timeout=20))
+        sent = self.server.stats()["bytes"]
+        self.assertLess(sent, 1.2 * model_size())
+
     def test_an_answer_with_other_bytes(self):
         self.assertSurvives(shift_range=4096)
 

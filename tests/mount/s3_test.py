@@ -282,6 +282,13 @@ class Faults(S3):
             self.assertEqual(mount.messages.count("status 500; retrying"), 2)
             self.assertReads(mount)
 
+    def test_ranges_with_the_status_of_a_whole_object(self):
+        self.proxy.rules([{"part_as_200": 1}])
+        with self.open("s3://models/m.safetensors") as mount:
+            self.assertReads(mount)
+        self.assertEqual(set(self.statuses()), {200})
+        self.assertGreater(len(self.statuses()), 1)
+
     def test_a_connection_that_is_reset_is_made_again(self):
         with self.open("s3://models/m.safetensors") as mount:
             self.proxy.rules([{"reset": 10_000, "times": 2}])

@@ -177,8 +177,21 @@ TEST_F(Part, OfAnotherLengthIsATransientError) {
               ThrowsMessage<TransientError>("unexpected content length (found '9', expected 10)"));
 }
 
-TEST_F(Part, ThatIsTheWholeFileIsATransientError) {
+TEST_F(Part, IsAcceptedWithStatus200AndItsContentRange) {
   Response response = Good();
+  response.status = 200;
+  EXPECT_NO_THROW(Require(response));
+}
+
+TEST_F(Part, OfAnotherRangeIsATransientErrorWithStatus200Too) {
+  Response response = GoodBut("content-range", "bytes 0-9/100");
+  response.status = 200;
+  EXPECT_THAT([&] { Require(response); },
+              ThrowsMessage<TransientError>("unexpected content range (found 'bytes 0-9/100')"));
+}
+
+TEST_F(Part, ThatIsTheWholeFileIsATransientError) {
+  Response response = GoodBut("content-range", "");
   response.status = 200;
   EXPECT_THAT([&] { Require(response); },
               ThrowsMessage<TransientError>("server returned the whole file instead of a range"));

@@ -131,11 +131,10 @@ void ValidateEncoding(const Response& response) {
 void ValidatePart(const Response& response, ByteRange range, const Version& version) {
   if (!IsOf(version, response)) FailChanged();
   ValidateEncoding(response);
-  if (response.status == 200) {
+  const std::string_view content_range = response.Find("content-range");
+  if (response.status == 200 && content_range.empty()) {
     throw TransientError(EREMOTEIO, "server returned the whole file instead of a range");
   }
-
-  const std::string_view content_range = response.Find("content-range");
   const auto part = ParseContentRange(content_range);
   // Another length with the same strong tag is an error of the server, not another version.
   const bool is_as_long = part && part->total == version.size;

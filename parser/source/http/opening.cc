@@ -84,10 +84,10 @@ class FirstBytes final : public Receiver {
   FirstBytes(const SourceOptions& options, RetryPolicy& retry) : options_(options), retry_(retry) {}
 
   bool Begin(const Response& response) override {
-    if (response.status == 200) {
-      BeginAll(response);
-    } else if (response.status == 206) {
+    if (response.status == 206 || (response.status == 200 && HasPart(response))) {
       BeginPart(response);
+    } else if (response.status == 200) {
+      BeginAll(response);
     }
     return is_begun_;
   }
@@ -125,6 +125,12 @@ class FirstBytes final : public Receiver {
   }
 
  private:
+  // Some servers (rclone serve s3) answer a range request with status 200 and a Content-Range.
+  static bool HasPart(const Response& response) {
+    const auto part = ParseContentRange(response.Find("content-range"));
+    return part && part->length < part->total;
+  }
+
   void BeginPart(const Response& response) {
     RequireIdentity(response);
     const std::string_view content_range = response.Find("content-range");
