@@ -19,7 +19,7 @@ try:
     import torch
     from redis_server import RedisCluster, RedisServer
     from safetensors.torch import save as save_safetensors
-    from tensorizer import TensorDeserializer, TensorSerializer
+    from tensorizer import TensorDeserializer, TensorSerializer, TensorType
 except ImportError as error:
     redis = None
     MISSING = str(error)
@@ -263,6 +263,31 @@ class Redis(RedisCase):
 
 
 class Cluster(RedisCase):
+    def test_large_tensors_are_read_whichever_server_is_named(self):
+        """The other servers redirect the requests, after which their replies are discarded."""
+        state = {f"layer.{i}": torch.randn(1 << 19) for i in range(6)}  # 2 MiB each.
+        want = {name: raw(tensor) for name, tensor in state.items()}
+        together, apart = self.scratch() / "m.tensors", self.scratch() / "m.tensors"
+        serializer = TensorSerializer(str(together))
+        serializer.write_state_dict(state)
+        serializer.close()
+        serializer = TensorSerializer(str(apart))
+        for i, (name, tensor) in enumerate(state.items()):
+            serializer.write_tensor(i, name, TensorType.STATE_DICT, tensor)
+        serializer.close()
+        file = io.BytesIO()
+        torch.save(state, file)
+        cluster = self.start(RedisCluster(3))
+        client = cluster.client()
+        self.store(together, client, "together")
+        self.store(apart, client, "apart")
+        client.set("m.pth", file.getvalue())
+        for server in cluster.servers:
+            for key in "together", "apart", "m.pth":
+                with self.subTest(key, server=cluster.servers.index(server)):
+                    found_here = found(self.mount_quietly(server.uri(key)))
+                    self.assertTrue(found_here == want)
+
     def test_keys_are_found_wherever_they_are(self):
         path = self.model()
         value, tensors = self.value(2_000_000)

@@ -169,7 +169,9 @@ class ClusterClient::Attempt {
       if (redirect) {
         Follow(*redirect, command, head.text);
       } else if (is_redirected_) {
-        if (head.number > static_cast<int64_t>(kLargestRange)) {
+        // The reply to STRLEN is a number, not a value of that length.
+        if (head.kind == resp::Head::Kind::kValue &&
+            head.number > static_cast<int64_t>(kLargestRange)) {
           Fail(EPROTO, "reply too long: {} bytes", head.number);
         }
         command.connection->Skip(head);
