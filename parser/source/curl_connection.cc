@@ -1,5 +1,7 @@
 #include "parser/source/curl_connection.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -12,6 +14,10 @@
 
 namespace ckptfs {
 namespace {
+
+// Seconds without data until a connection is probed. One that does not acknowledge data or probes
+// for twice as long is reset.
+constexpr long kProbeAfter = 5;
 
 // Returns the part of libcurl's message that describes the error. URLs in it, such as that of a
 // proxy, may contain a password.
@@ -44,7 +50,10 @@ CurlConnection::CurlConnection(const TrustedCertificates& trust, const std::stri
   LibCurl().easy_setopt(handle, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
   LibCurl().easy_setopt(handle, CURLOPT_BUFFERSIZE, 512L << 10U);
   LibCurl().easy_setopt(handle, CURLOPT_TCP_NODELAY, 1L);
+  // A response may begin late, so a peer that vanished is detected by probes.
   LibCurl().easy_setopt(handle, CURLOPT_TCP_KEEPALIVE, 1L);
+  LibCurl().easy_setopt(handle, CURLOPT_TCP_KEEPIDLE, kProbeAfter);
+  LibCurl().easy_setopt(handle, CURLOPT_TCP_KEEPINTVL, kProbeAfter / 2);
   LibCurl().easy_setopt(handle, CURLOPT_USERAGENT, user_agent.c_str());
   if (!trust.file.empty()) LibCurl().easy_setopt(handle, CURLOPT_CAINFO, trust.file.c_str());
   if (!trust.directory.empty())
@@ -71,6 +80,10 @@ curl_socket_t CurlConnection::OpenSocket(void* self, curlsocktype /*purpose*/,
   const curl_socket_t socket =
       ::socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
   if (socket < 0) return CURL_SOCKET_BAD;
+  if (address->family != AF_UNIX) {
+    constexpr unsigned kMilliseconds = 2 * 1000 * static_cast<unsigned>(kProbeAfter);
+    ::setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &kMilliseconds, sizeof kMilliseconds);
+  }
   try {
     connection.open_.push_back(socket);
   } catch (const std::bad_alloc&) {

@@ -85,6 +85,7 @@ void RetryPolicy::Run(const std::function<bool()>& attempt, const std::stop_toke
       WaitAfter(error, error.wait(), stop);
     } catch (const Error& e) {
       if (!IsTransient(e.code())) throw;
+      if (e.code() == ETIMEDOUT) has_timed_out_ = true;
       WaitAfter(e, milliseconds(0), stop);
     }
     in_a_row = 0;
@@ -115,7 +116,10 @@ TimeLimits RetryPolicy::Limits(uint64_t length) const {
   // The last attempt, for which there may be no time left, gets as much as a silent server.
   const milliseconds left = std::max(backoff_.Left(Backoff::Clock::now()), stall);
   const milliseconds for_length(length / Backoff::kSlowestLink * 1000);
-  return {.stall = stall, .deadline = std::min(left + std::min(for_length, kLongest), kLongest)};
+  return {.connect = stall,
+          .first_byte = has_timed_out_ ? left : stall,
+          .stall = stall,
+          .deadline = std::min(left + std::min(for_length, kLongest), kLongest)};
 }
 
 void RetryPolicy::Received(uint64_t bytes) {

@@ -71,8 +71,10 @@ class TransientError : public Error {
 
 // Time limits of one attempt.
 struct TimeLimits {
-  std::chrono::milliseconds stall{10'000};     // Without data in either direction.
-  std::chrono::milliseconds deadline{60'000};  // For all of it.
+  std::chrono::milliseconds connect{10'000};
+  std::chrono::milliseconds first_byte{10'000};  // Until the response begins.
+  std::chrono::milliseconds stall{10'000};       // Then, without data.
+  std::chrono::milliseconds deadline{60'000};    // For all of it.
 };
 
 // Retries one operation until it succeeds, fails permanently or its time budget is used up. Belongs
@@ -94,7 +96,9 @@ class RetryPolicy {
   // EREMOTEIO.
   void Run(const std::function<bool()>& attempt, const std::stop_token& stop);
 
-  // Returns the limits of an attempt that is to receive `length` bytes.
+  // Returns the limits of the next attempt, which is to receive `length` bytes. The first attempt
+  // detects a lost connection soon; once an attempt has timed out, the server may be slow, and the
+  // next one waits for its first byte as long as there is time.
   TimeLimits Limits(uint64_t length) const;
 
   // Records the number of bytes received in all attempts. Throws TransientError after the deadline.
@@ -109,6 +113,7 @@ class RetryPolicy {
   const std::string subject_;
   const std::string part_;
   Backoff backoff_;
+  bool has_timed_out_ = false;
 };
 
 }  // namespace ckptfs

@@ -274,7 +274,7 @@ class LastingFaults(Together):
 
 
 # Which clock is over first depends on how busy the machine is.
-SILENT = r"no data received for \d+ s|transfer too slow: \d+ bytes received"
+SILENT = r"no data received for [\d.]+ s|transfer too slow: \d+ bytes received"
 
 
 class LastingFaultsOfOpening(Together):
@@ -421,6 +421,17 @@ class PassingFaults(Faults):
     def test_a_server_that_is_silent(self):
         mount = self.start(timeout=2)
         self.server.rules([{"times": 1, "stall_head": 60}])
+        self.assertRight(mount)
+
+    def test_a_server_that_is_slow_to_answer(self):
+        mount = self.start(timeout=6)
+        self.server.rules([{"stall_head": 2.5}])  # More than a third: the first attempt times out.
+        self.assertEqual(ckptfs.read(mount / f"{MIDDLE}.memmap"), content(MIDDLE))
+
+    def test_a_server_that_is_slow_to_answer_while_it_is_opened(self):
+        self.server.rules([{"stall_head": 2.5, "times": 2}])
+        mount = self.start(timeout=6, quiet=False)
+        self.assertIn("no data received for 2 s; retrying", mount.messages)
         self.assertRight(mount)
 
     def test_a_connection_that_is_closed_while_it_is_opened(self):

@@ -334,6 +334,21 @@ TEST_F(RetryPolicyTest, RetriesARefusedConnectionWhileReading) {
   EXPECT_EQ(count, 2);
 }
 
+TEST_F(RetryPolicyTest, WaitsForTheFirstByteAsLongAsThereIsTimeOnceAnAttemptHasTimedOut) {
+  RetryPolicy retry(options_, RetryPolicy::Phase::kReading, "https://host/m", "");
+  std::vector<milliseconds> limits;
+  retry.Run(
+      [&] {
+        limits.push_back(retry.Limits(100).first_byte);
+        if (limits.size() == 1) Fail(ETIMEDOUT, "silent");
+        return true;
+      },
+      {});
+  EXPECT_EQ(limits.at(0), seconds(10));
+  EXPECT_GT(limits.at(1), seconds(50));
+  EXPECT_LE(limits.at(1), seconds(60));
+}
+
 TEST_F(RetryPolicyTest, LimitsImmediateRetries) {
   RetryPolicy retry(options_, RetryPolicy::Phase::kReading, "https://host/m", "bytes 0 to 9");
   EXPECT_THAT([&] { retry.Run([] { return false; }, {}); },

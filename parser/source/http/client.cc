@@ -122,8 +122,14 @@ class Transfer {
 
   bool IsCancelled() const { return stop_.stop_requested() || Cancellation::IsRequested(); }
 
-  // Records that `bytes` have been transferred so far. Returns whether the transfer continues.
+  // Records that `bytes` of bodies have been transferred so far. Returns whether the transfer
+  // continues.
   bool CheckProgress(curl_off_t bytes);
+
+  // Returns the longest time without data, in the present state.
+  std::chrono::milliseconds StallLimit() const {
+    return head_size_ == 0 ? request_.limits.first_byte : request_.limits.stall;
+  }
 
   [[noreturn]] void ThrowError(CURLcode code, CURL* handle, const char* details) const;
 
@@ -140,7 +146,7 @@ class Transfer {
 
   std::exception_ptr thrown_;
   bool is_stalled_ = false;
-  curl_off_t bytes_ = 0;  // Transferred in both directions, at the time `changed_`.
+  uint64_t transferred_ = 0;  // Bytes of bodies and headers, at the time `changed_`.
   Clock::time_point changed_ = Clock::now();
   bool is_clean_ = false;
 };
@@ -159,7 +165,7 @@ Response Transfer::Run(const CurlConnection& connection) {
   SetMethod(handle, request_);
   LibCurl().easy_setopt(handle, CURLOPT_HTTPHEADER, headers.get());
   LibCurl().easy_setopt(handle, CURLOPT_CONNECTTIMEOUT_MS,
-                        static_cast<long>(request_.limits.stall.count()));
+                        static_cast<long>(request_.limits.connect.count()));
   LibCurl().easy_setopt(handle, CURLOPT_TIMEOUT_MS,
                         static_cast<long>(request_.limits.deadline.count()));
   LibCurl().easy_setopt(handle, CURLOPT_HEADERFUNCTION, &OnHeader);
@@ -219,11 +225,12 @@ int Transfer::OnProgress(void* self, curl_off_t /*total_down*/, curl_off_t down,
 bool Transfer::CheckProgress(curl_off_t bytes) {
   if (IsCancelled()) return false;
   const Clock::time_point now = Clock::now();
-  if (bytes != bytes_) {
-    bytes_ = bytes;
+  const auto transferred = static_cast<uint64_t>(bytes) + head_size_;
+  if (transferred != transferred_) {
+    transferred_ = transferred;
     changed_ = now;
   }
-  is_stalled_ = now - changed_ >= request_.limits.stall;
+  is_stalled_ = now - changed_ >= StallLimit();
   return !is_stalled_;
 }
 
@@ -270,7 +277,7 @@ void Transfer::TakeBody(std::string_view bytes) {
 void Transfer::ThrowError(CURLcode code, CURL* handle, const char* details) const {
   using Seconds = std::chrono::duration<double>;
   if (is_stalled_) {
-    Fail(ETIMEDOUT, "no data received for {:.3g} s", Seconds(request_.limits.stall).count());
+    Fail(ETIMEDOUT, "no data received for {:.3g} s", Seconds(StallLimit()).count());
   }
   long proxy_status = 0;  // Of the response to CONNECT.
   LibCurl().easy_getinfo(handle, CURLINFO_HTTP_CONNECTCODE, &proxy_status);
@@ -298,7 +305,7 @@ void Transfer::ThrowError(CURLcode code, CURL* handle, const char* details) cons
   if (code == CURLE_RECV_ERROR || code == CURLE_SEND_ERROR) {
     Fail(ECONNRESET, "connection reset after {} bytes", body_size_);
   }
-  ThrowCurlError(code, handle, details, request_.limits.stall);
+  ThrowCurlError(code, handle, details, request_.limits.connect);
 }
 
 // The files are opened again for each connection, whatever the working directory is then.

@@ -208,7 +208,8 @@ void ClusterClient::Run(Pipeline& pipeline, RetryPolicy& retry, const std::stop_
   Progress progress;
   const auto run = [&] {
     const TimeLimits allowed = retry.Limits(kMostBytes);
-    const Limits limits{.stall = allowed.stall,
+    const Limits limits{.connect = allowed.connect,
+                        .stall = allowed.first_byte,
                         .deadline = std::chrono::steady_clock::now() + allowed.deadline};
     int without_progress = 0;
     while (true) {

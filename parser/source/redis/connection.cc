@@ -191,7 +191,7 @@ Connection::Connection(const Address& server, const Target& target,
   const std::string url =
       fmt::format("{}://{}/", target.is_tls ? "https" : "http", ToString(server));
   const milliseconds timeout =
-      std::max(milliseconds(1), std::min(limits.stall, Until(limits.deadline)));
+      std::max(milliseconds(1), std::min(limits.connect, Until(limits.deadline)));
   std::array<char, CURL_ERROR_SIZE> details = {};
   LibCurl().easy_setopt(handle, CURLOPT_ERRORBUFFER, details.data());
   LibCurl().easy_setopt(handle, CURLOPT_URL, url.c_str());
@@ -202,7 +202,7 @@ Connection::Connection(const Address& server, const Target& target,
   const std::stop_callback end(stop, [this] { ShutDown(); });
   const CURLcode code = LibCurl().easy_perform(handle);
   LibCurl().easy_setopt(handle, CURLOPT_ERRORBUFFER, nullptr);
-  if (code != CURLE_OK) ThrowCurlError(code, handle, details.data(), limits.stall);
+  if (code != CURLE_OK) ThrowCurlError(code, handle, details.data(), limits.connect);
   if (LibCurl().easy_getinfo(handle, CURLINFO_ACTIVESOCKET, &socket_) != CURLE_OK ||
       socket_ == CURL_SOCKET_BAD) {
     Fail(ECONNRESET, "connection closed by the server");

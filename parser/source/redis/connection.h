@@ -88,6 +88,7 @@ uint64_t ParseRangeReply(const resp::Head& head, uint64_t most);
 
 // Time limits of one attempt.
 struct Limits {
+  std::chrono::milliseconds connect{0};
   std::chrono::milliseconds stall{0};  // Without data in either direction.
   std::chrono::steady_clock::time_point deadline;
 };

@@ -215,7 +215,8 @@ std::string GetMetadataService(const Config& config) {
 std::string RequestMetadata(http::Client& client, http::Request request) {
   constexpr std::chrono::seconds kTimeout{1};
   request.has_secret = true;
-  request.limits = {.stall = kTimeout, .deadline = kTimeout};
+  request.limits = {
+      .connect = kTimeout, .first_byte = kTimeout, .stall = kTimeout, .deadline = kTimeout};
   http::Response response = client.Perform(request, nullptr, std::stop_token());
   if (response.status != kOk) {
     Fail(EACCES, "metadata service of the instance returned status {}", response.status);
