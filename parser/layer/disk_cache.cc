@@ -8,12 +8,16 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <ctime>
 #include <exception>
 #include <list>
 #include <map>
 #include <optional>
+#include <set>
+#include <string>
 #include <utility>
 
+#include "parser/base/encoding.h"
 #include "parser/base/mutex.h"
 #include "parser/layer/disk_cache/directory.h"
 #include "parser/layer/disk_cache/segment.h"
@@ -100,6 +104,16 @@ class DiskCache::Store {
   Store(const std::string& directory, uint64_t limit)
       : directory_(directory), limit_(limit), written_(limit) {}
 
+  // Record that an object is in use. `object` are the hexadecimal digits of its hash.
+  void AddObject(const std::string& object) {
+    const MutexLock lock(mutex_);
+    objects_.insert(object);
+  }
+  void RemoveObject(const std::string& object) {
+    const MutexLock lock(mutex_);
+    objects_.erase(objects_.find(object));
+  }
+
   // Returns null if the segment is missing and cannot or, without `may_make`, must not be made.
   std::shared_ptr<const Segment> Open(const SegmentId& id, bool may_make) {
     if (auto segment = open_.Find(id)) {
@@ -129,10 +143,12 @@ class DiskCache::Store {
  private:
   bool MayWrite(uint64_t bytes) {
     if (Clock::now().time_since_epoch().count() < paused_until_) return false;
-    if (directory_.room() < static_cast<int64_t>(bytes)) {
-      Pause();
-      Shrink(true);
-      return false;
+    if (const int64_t room = directory_.room(); room < static_cast<int64_t>(bytes)) {
+      Shrink(room < 0);
+      if (directory_.room() < static_cast<int64_t>(bytes)) {
+        Pause();
+        return false;
+      }
     }
     // No process writes more than a step before it checks what all of them have written.
     if (written_.fetch_add(bytes) + bytes > Step()) {
@@ -151,22 +167,37 @@ class DiskCache::Store {
 
   void Pause() { paused_until_ = (Clock::now() + kPause).time_since_epoch().count(); }
 
-  // Makes room for the writes of all processes until the next check. Returns whether there is
-  // enough.
+  // Makes room for the writes of all processes until the next check: if the disk is full, whatever
+  // was cached there; else segments that are not protected. Returns whether there is enough.
   bool Shrink(bool is_full) {
-    const bool has_room = directory_.Shrink([&](uint64_t used) {
+    const auto target = [&](uint64_t used) {
       const int64_t room = directory_.room();
       uint64_t most = std::min(limit_, used + static_cast<uint64_t>(std::max<int64_t>(room, 0)));
       if (is_full) most = std::min(most, used);
       return !is_full && used + Step() <= most ? used : most - most / 10;
-    });
+    };
+    const time_t recently = ::time(nullptr) - kProtected;
+    const auto is_protected = [&](std::string_view object, timespec used) {
+      return used.tv_sec > recently && IsOpen(object);
+    };
+    const bool has_room =
+        directory_.Shrink(target, is_full ? CacheDirectory::Keeps() : is_protected);
     open_.Clear();
     return has_room;
   }
 
+  bool IsOpen(std::string_view object) {
+    const MutexLock lock(mutex_);
+    return objects_.find(object) != objects_.end();
+  }
+
+  static constexpr time_t kProtected = 3600;  // Seconds.
+
   const CacheDirectory directory_;
   const uint64_t limit_;
   OpenSegments open_;
+  Mutex mutex_;
+  std::multiset<std::string, std::less<>> objects_ GUARDED_BY(mutex_);  // Hashes of open objects.
   std::atomic<uint64_t> written_;  // Since the last look; at first, as if one were due.
   std::atomic<Clock::rep> paused_until_ = Clock::time_point::min().time_since_epoch().count();
 };
@@ -190,7 +221,13 @@ void ForEachSegment(SegmentId id, uint64_t first, size_t count, const Use& use) 
 
 class DiskCache::Object final : public DiskObject {
  public:
-  Object(std::shared_ptr<Store> store, const SegmentId& id) : store_(std::move(store)), id_(id) {}
+  Object(std::shared_ptr<Store> store, const SegmentId& id)
+      : store_(std::move(store)), id_(id), name_(Hex(id.object)) {
+    store_->AddObject(name_);
+  }
+  Object(const Object&) = delete;
+  Object& operator=(const Object&) = delete;
+  ~Object() override { store_->RemoveObject(name_); }
 
   std::vector<bool> Read(uint64_t first,
                          std::span<const std::span<std::byte>> blocks) const override {
@@ -219,6 +256,7 @@ class DiskCache::Object final : public DiskObject {
  private:
   const std::shared_ptr<Store> store_;
   const SegmentId id_;  // Of its first segment.
+  const std::string name_;
 };
 
 DiskCache::DiskCache(const std::string& directory, uint64_t limit)

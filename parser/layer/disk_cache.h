@@ -1,11 +1,16 @@
 // Caches fetched blocks on a disk between mounts.
 //
-// An object is divided into segments of 64 MiB, each a sparse file with a checksum for every block
+// An object is divided into segments of 4 MiB, each a sparse file with a checksum for every block
 // (see disk_cache/segment.h). A block is cached if its checksum matches. After a crash in
 // mid-write, on a bad disk, a full file system or by a bug it does not match, and the block is
 // fetched again. So nothing is ever flushed, and reads and writes need no lock: many processes can
 // use one directory at the same time, because the bytes of one version of an object are the same
 // for all of them.
+//
+// Segments are evicted in the order of their last use, with one exception: those of objects that
+// this process has open, if they were used in the last hour, are not evicted for more segments. An
+// object larger than the cache is mostly read from its beginning to its end, again and again; each
+// pass would otherwise evict every segment before the next pass reaches it.
 //
 // The checksum detects accidents, not forgeries. disk_cache/directory.h defines which users are
 // trusted.

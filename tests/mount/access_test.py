@@ -182,11 +182,11 @@ class Access(ckptfs.Case):
             for i in range(TENSORS):
                 ckptfs.read(self.layer(mount, i))
             mount.unmount()
-        segment, = cache.glob("??/*")
+        segment, = cache.glob("??/*-2")  # Of 4 MiB each.
         with open(segment, "r+b") as file:
-            file.seek(10 * MIB)
+            file.seek(2 * MIB)
             byte = file.read(1)
-            file.seek(10 * MIB)
+            file.seek(2 * MIB)
             file.write(bytes([byte[0] ^ 1]))
         self.server.reset()
         mount = self.mounted("model.safetensors", option)

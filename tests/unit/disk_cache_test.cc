@@ -45,7 +45,7 @@ constexpr const char* kIdentity = "https://example.org/model.pth \"v1\"";
 
 // Where things are in a segment.
 constexpr uint64_t kIndex = 4096;
-constexpr uint64_t kBlocks = 32768;
+constexpr uint64_t kBlocks = 8192;
 
 // What block `number` of an object called `identity` and of `size` bytes consists of.
 std::string BlockOf(std::string_view identity, uint64_t size, uint64_t number) {
@@ -506,6 +506,39 @@ TEST_F(DiskCacheTest, RemovesWhatWasNotUsedForTheLongestTime) {
   EXPECT_THAT(KnownObject(cache, "19", 4 * kBlockSize).ReadAll(), SizeIs(4));
 }
 
+TEST_F(DiskCacheTest, KeepsWhatFitsOfALargerObjectThatIsReadAgain) {
+  const uint64_t limit = uint64_t{24} << 20U;
+  constexpr uint64_t kCount = 2000;  // Blocks: 62.5 MiB.
+  constexpr uint64_t kRun = 20;
+  std::vector<size_t> cached;
+  for (int pass = 0; pass < 3; ++pass) {
+    const DiskCache cache(directory_, limit);
+    const KnownObject object(cache, kIdentity, kCount * kBlockSize);
+    size_t found = 0;
+    for (uint64_t i = 0; i < kCount; i += kRun) {
+      const size_t here = object.Read(i, kRun).size();
+      if (here < kRun) object.Write(i, kRun);
+      found += here;
+    }
+    cached.push_back(found * kBlockSize);
+    EXPECT_LE(Used(), limit);
+  }
+  EXPECT_EQ(cached[0], 0U);
+  EXPECT_GE(cached[1], limit * 8 / 10);
+  EXPECT_GE(cached[2], limit * 8 / 10);
+}
+
+TEST_F(DiskCacheTest, ReplacesAnObjectThatIsNotOpenAnyMore) {
+  const uint64_t limit = uint64_t{24} << 20U;
+  const DiskCache cache(directory_, limit);
+  constexpr uint64_t kCount = 600;
+  for (const char* const identity : {"first", "second"}) {
+    const KnownObject object(cache, identity, kCount * kBlockSize);
+    for (uint64_t i = 0; i < kCount; i += 20) object.Write(i, 20);
+  }
+  EXPECT_GE(KnownObject(cache, "second", kCount * kBlockSize).ReadAll().size(), kCount * 9 / 10);
+}
+
 TEST_F(DiskCacheTest, NeverTakesMoreThanItsLimit) {
   const uint64_t limit = 4000000;
   const DiskCache cache(directory_, limit);
@@ -653,6 +686,20 @@ TEST_F(DiskCacheTest, LeavesFivePercentOfTheDiskFree) {
     }
     EXPECT_GE(fs::space(directory_).available, 10 * 1048576 / 20);
     EXPECT_LE(fs::space(directory_).available, 10 * 1048576 / 4);
+  });
+  if (!status) GTEST_SKIP() << "cannot mount a small file system";
+  EXPECT_EQ(*status, 0);
+}
+
+TEST_F(DiskCacheTest, KeepsWhatFitsOnASmallDisk) {
+  fs::create_directory(directory_);
+  const auto status = WithSmallDisk(directory_, "40m", [&] {
+    const DiskCache cache(directory_, kMuch);
+    constexpr uint64_t kCount = 2000;  // Blocks: 62.5 MiB.
+    const KnownObject object(cache, kIdentity, kCount * kBlockSize);
+    for (uint64_t i = 0; i < kCount; i += 20) object.Write(i, 20);
+    EXPECT_GE(object.ReadAll().size() * kBlockSize, uint64_t{32} << 20U);
+    EXPECT_GE(fs::space(directory_).available, 2 << 20U);
   });
   if (!status) GTEST_SKIP() << "cannot mount a small file system";
   EXPECT_EQ(*status, 0);

@@ -167,7 +167,8 @@ std::optional<Fd> CacheDirectory::Lock() const {
   return lock;
 }
 
-bool CacheDirectory::Shrink(const std::function<uint64_t(uint64_t used)>& wanted) const {
+bool CacheDirectory::Shrink(const std::function<uint64_t(uint64_t used)>& wanted,
+                            const Keeps& keeps) const {
   const std::optional<Fd> lock = Lock();
   if (!lock) return false;
   std::vector<Found> segments = List();
@@ -180,6 +181,9 @@ bool CacheDirectory::Shrink(const std::function<uint64_t(uint64_t used)>& wanted
   });
   for (const Found& segment : segments) {
     if (used <= target) break;
+    if (keeps && keeps(std::string_view(segment.name).substr(0, kHashDigits), segment.used)) {
+      continue;
+    }
     const Fd below = OpenBelow(Below(segment.name), false);
     if (below.number() < 0) continue;
     if (::unlinkat(below.number(), segment.name.c_str(), 0) == 0) used -= segment.size;

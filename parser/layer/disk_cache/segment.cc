@@ -16,7 +16,7 @@ namespace ckptfs {
 namespace {
 
 constexpr uint64_t kIndexBegin = 4096;
-constexpr uint64_t kBlocksBegin = 32768;
+constexpr uint64_t kBlocksBegin = 8192;
 static_assert(kIndexBegin + kSegmentBlocks * sizeof(uint64_t) <= kBlocksBegin);
 
 // Blocks that are read or written by one system call: few enough that the processor's cache still
@@ -24,7 +24,7 @@ static_assert(kIndexBegin + kSegmentBlocks * sizeof(uint64_t) <= kBlocksBegin);
 constexpr size_t kBatch = 16;
 
 // Files of another version are removed when they are met.
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 
 struct Header {
   std::array<char, 8> magic = {'c', 'k', 'p', 't', 'f', 's', '\r', '\n'};

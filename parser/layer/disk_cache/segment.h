@@ -1,8 +1,8 @@
-// One file of the cache on disk: 64 MiB of an object.
+// One file of the cache on disk: 4 MiB of an object, the unit of eviction.
 //
 //   0       header: the segment's identity; 64 bytes, the same in every process
-//   4096    index: a checksum of 64 bits for each of the 2048 blocks; 0: the block is not cached
-//   32768   the blocks, each at its offset; sparse
+//   4096    index: a checksum of 64 bits for each of the 128 blocks; 0: the block is not cached
+//   8192    the blocks, each at its offset; sparse
 //
 // A block is written before its checksum, so one that is half written does not match. The checksum
 // is seeded with the object and the number of the block, so bytes of another block or object do not
@@ -28,7 +28,8 @@
 
 namespace ckptfs {
 
-constexpr uint64_t kSegmentBlocks = 2048;
+// Small, so that a cache of a few MiB keeps most of what fits into it; the index takes 0.2 %.
+constexpr uint64_t kSegmentBlocks = 128;
 
 // Which piece of which object.
 struct SegmentId {
