@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "parser/base/budget.h"
@@ -26,25 +27,39 @@
 namespace ckptfs {
 namespace {
 
-// Owns the bytes that a probe points to.
+// Whether the first request for `source` did not fetch its tail. The tail of a smaller file costs
+// nothing.
+bool HasSeparateTail(const ByteSource& source) { return source.size() > kPrefetchedHead; }
+
+// Owns the bytes that a probe points to: the head of a file; and its tail, unless the head of a
+// large file identifies the format.
 class Sample {
  public:
   explicit Sample(const ByteSource& source)
       : size_(source.size()), head_(std::min<uint64_t>(kProbeHead, size_)) {
-    if (size_ > head_.size()) tail_.resize(std::min<uint64_t>(kProbeTail, size_));
-    PrefetchEnds(source);
     source.ReadAt(0, head_);
-    if (!tail_.empty()) source.ReadAt(size_ - tail_.size(), tail_);
+    if (HasSeparateTail(source)) format_ = FormatOfHead(probe());
+    if (format_ != nullptr) return;
+    if (size_ > head_.size()) {
+      PrefetchEnds(source);
+      tail_.resize(std::min<uint64_t>(kProbeTail, size_));
+      source.ReadAt(size_ - tail_.size(), tail_);
+    }
+    format_ = FormatOf(probe());
   }
 
   Probe probe() const {
-    return {.size = size_, .head = head_, .tail = tail_.empty() ? head_ : tail_};
+    return {.size = size_, .head = head_, .tail = size_ == head_.size() ? head_ : tail_};
   }
+
+  // Null if none matches.
+  const Format* format() const { return format_; }
 
  private:
   uint64_t size_;
   std::vector<std::byte> head_;
-  std::vector<std::byte> tail_;  // Empty if the head is the whole file.
+  std::vector<std::byte> tail_;  // Empty if the head is the whole file, or identifies the format.
+  const Format* format_ = nullptr;
 };
 
 Checkpoint Finished(Checkpoint checkpoint, std::string_view format) {
@@ -53,10 +68,10 @@ Checkpoint Finished(Checkpoint checkpoint, std::string_view format) {
   return checkpoint;
 }
 
-Checkpoint ReadFile(const Source& source, const Probe& probe, const ReadOptions& options) {
-  const Format* format = FormatOf(probe);
+Checkpoint ReadFile(const Source& source, const Sample& sample, const ReadOptions& options) {
+  const Format* format = sample.format();
   if (format != nullptr) return Finished(format->parse(source, options), format->name);
-  const std::string_view what = DiagnoseUnknownFile(probe).text;
+  const std::string_view what = DiagnoseUnknownFile(sample.probe()).text;
   Fail(ENOTSUP, "not a checkpoint in a supported format{}{}", what.empty() ? "" : ": ", what);
 }
 
@@ -65,7 +80,7 @@ Checkpoint ReadFile(const Source& source, const Probe& probe, const ReadOptions&
 const Format* FormatIn(const Folder& folder, const std::string& name,
                        std::optional<Error>& refusal) try {
   const ByteSourcePtr file = folder.Open(name);
-  return FormatOf(Sample(*file).probe());
+  return Sample(*file).format();
 } catch (const Error& e) {
   if (IsTransient(e.code())) throw WithContext(name, e);
   if (e.code() == EACCES && !refusal) refusal.emplace(WithContext(name, e));
@@ -100,7 +115,7 @@ bool IsOneOfSeveral(std::string_view name) {
 Checkpoint ReadOnly(const FolderPtr& folder, const std::string& name,
                     const ReadOptions& options) try {
   const Source source{.file = folder->Open(name), .folder = folder, .file_name = name};
-  Checkpoint checkpoint = ReadFile(source, Sample(*source.file).probe(), options);
+  Checkpoint checkpoint = ReadFile(source, Sample(*source.file), options);
   if (IsOneOfSeveral(name)) {
     checkpoint.warnings.push_back(
         fmt::format("incomplete checkpoint: only {} found, without its index", Quoted(name)));
@@ -185,6 +200,29 @@ Checkpoint WithBudget(const ReadOptions& options, const Read& read) {
   }
 }
 
+// The folder of a remote file that is open already: it is not requested again.
+class FolderOfOpenFile final : public ForwardingFolder {
+ public:
+  explicit FolderOfOpenFile(const Source& source)
+      : ForwardingFolder(source.folder), file_(source.file), file_name_(source.file_name) {}
+
+  ByteSourcePtr Open(const std::string& name) const override {
+    return name == file_name_ ? file_ : ForwardingFolder::Open(name);
+  }
+
+ private:
+  const ByteSourcePtr file_;
+  const std::string file_name_;
+};
+
+// Returns `folder` of `source`; one that opens the file again only if it is local, since the links
+// of a local folder are checked.
+FolderPtr FolderOf(const Source& source, FolderPtr folder) {
+  if (!source.file || !source.file->is_remote() || folder == nullptr) return folder;
+  return std::make_shared<FolderOfOpenFile>(
+      Source{.file = source.file, .folder = std::move(folder), .file_name = source.file_name});
+}
+
 Checkpoint Read(const Source& source, const ReadOptions& options) {
   if (!source.file) return ReadFolder(source.folder, options);
   const Sample sample(*source.file);
@@ -193,7 +231,7 @@ Checkpoint Read(const Source& source, const ReadOptions& options) {
       return Finished(format->parse(*source.folder, source.file_name, options), format->name);
     }
   }
-  Checkpoint checkpoint = ReadFile(source, sample.probe(), options);
+  Checkpoint checkpoint = ReadFile(source, sample, options);
   if (IsOneOfSeveral(source.file_name)) {
     checkpoint.warnings.emplace_back(
         "one of several files of a checkpoint: mount their directory for all of it");
@@ -208,6 +246,20 @@ const Format* FormatOf(const Probe& probe) {
   const auto found =
       std::ranges::find_if(formats, [&](const Format* f) { return f->matches(probe); });
   return found == formats.end() ? nullptr : *found;
+}
+
+const Format* FormatOfHead(const Probe& probe) {
+  const auto formats = Formats();
+  const auto found = std::ranges::find_if(
+      formats, [&](const Format* f) { return f->is_certain != nullptr && f->is_certain(probe); });
+  return found == formats.end() ? nullptr : *found;
+}
+
+void PrefetchProbe(const ByteSource& file) {
+  if (!file.is_remote() || !HasSeparateTail(file)) return;
+  std::vector<std::byte> head(std::min<uint64_t>(kProbeHead, file.size()));
+  file.ReadAt(0, head);
+  if (FormatOfHead({.size = file.size(), .head = head, .tail = {}}) == nullptr) PrefetchEnds(file);
 }
 
 Checkpoint ReadCheckpoint(const Format& format, const ByteSourcePtr& file,
@@ -229,8 +281,7 @@ Checkpoint ReadCheckpoint(const ByteSourcePtr& file, std::string_view name,
                           const ReadOptions& options) try {
   return WithBudget(options, [&](const ReadOptions& budgeted) {
     if (options.budget == nullptr) budgeted.budget->AddFile(StoredSize(*file), file->is_remote());
-    return ReadFile({.file = file, .folder = nullptr, .file_name = ""}, Sample(*file).probe(),
-                    budgeted);
+    return ReadFile({.file = file, .folder = nullptr, .file_name = ""}, Sample(*file), budgeted);
   });
 } catch (const Error& e) {
   throw WithContext(name, e);
@@ -241,7 +292,7 @@ Checkpoint ReadCheckpoint(const Source& source, const ReadOptions& options) try 
     Budget& budget = *budgeted.budget;
     if (source.file) budget.AddFile(StoredSize(*source.file), source.file->is_remote());
     return Read({.file = source.file,
-                 .folder = MakeCountedFolder(source.folder, budget),
+                 .folder = FolderOf(source, MakeCountedFolder(source.folder, budget)),
                  .file_name = source.file_name},
                 budgeted);
   });

@@ -28,6 +28,13 @@ Checkpoint ReadCheckpoint(const Source& source, const ReadOptions& options = {})
 // Returns the format of a file; null if none matches. Does no I/O.
 const Format* FormatOf(const Probe& probe);
 
+// Returns the format that the head of a file identifies; null if its tail is needed. Does no I/O.
+const Format* FormatOfHead(const Probe& probe);
+
+// Prefetches the bytes of `file` that the detection of its format needs; its head has been fetched
+// when it was opened. Throws Error.
+void PrefetchProbe(const ByteSource& file);
+
 // Read a file or a folder whose format is known. Messages need not name it.
 Checkpoint ReadCheckpoint(const Format& format, const ByteSourcePtr& file,
                           const ReadOptions& options);

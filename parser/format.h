@@ -19,7 +19,7 @@ namespace ckptfs {
 struct Probe {
   uint64_t size;                    // Of the whole file, in bytes.
   std::span<const std::byte> head;  // Its first bytes, kProbeHead at most.
-  std::span<const std::byte> tail;  // Its last bytes, kProbeTail at most.
+  std::span<const std::byte> tail;  // Its last bytes, kProbeTail at most. Empty: not fetched.
 };
 
 constexpr size_t kProbeHead = 4096;
@@ -39,6 +39,10 @@ struct Format {
   // Files of this format may contain any files. They are ignored in a directory that has a
   // checkpoint.
   bool is_archive = false;
+
+  // Returns whether the head alone identifies this format, so that the tail of a remote file is not
+  // fetched. Like `matches`; null if the tail is always needed.
+  bool (*is_certain)(const Probe& probe) = nullptr;
 };
 
 // The format of a checkpoint in several files of one folder.

@@ -28,7 +28,6 @@
 #include "parser/format/common/open_files.h"
 #include "parser/format/huggingface/index.h"
 #include "parser/io/byte_source.h"
-#include "parser/io/prefetch.h"
 
 namespace ckptfs {
 namespace huggingface {
@@ -284,12 +283,12 @@ void Read(size_t number, const std::string& name, const OpenedFile& shard,
   merger.Add(number, std::move(checkpoint));
 }
 
-// Prefetches the headers of the files after number `i`, which are read one by one.
+// Prefetches the ends of the files after number `i`, which are read one by one.
 void PrefetchNext(std::span<const OpenedFile> shards, size_t i) {
   constexpr size_t kAtOnce = 16;
   if (i % kAtOnce != 0) return;
   for (const OpenedFile& shard : shards.subspan(i, std::min(kAtOnce, shards.size() - i))) {
-    if (shard.file) PrefetchEnds(*shard.file);
+    if (shard.file) PrefetchProbe(*shard.file);
   }
 }
 

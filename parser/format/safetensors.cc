@@ -37,6 +37,31 @@ bool Matches(const Probe& probe) {
   return first == std::string_view::npos ? probe.size > probe.head.size() : text[first] == '{';
 }
 
+// Returns whether the file begins with the length of a JSON object and with that object, which is
+// not empty, as far as the head shows it. Numbers look like a length and a brace, but hardly like
+// JSON.
+bool IsCertain(const Probe& probe) {
+  if (!Matches(probe)) return false;
+  ByteReader reader("prefix", probe.head);
+  const auto length = reader.Read<uint64_t>("length");
+  if (length > probe.size - sizeof(uint64_t)) return false;
+  const bool is_whole = length <= reader.remaining();
+  std::string_view text =
+      reader.TakeText(is_whole ? static_cast<size_t>(length) : reader.remaining(), "text");
+  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < ' '; };
+  constexpr std::string_view kBlanks = " \t\r\n";
+  if (std::ranges::any_of(text, [&](char c) {
+        return is_control(c) && kBlanks.find(c) == std::string_view::npos;
+      })) {
+    return false;
+  }
+  const size_t brace = text.find_first_not_of(kBlanks);
+  if (brace == std::string_view::npos) return false;
+  const size_t next = text.find_first_not_of(kBlanks, brace + 1);
+  if (next == std::string_view::npos || text[next] != '"') return false;
+  return !is_whole || text[text.find_last_not_of(kBlanks)] == '}';
+}
+
 void AddMetadata(const SafetensorsHeader& header, Budget& budget, Checkpoint& checkpoint) {
   if (header.metadata.empty()) return;
   std::string json = "{";
@@ -90,7 +115,9 @@ Checkpoint Parse(const Source& source, const ReadOptions& options) {
 }  // namespace
 }  // namespace safetensors
 
-extern const Format safetensors_format{
-    .name = "safetensors", .matches = safetensors::Matches, .parse = safetensors::Parse};
+extern const Format safetensors_format{.name = "safetensors",
+                                       .matches = safetensors::Matches,
+                                       .parse = safetensors::Parse,
+                                       .is_certain = safetensors::IsCertain};
 
 }  // namespace ckptfs

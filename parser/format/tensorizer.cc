@@ -198,7 +198,9 @@ Checkpoint Parse(const Source& source, const ReadOptions& options) {
 }  // namespace
 }  // namespace tensorizer
 
-extern const Format tensorizer_format{
-    .name = "tensorizer", .matches = tensorizer::Matches, .parse = tensorizer::Parse};
+extern const Format tensorizer_format{.name = "tensorizer",
+                                      .matches = tensorizer::Matches,
+                                      .parse = tensorizer::Parse,
+                                      .is_certain = tensorizer::Matches};
 
 }  // namespace ckptfs

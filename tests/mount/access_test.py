@@ -2,6 +2,7 @@
 
 import json
 import os
+import struct
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,7 @@ from fault_server import FaultServer
 MIB = 1 << 20
 TENSORS = 6
 TENSOR = 4 * MIB
+GGUF_INT8 = 24
 
 
 def describe(count, size):
@@ -25,6 +27,18 @@ def describe(count, size):
     return json.dumps({f"layer.t{i}": {"dtype": "U8", "shape": [size],
                                        "data_offsets": [i * size, (i + 1) * size]}
                        for i in range(count)})
+
+
+def gguf_of(tensors):
+    """A file of gguf with tensors of bytes."""
+    def text(value):
+        return struct.pack("<Q", len(value)) + value.encode()
+    entries, offset = b"", 0
+    for name, data in tensors.items():
+        entries += text(name) + struct.pack("<IQIQ", 1, len(data), GGUF_INT8, offset)
+        offset += len(data)
+    header = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), 0) + entries
+    return header + bytes(-len(header) % 32) + b"".join(tensors.values())
 
 
 class Access(ckptfs.Case):
@@ -62,6 +76,42 @@ class Access(ckptfs.Case):
         self.assertEqual(requests, 1)
         self.assertEqual(ckptfs.read(self.layer(mount, 0)), b"12345678")
         self.assertEqual(self.server.stats()["requests"], 1)
+
+    def test_opening_a_file_with_its_headers_in_front_costs_one_request(self):
+        for name in self.write_in_front():
+            with self.subTest(name):
+                requests, length, mount = self.counted(lambda name=name: self.mounted(name))
+                self.assertEqual((requests, length), (1, 65536))
+                self.assertEqual(ckptfs.read(mount / "t1.memmap"), self.data[MIB:2 * MIB])
+
+    def write_in_front(self):
+        """Writes files of two tensors of 1 MiB, whose headers are in the first 64 KiB."""
+        tensors = {f"t{i}": self.data[i * MIB:(i + 1) * MIB] for i in range(2)}
+        header = {name: {"dtype": "U8", "shape": [MIB], "data_offsets": [i * MIB, (i + 1) * MIB]}
+                  for i, name in enumerate(tensors)}
+        craft.write_safetensors(self.files / "front.safetensors", json.dumps(header), self.data[:2 * MIB])
+        (self.files / "front.gguf").write_bytes(gguf_of(tensors))
+        return "front.safetensors", "front.gguf"
+
+    def test_opening_a_zip_archive_costs_its_two_ends(self):
+        file = self.files / "ends.pth"
+        craft.write_checkpoint(file, mapping(("a", tensor("0", [MIB]))), [("0", self.data[:4 * MIB])])
+        requests, length, mount = self.counted(lambda: self.mounted(file.name))
+        self.assertEqual(requests, 2)
+        self.assertLessEqual(length, 65536 + (256 + 32) * 1024)
+        self.assertEqual(ckptfs.read(mount / "a.memmap"), self.data[:4 * MIB])
+
+    def test_opening_shards_of_safetensors_costs_one_request_each(self):
+        count = 12
+        for i in range(count):
+            header = {f"w{i}": {"dtype": "U8", "shape": [MIB], "data_offsets": [0, MIB]}}
+            craft.write_safetensors(self.files / f"shard-{i}.safetensors", json.dumps(header),
+                                    self.data[:MIB])
+        index = {"weight_map": {f"w{i}": f"shard-{i}.safetensors" for i in range(count)}}
+        (self.files / "shards.safetensors.index.json").write_text(json.dumps(index))
+        requests, length, _ = self.counted(lambda: self.mounted("shards.safetensors.index.json"))
+        self.assertEqual(requests, count + 1)
+        self.assertLessEqual(length, (count + 1) * 65536)
 
     def test_opening_20000_tensors_of_safetensors_costs_3_requests(self):
         file = self.files / "many.safetensors"

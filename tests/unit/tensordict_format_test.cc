@@ -537,6 +537,14 @@ TEST(Consolidated, IsOneWhateverItBeginsWith) {
   EXPECT_EQ(Text(At<Tensor>(ReadBytes(Consolidated(pickle, Level(leaf))).root, "t")), pickle);
 }
 
+TEST(Consolidated, IsOneIfItsNumbersLookLikeTheHeaderOfSafetensors) {
+  constexpr size_t kSize = size_t{128} << 10U;
+  std::string numbers = Numbers({1000, 0x227b});  // A length, and "{\"".
+  numbers.resize(kSize);
+  const std::string leaf = R"("t":["torch.int64",[16384],0,131072,0])";
+  EXPECT_EQ(Text(At<Tensor>(ReadBytes(Consolidated(numbers, Level(leaf))).root, "t")), numbers);
+}
+
 TEST(Consolidated, IsNoFileThatEndsInAnotherWay) {
   const auto* const sentence = "memory: not a checkpoint in a supported format";
   const std::string level = Level("");

@@ -237,6 +237,7 @@ Checkpoint Parse(const Source& source, const ReadOptions& options) {
 
 namespace ckptfs {
 
-extern const Format gguf_format{.name = "gguf", .matches = gguf::Matches, .parse = gguf::Parse};
+extern const Format gguf_format{
+    .name = "gguf", .matches = gguf::Matches, .parse = gguf::Parse, .is_certain = gguf::Matches};
 
 }  // namespace ckptfs
