@@ -38,6 +38,9 @@ void Load() {
   Find(library, "curl_free", found.free);
   Find(library, "curl_getdate", found.getdate);
   Find(library, "curl_global_init", found.global_init);
+  Find(library, "curl_share_cleanup", found.share_cleanup);
+  Find(library, "curl_share_init", found.share_init);
+  Find(library, "curl_share_setopt", found.share_setopt);
   Find(library, "curl_slist_append", found.slist_append);
   Find(library, "curl_slist_free_all", found.slist_free_all);
   Find(library, "curl_url", found.url);

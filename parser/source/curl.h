@@ -21,6 +21,9 @@ struct Curl {
   decltype(&::curl_free) free = nullptr;
   decltype(&::curl_getdate) getdate = nullptr;
   decltype(&::curl_global_init) global_init = nullptr;
+  decltype(&::curl_share_cleanup) share_cleanup = nullptr;
+  decltype(&::curl_share_init) share_init = nullptr;
+  decltype(&::curl_share_setopt) share_setopt = nullptr;
   decltype(&::curl_slist_append) slist_append = nullptr;
   decltype(&::curl_slist_free_all) slist_free_all = nullptr;
   decltype(&::curl_url) url = nullptr;

@@ -36,10 +36,31 @@ std::string Describe(CURLcode code, std::string_view details) {
 
 }  // namespace
 
-CurlConnection::CurlConnection(const TrustedCertificates& trust, const std::string& user_agent)
+CurlShare::CurlShare() : handle_(LibCurl().share_init()) {
+  CURLSH* const handle = handle_.get();
+  if (handle == nullptr) Fail(ENOMEM, "out of memory for shared addresses");
+  LibCurl().share_setopt(handle, CURLSHOPT_LOCKFUNC, &Lock);
+  LibCurl().share_setopt(handle, CURLSHOPT_UNLOCKFUNC, &Unlock);
+  LibCurl().share_setopt(handle, CURLSHOPT_USERDATA, this);
+  LibCurl().share_setopt(handle, CURLSHOPT_SHARE, CURL_LOCK_DATA_DNS);
+  LibCurl().share_setopt(handle, CURLSHOPT_SHARE, CURL_LOCK_DATA_SSL_SESSION);
+}
+
+void CurlShare::Lock(CURL* /*connection*/, curl_lock_data data, curl_lock_access /*access*/,
+                     void* self) noexcept {
+  static_cast<CurlShare*>(self)->mutexes_.at(data).lock();
+}
+
+void CurlShare::Unlock(CURL* /*connection*/, curl_lock_data data, void* self) noexcept {
+  static_cast<CurlShare*>(self)->mutexes_.at(data).unlock();
+}
+
+CurlConnection::CurlConnection(const CurlShare& share, const TrustedCertificates& trust,
+                               const std::string& user_agent)
     : handle_(LibCurl().easy_init()) {
   CURL* const handle = handle_.get();
   if (handle == nullptr) Fail(ENOMEM, "out of memory for a connection");
+  LibCurl().easy_setopt(handle, CURLOPT_SHARE, share.handle());
   LibCurl().easy_setopt(handle, CURLOPT_NOSIGNAL, 1L);
   // A name look-up that hangs must not delay the end of the program.
   LibCurl().easy_setopt(handle, CURLOPT_QUICK_EXIT, 1L);

@@ -2,8 +2,10 @@
 
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,11 +21,39 @@ struct TrustedCertificates {
   std::string directory;  // One certificate in each file.
 };
 
+// Addresses of hosts and TLS sessions that connections share, so that only the first connection to
+// a host looks up its name and exchanges certificates. Thread-safe.
+class CurlShare {
+ public:
+  // Throws Error(ENOMEM) if libcurl returns no handle.
+  CurlShare();
+  CurlShare(const CurlShare&) = delete;
+  CurlShare& operator=(const CurlShare&) = delete;
+  ~CurlShare() = default;
+
+  CURLSH* handle() const { return handle_.get(); }
+
+ private:
+  struct Close {
+    void operator()(CURLSH* handle) const noexcept { LibCurl().share_cleanup(handle); }
+  };
+
+  // Callbacks of libcurl.
+  static void Lock(CURL* connection, curl_lock_data data, curl_lock_access access,
+                   void* self) noexcept;
+  static void Unlock(CURL* connection, curl_lock_data data, void* self) noexcept;
+
+  std::array<std::mutex, CURL_LOCK_DATA_LAST> mutexes_;  // One for each kind of data.
+  std::unique_ptr<CURLSH, Close> handle_;
+};
+
 // Belongs to one thread at a time, except for ShutDown.
 class CurlConnection {
  public:
-  // Throws Error(ENOMEM) if libcurl returns no handle.
-  CurlConnection(const TrustedCertificates& trust, const std::string& user_agent);
+  // `share` must outlive this. All of its connections must trust the same certificates. Throws
+  // Error(ENOMEM) if libcurl returns no handle.
+  CurlConnection(const CurlShare& share, const TrustedCertificates& trust,
+                 const std::string& user_agent);
   CurlConnection(const CurlConnection&) = delete;
   CurlConnection& operator=(const CurlConnection&) = delete;
   ~CurlConnection();

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import ckptfs
@@ -239,6 +240,15 @@ class Certificates(Http):
         self.assertRefused(self.refused(url), SOURCE,
                            f"{url}: certificate verification failed: self-signed certificate (see "
                            "-o cacert=)")
+
+    def test_are_exchanged_once_for_all_connections(self):
+        mount = self.mount(self.server.secure_url("/m.safetensors"), *self.trust())
+        with ThreadPoolExecutor(len(NAMES)) as threads:
+            read = threads.map(lambda name: ckptfs.read(mount / f"{name}.memmap"), NAMES)
+            self.assertEqual(list(read), list(map(content, NAMES)))
+        resumed = {entry["connection"]: entry["resumed"] for entry in self.server.log()}
+        self.assertGreater(len(resumed), 1)
+        self.assertEqual(sorted(resumed.values()), ["."] + ["r"] * (len(resumed) - 1))
 
     def test_of_another_host_are_refused(self):
         url = self.server.secure_url("/m.safetensors").replace("127.0.0.1", "127.0.0.2")

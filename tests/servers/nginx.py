@@ -5,7 +5,7 @@
         server.url("/m.pth")             http; server.secure_url("/m.pth") is https
         server.certificate               a file to trust, for its address and localhost
         server.log()                     what was asked: a list of {"request", "status", "range", "match",
-                                         "since", "authorization", "agent"}
+                                         "since", "authorization", "agent", "connection", "resumed"}
 
 Below these places the same files are served in other ways:
 
@@ -40,7 +40,8 @@ http {{
   sendfile on;
   log_format headers escape=json '{{"request": "$request", "status": $status, "range": "$http_range", '
     '"match": "$http_if_match", "since": "$http_if_unmodified_since", '
-    '"authorization": "$http_authorization", "agent": "$http_user_agent"}}';
+    '"authorization": "$http_authorization", "agent": "$http_user_agent", '
+    '"connection": $connection, "resumed": "$ssl_session_reused"}}';
   access_log {directory}/access.log headers;
   client_body_temp_path {directory}/body;
   proxy_temp_path {directory}/proxy;
@@ -53,6 +54,7 @@ http {{
     listen {address}:{secure_port} ssl;
     ssl_certificate {certificate};
     ssl_certificate_key {directory}/key.pem;
+    ssl_session_cache shared:sessions:1m;
     root {root};
     absolute_redirect off;
     location /whole/ {{ alias {root}/; max_ranges 0; }}

@@ -1,5 +1,6 @@
 // Each thread that performs a request leases a libcurl handle, with the connections that it keeps
-// open, and returns it. Handles share nothing, so threads do not wait for each other.
+// open, and returns it. Handles share addresses and TLS sessions only, so threads hardly wait for
+// each other.
 
 #include "parser/source/http/client.h"
 
@@ -341,7 +342,7 @@ class Client::Pool {
         return connection;
       }
     }
-    return std::make_unique<CurlConnection>(trust_, user_agent_);
+    return std::make_unique<CurlConnection>(share_, trust_, user_agent_);
   }
 
   // Only for connections without an error; others are destroyed by the caller.
@@ -355,6 +356,7 @@ class Client::Pool {
 
   const TrustedCertificates trust_;
   const std::string user_agent_;
+  const CurlShare share_;  // Destroyed after the connections.
   Mutex mutex_;
   std::vector<std::unique_ptr<CurlConnection>> idle_
       GUARDED_BY(mutex_);  // The last one was used last.

@@ -67,8 +67,8 @@ Version ParseVersion(const Response& response, uint64_t size);
 void ValidateEncoding(const Response& response);
 
 // Checks that `response`, whose status is 200 or 206, contains exactly the bytes `range` of
-// `version`, by its Content-Range whatever the status. Throws Error(ESTALE) if it belongs to another
-// version, TransientError if it contains other bytes.
+// `version`, by its Content-Range whatever the status. Throws Error(ESTALE) if it belongs to
+// another version, TransientError if it contains other bytes.
 void ValidatePart(const Response& response, ByteRange range, const Version& version);
 
 // Returns `range` for messages: "bytes 0 to 65535". It must not be empty.

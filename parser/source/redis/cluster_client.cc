@@ -253,7 +253,7 @@ std::unique_ptr<Connection> ClusterClient::Take(const Address& server, Limits li
     }
   }
   try {
-    return std::make_unique<Connection>(server, target_, trust_, limits, stop);
+    return std::make_unique<Connection>(server, target_, share_, trust_, limits, stop);
   } catch (const TransientError&) {
     throw;
   } catch (const Error& e) {

@@ -80,6 +80,7 @@ class ClusterClient {
 
   const Target target_;
   const TrustedCertificates trust_;
+  const CurlShare share_;  // Destroyed after the connections.
 
   mutable Mutex mutex_;
   std::vector<Address> known_ GUARDED_BY(mutex_);  // The first one is that of the URI.

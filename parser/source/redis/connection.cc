@@ -184,9 +184,9 @@ uint64_t ParseRangeReply(const resp::Head& head, uint64_t most) {
   return static_cast<uint64_t>(head.number);
 }
 
-Connection::Connection(const Address& server, const Target& target,
+Connection::Connection(const Address& server, const Target& target, const CurlShare& share,
                        const TrustedCertificates& trust, Limits limits, const std::stop_token& stop)
-    : curl_(trust, ""), limits_(limits), changed_(Clock::now()) {
+    : curl_(share, trust, ""), limits_(limits), changed_(Clock::now()) {
   CURL* const handle = curl_.handle();
   const std::string url =
       fmt::format("{}://{}/", target.is_tls ? "https" : "http", ToString(server));

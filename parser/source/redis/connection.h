@@ -98,9 +98,9 @@ struct Limits {
 class Connection {
  public:
   // Connects to `server`, and logs in as `target` requires. Throws Error: EACCES if the login
-  // fails. Ends soon after `stop` is requested.
-  Connection(const Address& server, const Target& target, const TrustedCertificates& trust,
-             Limits limits, const std::stop_token& stop);
+  // fails. `share` must outlive this. Ends soon after `stop` is requested.
+  Connection(const Address& server, const Target& target, const CurlShare& share,
+             const TrustedCertificates& trust, Limits limits, const std::stop_token& stop);
 
   // Sets the limits of the next use.
   void SetLimits(Limits limits);
