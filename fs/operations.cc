@@ -122,9 +122,12 @@ bool Answer(fuse_req_t req, const char* what, fuse_ino_t number, Body body) noex
 }
 
 void InitOp(void* userdata, fuse_conn_info* connection) {
-  static_cast<Mount*>(userdata)->capabilities = connection->capable;
-  connection->max_readahead = ReadAheadOf(*static_cast<Mount*>(userdata));
-  if (static_cast<Mount*>(userdata)->slow_reads != nullptr) {
+  Mount& mount = *static_cast<Mount*>(userdata);
+  mount.capabilities = connection->capable;
+  connection->max_readahead = ReadAheadOf(mount);
+  // A process that is killed in a direct read waits for it to end if the read is asynchronous.
+  if (mount.is_remote) connection->want &= ~static_cast<unsigned>(FUSE_CAP_ASYNC_DIO);
+  if (mount.slow_reads != nullptr) {
     connection->max_background = kMostReadAhead;
     connection->congestion_threshold = kMostReadAhead;
   }

@@ -44,7 +44,8 @@ constexpr unsigned kMostReadAhead = 1024;
 
 // The read-ahead of the kernel in bytes. For local files its default of 128 KiB makes reading
 // almost twice as slow, and above 1 MiB it gets slower again. For remote files the cache reads
-// ahead: scattered reads of a mapped file would fetch as much each time.
-inline unsigned ReadAheadOf(const Mount& mount) { return mount.is_remote ? 1U << 18 : 1U << 20; }
+// ahead, and a page fault in the middle of a mapped file fetches as much each time: at most two
+// blocks of the cache.
+inline unsigned ReadAheadOf(const Mount& mount) { return mount.is_remote ? 1U << 15 : 1U << 20; }
 
 }  // namespace ckptfs
