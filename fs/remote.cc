@@ -48,15 +48,19 @@ Source Remote::Open(const std::string& uri) {
 std::shared_ptr<RangeCache> Remote::Cache() {
   const std::lock_guard lock(mutex_);
   if (cache_ == nullptr) {
-    RangeCache::OpenOnDisk open_on_disk;
+    RangeCache::Settings cache = {.memory = settings_.memory,
+                                  .timeout = settings_.sources.timeout,
+                                  .open_on_disk = {},
+                                  .disk = 0};
     if (!settings_.cache_directory.empty()) {
       const auto disk =
           std::make_shared<const DiskCache>(settings_.cache_directory, settings_.cache_size);
-      open_on_disk = [disk](std::string_view identity, uint64_t size) {
+      cache.open_on_disk = [disk](std::string_view identity, uint64_t size) {
         return disk->Open(identity, size);
       };
+      cache.disk = settings_.cache_size / 2;
     }
-    cache_ = std::make_shared<RangeCache>(settings_.memory, std::move(open_on_disk));
+    cache_ = std::make_shared<RangeCache>(std::move(cache));
   }
   return cache_;
 }

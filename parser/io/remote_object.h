@@ -19,6 +19,10 @@ class Delivery {
  public:
   virtual ~Delivery() = default;
 
+  // Called when a server has answered, before the first byte, and after an error that is followed
+  // by another attempt.
+  virtual void Answered() {}
+
   // The buffer for the next bytes. Empty only when all have arrived.
   virtual std::span<std::byte> room() = 0;
 

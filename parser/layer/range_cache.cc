@@ -9,6 +9,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <system_error>
 #include <utility>
 
 #include "parser/base/cancellation.h"
@@ -18,10 +19,22 @@
 namespace ckptfs {
 namespace {
 
-using Clock = Scheduler::Clock;
+using std::chrono::milliseconds;
 
 // How often a blocked reader polls for cancellation.
-constexpr std::chrono::milliseconds kPollInterval{100};
+constexpr milliseconds kPollInterval{50};
+
+// A fetch fails at the timeout, with a message that says why; its readers soon after.
+constexpr milliseconds kGrace{1000};
+
+// A reader that begins to wait so soon after another one repeats its read, as the kernel does.
+constexpr milliseconds kRepeat{2000};
+
+// The slowest link on which a long read succeeds, in bytes per second.
+constexpr uint64_t kSlowestLink = 16 << 10;
+
+// How often idle threads look whether memory is unused.
+constexpr milliseconds kIdleCheck{5000};
 
 // Blocks that a reader copies at a time: it holds them, so they are few.
 constexpr size_t kMostPinned = 8;
@@ -72,6 +85,11 @@ class RangeCache::FrameDelivery final : public Delivery {
   FrameDelivery(RangeCache& cache, RangeFetch& fetch, size_t begin, size_t end)
       : cache_(cache), fetch_(fetch), index_(begin), end_(end) {}
 
+  void Answered() override {
+    const MutexLock lock(cache_.mutex_);
+    cache_.scheduler_.Receive(fetch_, 0, Clock::now());
+  }
+
   std::span<std::byte> room() override {
     if (index_ == end_) return {};
     const Frame& frame = *fetch_.frames[index_];
@@ -85,7 +103,10 @@ class RangeCache::FrameDelivery final : public Delivery {
     {
       const MutexLock lock(cache_.mutex_);
       cache_.stats_.fetched += count;
-      is_awaited = cache_.scheduler_.Arrived(fetch_, frame, filled_, Clock::now());
+      const auto now = Clock::now();
+      cache_.ResetSilence(now);
+      cache_.scheduler_.Receive(fetch_, count, now);
+      is_awaited = cache_.scheduler_.Arrived(fetch_, frame, filled_, now);
     }
     if (is_awaited) cache_.arrived_.notify_all();
     if (filled_ == frame.size) {
@@ -105,28 +126,25 @@ class RangeCache::FrameDelivery final : public Delivery {
   const size_t end_;
 };
 
-RangeCache::RangeCache(size_t memory, OpenOnDisk open_on_disk)
-    : open_on_disk_(std::move(open_on_disk)), scheduler_(memory, kMostFetches) {}
+RangeCache::RangeCache(Settings settings)
+    : settings_(std::move(settings)), scheduler_(settings_.memory, kMostFetches, settings_.disk) {}
 
 RangeCache::~RangeCache() {
   Stop();
-  threads_.clear();
+  std::vector<std::jthread> threads;
+  {
+    const MutexLock lock(mutex_);
+    threads = std::move(threads_);
+  }
 }
 
 ByteSourcePtr RangeCache::Add(RemoteObjectPtr object) {
   const std::string identity = object->identity();
   DiskObjectPtr on_disk;
-  if (open_on_disk_ && !identity.empty()) on_disk = open_on_disk_(identity, object->size());
-  const MutexLock lock(mutex_);
-  if (threads_.empty()) {
-    // Other threads handle signals.
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    for (size_t i = 0; i < kMostFetches; ++i) threads_.emplace_back([this] { RunFetches(); });
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (settings_.open_on_disk && !identity.empty()) {
+    on_disk = settings_.open_on_disk(identity, object->size());
   }
+  const MutexLock lock(mutex_);
   const uint32_t number = scheduler_.AddObject(object->size(), object->head(), Clock::now());
   object->ForgetHead();  // As much of it as the memory of the cache has room for is there now.
   objects_.push_back({object, std::move(on_disk)});
@@ -162,6 +180,27 @@ void RangeCache::Dispatch() {
     fetches_.push_back(std::move(fetch));
     taken_.notify_one();
   }
+  if (fetches_.size() > idle_threads_) StartThreads();
+}
+
+// Starts a thread for each fetch that no thread is idle for.
+void RangeCache::StartThreads() {
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);  // Other threads handle signals.
+  try {
+    while (idle_threads_ < fetches_.size() && threads_.size() < kMostFetches) {
+      threads_.emplace_back([this] { RunFetches(); });
+      ++idle_threads_;
+    }
+  } catch (const std::system_error&) {
+    if (threads_.empty()) {
+      pthread_sigmask(SIG_SETMASK, &before, nullptr);
+      Fail(EAGAIN, "cannot start a thread");
+    }
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 // Copies the cached beginning of `buffer`. Returns its length. Unlocks the mutex while it copies.
@@ -197,31 +236,56 @@ size_t RangeCache::CopyReady(uint32_t object, uint64_t size, uint64_t offset,
   return length;
 }
 
-void RangeCache::WaitFor(MutexLock& lock, Waiter& waiter) {
+// Records that bytes have arrived, or that the first of some readers begins to wait.
+void RangeCache::ResetSilence(Clock::time_point now) {
+  silence_ = now;
+  failure_ = nullptr;
+}
+
+// Rather with the reason why the last fetch failed.
+void RangeCache::FailTimedOut() {
+  if (failure_ != nullptr) std::rethrow_exception(failure_);
+  Fail(ETIMEDOUT, "timed out after {} s", std::chrono::duration<double>(settings_.timeout).count());
+}
+
+void RangeCache::WaitFor(MutexLock& lock, Waiter& waiter, Clock::time_point deadline) {
+  auto now = Clock::now();
+  if (scheduler_.waiter_count() == 0 && now - waited_ > kRepeat) ResetSilence(now);
   scheduler_.Wait(waiter);
   bool is_cancelled = false;
-  while (!is_stopped_ && !is_cancelled && waiter.error == nullptr &&
+  bool is_late = false;
+  while (!is_stopped_ && !is_cancelled && !is_late && waiter.error == nullptr &&
          scheduler_.Find(waiter.key, waiter.needed) == nullptr) {
     Dispatch();
+    is_late = now >= deadline || now - silence_ >= settings_.timeout + kGrace;
+    if (is_late) break;
     arrived_.wait_for(lock, kPollInterval);
     is_cancelled = Cancellation::IsRequested();
+    now = Clock::now();
   }
   scheduler_.Leave(waiter);
+  waited_ = now;
   if (is_stopped_) Fail(ECANCELED, "the mount is shutting down");
-  if (waiter.error != nullptr) std::rethrow_exception(waiter.error);
+  if (waiter.error != nullptr) {
+    failure_ = waiter.error;
+    std::rethrow_exception(waiter.error);
+  }
   if (is_cancelled) Fail(EINTR, "interrupted");
+  if (is_late) FailTimedOut();
 }
 
 void RangeCache::Read(uint32_t object, uint64_t size, uint64_t offset,
                       std::span<std::byte> buffer) {
   if (buffer.empty()) return;
   MutexLock lock(mutex_);
+  auto deadline = Clock::now() + settings_.timeout + kGrace;
   const auto stream = scheduler_.RecordRead(object, {offset, buffer.size()}, Clock::now());
   while (true) {
     const size_t copied = CopyReady(object, size, offset, buffer);
     offset += copied;
     buffer = buffer.subspan(copied);
     if (buffer.empty()) break;
+    deadline += milliseconds(copied * 1000 / kSlowestLink);
     if (copied != 0) continue;
     const uint64_t block = offset / kBlockSize;
     const uint64_t end = offset + buffer.size();
@@ -231,7 +295,7 @@ void RangeCache::Read(uint32_t object, uint64_t size, uint64_t offset,
                   .end_block = BlockCount(end),
                   .stream = stream,
                   .error = nullptr};
-    WaitFor(lock, waiter);
+    WaitFor(lock, waiter, deadline);
   }
   Dispatch();
 }
@@ -267,10 +331,16 @@ bool RangeCache::TryRead(uint32_t object, uint64_t size, uint64_t offset,
 void RangeCache::RunFetches() {
   MutexLock lock(mutex_);
   while (true) {
-    taken_.wait(lock, [&]() REQUIRES(mutex_) { return is_stopped_ || !fetches_.empty(); });
+    while (!is_stopped_ && fetches_.empty()) {
+      if (taken_.wait_for(lock, kIdleCheck) == std::cv_status::timeout) {
+        scheduler_.ReleaseIdle(Clock::now());
+      }
+    }
     if (is_stopped_) return;
     std::unique_ptr<RangeFetch> fetch = std::move(fetches_.front());
     fetches_.pop_front();
+    --idle_threads_;
+    scheduler_.Start(*fetch, Clock::now());
     lock.unlock();
     std::exception_ptr error;
     try {
@@ -279,6 +349,7 @@ void RangeCache::RunFetches() {
       error = std::current_exception();
     }
     lock.lock();
+    ++idle_threads_;
     scheduler_.Finish(std::move(fetch), error, Clock::now());
     Dispatch();
     arrived_.notify_all();

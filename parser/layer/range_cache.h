@@ -8,10 +8,12 @@
 
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <span>
@@ -31,7 +33,7 @@ namespace ckptfs {
 class RangeCache : public std::enable_shared_from_this<RangeCache> {
  public:
   static constexpr size_t kLeastMemory = size_t{8} << 20;  // Bytes.
-  static constexpr size_t kMostFetches = 8;
+  static constexpr size_t kMostFetches = 64;
 
   // Statistics, in bytes unless noted.
   struct Stats {
@@ -49,16 +51,23 @@ class RangeCache : public std::enable_shared_from_this<RangeCache> {
   // RemoteObject::identity(), not empty.
   using OpenOnDisk = std::function<DiskObjectPtr(std::string_view identity, uint64_t size)>;
 
-  // Keeps at most `memory` bytes, which are kLeastMemory or more; and the blocks that are fetched
-  // on a disk, if `open_on_disk` is not empty. Made by make_shared.
-  explicit RangeCache(size_t memory, OpenOnDisk open_on_disk = {});
+  struct Settings {
+    size_t memory = 0;  // Keeps at most so many bytes: kLeastMemory or more.
+    std::chrono::milliseconds timeout = std::chrono::seconds(60);  // Of a read.
+    OpenOnDisk open_on_disk;  // Unless empty, keeps the blocks that are fetched on a disk, too.
+    uint64_t disk = 0;        // Bytes of the disk that read-ahead may fill.
+  };
+
+  // Made by make_shared.
+  explicit RangeCache(Settings settings);
   RangeCache(const RangeCache&) = delete;
   RangeCache& operator=(const RangeCache&) = delete;
   ~RangeCache();  // Stops all fetches, and waits for their end.
 
   // Returns the object as a cached source, which keeps the cache alive. Reads throw what
-  // RemoteObject::Fetch throws, EINTR if the reader is cancelled (cancellation.h), or
-  // ECANCELED after Stop.
+  // RemoteObject::Fetch throws; ETIMEDOUT soon after the timeout, also if other readers are served
+  // first, or if the server has sent nothing for so long while readers waited; EINTR if the reader
+  // is cancelled (cancellation.h); ECANCELED after Stop.
   ByteSourcePtr Add(RemoteObjectPtr object);
 
   // Makes all reads fail, both blocked and later ones, and stops all fetches.
@@ -67,6 +76,7 @@ class RangeCache : public std::enable_shared_from_this<RangeCache> {
   Stats stats() const;
 
  private:
+  using Clock = Scheduler::Clock;
   class Cached;
   class FrameDelivery;
 
@@ -81,13 +91,16 @@ class RangeCache : public std::enable_shared_from_this<RangeCache> {
       REQUIRES(mutex_);
   bool IsReady(uint32_t object, uint64_t size, uint64_t offset, size_t length) REQUIRES(mutex_);
   bool TryRead(uint32_t object, uint64_t size, uint64_t offset, std::span<std::byte> buffer);
-  void WaitFor(MutexLock& lock, Waiter& waiter) REQUIRES(mutex_);
+  void WaitFor(MutexLock& lock, Waiter& waiter, Clock::time_point deadline) REQUIRES(mutex_);
+  void ResetSilence(Clock::time_point now) REQUIRES(mutex_);
+  [[noreturn]] void FailTimedOut() REQUIRES(mutex_);
   void Dispatch() REQUIRES(mutex_);
+  void StartThreads() REQUIRES(mutex_);
   void RunFetches();
   void RunFetch(RangeFetch& fetch);
   void FetchRun(const Object& object, RangeFetch& fetch, size_t begin, size_t end);
 
-  const OpenOnDisk open_on_disk_;
+  const Settings settings_;
 
   mutable Mutex mutex_;              // Nothing waits under it.
   std::condition_variable arrived_;  // Wakes readers: bytes have arrived, or a fetch has failed.
@@ -99,7 +112,14 @@ class RangeCache : public std::enable_shared_from_this<RangeCache> {
   Stats stats_ GUARDED_BY(mutex_);  // The last three of it.
   bool is_stopped_ GUARDED_BY(mutex_) = false;
 
-  std::vector<std::jthread> threads_;  // Started by the first Add, joined by the destructor.
+  // Since when readers have waited while no byte has arrived, and when the last of them stopped.
+  Clock::time_point silence_ GUARDED_BY(mutex_);
+  Clock::time_point waited_ GUARDED_BY(mutex_);
+  std::exception_ptr failure_ GUARDED_BY(mutex_);  // Of the last fetch, since then.
+
+  // As many as have been needed at the same time. Joined by the destructor.
+  std::vector<std::jthread> threads_ GUARDED_BY(mutex_);
+  size_t idle_threads_ GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace ckptfs

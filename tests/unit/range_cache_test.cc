@@ -92,7 +92,7 @@ class Server final : public RemoteObject {
 class RangeCacheTest : public ::testing::Test {
  protected:
   void Make(size_t memory, uint64_t size) {
-    cache_ = std::make_shared<RangeCache>(memory);
+    cache_ = std::make_shared<RangeCache>(RangeCache::Settings{.memory = memory});
     server_ = std::make_shared<Server>(size);
     source_ = cache_->Add(server_);
     source_->AdviseFile({0, size});
@@ -323,8 +323,9 @@ class NotedDisk final : public DiskObject {
 
 TEST(RangeCache, KeepsOnTheDiskWhatHasComeBeforeAFault) {
   const auto disk = std::make_shared<NotedDisk>();
-  const auto cache = std::make_shared<RangeCache>(RangeCache::kLeastMemory,
-                                                  [&](std::string_view, uint64_t) { return disk; });
+  const auto cache = std::make_shared<RangeCache>(
+      RangeCache::Settings{.memory = RangeCache::kLeastMemory,
+                           .open_on_disk = [&](std::string_view, uint64_t) { return disk; }});
   const auto source = cache->Add(std::make_shared<BreakingServer>());
   std::vector<std::byte> buffer(8 * kBlockSize);
   EXPECT_THAT([&] { source->ReadAt(0, buffer); }, ThrowsMessage<Error>("the server has gone"));

@@ -16,77 +16,40 @@ constexpr uint64_t kMostBehind = 2 * kMiB;
 constexpr uint64_t kMostSkipped = 256 * kKiB;
 
 constexpr uint64_t kFirstWindow = kMiB;  // At the beginning of a file.
+constexpr uint64_t kWindowPerByte = 4;   // Bytes of a window per byte that was read.
+
+// A program that reads so much at once reads on: a page fault, or a header, is less.
+constexpr uint64_t kBulk = 64 * kKiB;
+constexpr uint64_t kFirstBulkWindow = 8 * kMiB;
+constexpr uint64_t kBulkWindowPerByte = 64;
+
 constexpr uint64_t kLeastBehindFile = 512 * kKiB;
 constexpr uint64_t kPartBehindFile = 64;  // Of what was read.
 
-// After a few files in order, the next one will be read, too.
-constexpr unsigned kFewFiles = 4;
-constexpr uint64_t kPartBehindFiles = 4;
-constexpr uint64_t kMostBehindFiles = 16 * kMiB;
 // Before the files are known: what lies behind a header is often the next one.
 constexpr uint64_t kLeastOpeningWindow = 128 * kKiB;
 constexpr uint64_t kMostOpeningWindow = 512 * kKiB;
 
-constexpr uint64_t kShortestRange = 512 * kKiB;
+constexpr uint64_t kShortestRange = 128 * kKiB;
 constexpr uint64_t kLongestRange = 8 * kMiB;
-constexpr uint64_t kRangesOfWindow =
-    12;  // More than are in flight, so that the link is never idle.
+
+// A busy link carries fewer ranges than there are connections, so that each of them has another one
+// soon. On an idle link a window is divided among all connections.
+constexpr uint64_t kRangesOfBusyLink = 6;
+constexpr uint64_t kRangesOfWindow = 8;
 
 constexpr size_t kMostStreams = 128;
 constexpr std::chrono::seconds kIdle{5};
 
 }  // namespace
 
-void ReadAhead::AddObject(uint64_t size) { objects_.push_back({.size = size}); }
-
 void ReadAhead::AdviseFile(uint32_t object, ByteRange range) {
   if (range.length == 0) return;
   // Reads that open the object do not predict reads of its files.
-  if (objects_[object].files.empty()) {
+  if (IsOpening(object)) {
     std::erase_if(streams_, [&](const Stream& stream) { return stream.object == object; });
   }
-  objects_[object].files.push_back(range);
-  objects_[object].is_sorted = false;
-}
-
-// Files that overlap, as views of one storage do, become one.
-void ReadAhead::Sort(Object& object) {
-  if (object.is_sorted) return;
-  object.is_sorted = true;
-  std::vector<ByteRange>& files = object.files;
-  std::ranges::sort(files, {}, &ByteRange::offset);
-  size_t count = 1;
-  for (const ByteRange& file : files) {
-    ByteRange& last = files[count - 1];
-    const uint64_t end = last.offset + last.length;
-    if (file.offset < end) {
-      last.length = std::max(end, file.offset + file.length) - last.offset;
-    } else {
-      files[count++] = file;
-    }
-  }
-  files.resize(count);
-}
-
-// The end of the file that has `offset`, or of the gap before the next one.
-uint64_t ReadAhead::FileEnd(uint32_t object, uint64_t offset) {
-  Object& known = objects_[object];
-  Sort(known);
-  const auto next = std::ranges::upper_bound(known.files, offset, {}, &ByteRange::offset);
-  if (next != known.files.begin()) {
-    const ByteRange& file = *std::prev(next);
-    if (offset - file.offset < file.length) return file.offset + file.length;
-  }
-  return next == known.files.end() ? known.size : next->offset;
-}
-
-// Whether a file begins at `offset`, or a little behind it, where its header is.
-bool ReadAhead::IsFileBegin(uint32_t object, uint64_t offset) {
-  constexpr uint64_t kMostHeader = 4 * kKiB;
-  Object& known = objects_[object];
-  Sort(known);
-  const auto file = std::ranges::lower_bound(known.files, offset, {}, &ByteRange::offset);
-  return file != known.files.end() && file->offset - offset <= kMostHeader;
+  files_.AddFile(object, range);
 }
 
 ReadAhead::Stream* ReadAhead::Find(StreamId id) {
@@ -132,60 +95,73 @@ ReadAhead::Stream& ReadAhead::Begin(uint32_t object, ByteRange read) {
   stream.id = ++last_id_;
   stream.object = object;
   stream.position = stream.fetched = read.offset;
-  stream.file_end = FileEnd(object, read.offset);
+  stream.file_end = files_.EndAt(object, read.offset);
   return stream;
 }
 
-ReadAhead::StreamId ReadAhead::RecordRead(uint32_t object, ByteRange read, Clock::time_point now) {
+ReadAhead::StreamId ReadAhead::RecordRead(uint32_t object, ByteRange read, bool is_fetched,
+                                          Clock::time_point now) {
   Stream* stream = Continued(object, read);
   const bool goes_on = stream != nullptr;
   if (!goes_on) stream = &Begin(object, read);
   const uint64_t end = read.offset + read.length;
-  stream->last = now;
+  last_read_ = stream->last = now;
   stream->has_failed = false;
   stream->read += read.length;
-  if (IsFileBegin(object, read.offset)) {
-    stream->least = std::max(stream->least, kFirstWindow);
-    if (!goes_on) stream->file_end = FileEnd(object, end - 1);
+  const bool is_begin = files_.IsBegin(object, read.offset);
+  if (!IsOpening(object)) {
+    plan_.RecordRead(object, read,
+                     is_begin  ? LoadPlan::Kind::kBegin
+                     : goes_on ? LoadPlan::Kind::kNext
+                               : LoadPlan::Kind::kScattered,
+                     is_fetched);
+  }
+  if (is_begin) {
+    const uint64_t file_end = files_.EndAt(object, end - 1);
+    if (!goes_on) stream->file_end = file_end;
+    stream->is_bulk = stream->is_bulk || read.length >= kBulk;
+    stream->least = std::max(stream->least, stream->is_bulk ? kFirstBulkWindow : kFirstWindow);
+    if (plan_.ExpectsWholeFiles()) stream->least = std::max(stream->least, file_end - read.offset);
   }
   if (end > stream->position) {
-    if (goes_on) stream->least = std::max(stream->least, stream->read);
+    const uint64_t per_byte = stream->is_bulk ? kBulkWindowPerByte : kWindowPerByte;
+    if (goes_on) stream->least = std::max(stream->least, per_byte * stream->read);
     stream->position = end;
     stream->fetched = std::max(stream->fetched, read.offset);
-    if (end > stream->file_end) {
-      ++stream->files;
-      stream->file_end = FileEnd(object, end - 1);
-    }
+    if (end > stream->file_end) stream->file_end = files_.EndAt(object, end - 1);
   }
   return stream->id;
 }
+
+// How many bytes ahead of a reader are fetched or in flight at most. Ranges arrive side by side, so
+// that up to as many have arrived behind a missing one as are in flight.
+uint64_t ReadAhead::Target() const { return 5 * in_flight_ / 2; }
 
 uint64_t ReadAhead::WindowOf(const Stream& stream, Clock::time_point now) const {
   if (IsOpening(stream.object)) {
     return std::clamp(stream.read, kLeastOpeningWindow, kMostOpeningWindow);
   }
   if (stream.least == 0) return 0;
-  // A share for each that is read in order.
+  // A share for each that is read in order and has not come to the end of its file.
   const auto count = std::ranges::count_if(streams_, [&](const Stream& other) {
-    return other.least > kFirstWindow && now - other.last < kIdle;
+    return other.least > kFirstWindow && other.position < other.file_end &&
+           now - other.last < kIdle;
   });
   const uint64_t share = most_ / static_cast<uint64_t>(std::max<std::ptrdiff_t>(count, 1));
-  return std::min(std::bit_floor(stream.least), share);
+  return std::min({std::bit_floor(stream.least), share, Target()});
 }
 
-// How far a window may reach beyond the file.
+// How far a window may reach beyond the file. What lies there is fetched by the plan, if there is
+// one.
 uint64_t ReadAhead::BoundOf(const Stream& stream) const {
-  uint64_t more = std::max(kLeastBehindFile, stream.read / kPartBehindFile);
-  if (stream.files >= kFewFiles) {
-    more = std::max(more, std::min(stream.read / kPartBehindFiles, kMostBehindFiles));
-  }
-  more = std::bit_floor(more);
-  const uint64_t left = objects_[stream.object].size - stream.file_end;
-  return stream.file_end + std::min(more, left);
+  if (plan_.is_active()) return stream.file_end;
+  const uint64_t more = std::max(kLeastBehindFile, stream.read / kPartBehindFile);
+  const uint64_t left = files_.size_of(stream.object) - stream.file_end;
+  return stream.file_end + std::min(std::bit_floor(more), left);
 }
 
 uint64_t ReadAhead::EndOf(const Stream& stream, Clock::time_point now) const {
-  const uint64_t size = objects_[stream.object].size;
+  const uint64_t size = files_.size_of(stream.object);
   if (stream.has_failed) return stream.position;
   const uint64_t end = stream.position + std::min(WindowOf(stream, now), size - stream.position);
   if (IsOpening(stream.object)) return end;
@@ -204,7 +180,10 @@ uint64_t ReadAhead::EndOf(StreamId id, Clock::time_point now) {
 uint64_t ReadAhead::RangeLength(StreamId id, Clock::time_point now) {
   const Stream* stream = Find(id);
   const uint64_t window = stream == nullptr ? 0 : WindowOf(*stream, now);
-  return std::clamp(window / kRangesOfWindow, kShortestRange, kLongestRange);
+  const uint64_t length = is_busy_ && plan_.is_active()
+                              ? in_flight_ / kRangesOfBusyLink
+                              : std::min(window, in_flight_) / kRangesOfWindow;
+  return std::clamp(length, kShortestRange, kLongestRange);
 }
 
 void ReadAhead::RecordFetched(StreamId id, uint64_t end) {
@@ -216,6 +195,7 @@ void ReadAhead::RecordFailed(StreamId id) {
 }
 
 bool ReadAhead::IsLive(StreamId id, Clock::time_point now) const {
+  if (id == kPlanned) return plan_.is_active() && now - last_read_ < kIdle;
   const Stream* stream = Find(id);
   return stream != nullptr && now - stream->last < kIdle;
 }
@@ -234,7 +214,7 @@ std::optional<ReadAhead::Wish> ReadAhead::Next(Clock::time_point now,
     // Small pieces are collected, unless the window cannot grow any more or runs dry.
     const uint64_t ahead = std::max(stream.fetched, stream.position) - stream.position;
     const uint64_t lacking = end - stream.fetched;
-    const bool is_final = end == BoundOf(stream) || end == objects_[stream.object].size;
+    const bool is_final = end == BoundOf(stream) || end == files_.size_of(stream.object);
     if (lacking < RangeLength(stream.id, now) && !is_final && ahead > WindowOf(stream, now) / 2) {
       continue;
     }
@@ -247,6 +227,21 @@ std::optional<ReadAhead::Wish> ReadAhead::Next(Clock::time_point now,
   const uint64_t end = WishEndOf(*neediest, now);
   const uint64_t length = std::min(end - neediest->fetched, RangeLength(neediest->id, now));
   return Wish{neediest->id, neediest->object, {neediest->fetched, length}};
+}
+
+std::optional<ReadAhead::Wish> ReadAhead::NextPlanned(uint64_t unread, uint64_t most,
+                                                      Clock::time_point now,
+                                                      const PresentUpTo& present_up_to) {
+  if (!IsLive(kPlanned, now)) return {};
+  const uint64_t lead = plan_.Lead(Target(), most);
+  if (unread >= lead) return {};
+  const uint64_t length =
+      std::clamp(std::min(lead, in_flight_) / kRangesOfBusyLink, kShortestRange, kLongestRange);
+  // Small pieces are collected, unless the lead runs dry.
+  if (lead - unread < length && unread > lead / 2) return {};
+  const auto piece = plan_.Next(std::min(length, lead - unread), present_up_to);
+  if (!piece) return {};
+  return Wish{kPlanned, piece->object, piece->range};
 }
 
 }  // namespace ckptfs

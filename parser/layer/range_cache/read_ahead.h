@@ -1,13 +1,14 @@
 // The policy of read-ahead. Uses no threads and does no I/O.
 //
 // Reads that follow each other form a *stream*. Since the kernel sends two and more requests at a
-// time, "follow" is meant loosely. The *window* of a stream, which is read ahead, is as long as the
-// bytes that it has read so far: scattered reads of 4 KiB cost little, and a sequential reader soon
-// gets the whole bandwidth. At the beginning of a file of the mount, a new window begins.
+// time, "follow" is meant loosely. The *window* of a stream, which is read ahead, is several times as
+// long as the bytes that it has read so far: scattered reads of 4 KiB cost little. At the beginning
+// of a file of the mount a new window begins, which a program that reads in large pieces opens
+// within a few reads, as its connections do.
 //
-// A window ends shortly after the end of the file that is being read. It includes a small part of
-// the next file in proportion to what the stream has read: the reader of one tensor may not read
-// the next one, but the reader of many consecutive ones will.
+// A window ends shortly after the end of the file that is being read. What is fetched of other
+// files is the concern of the *plan* (load_plan.h), which goes into effect after a few files were
+// read whole. Windows come first.
 
 #pragma once
 
@@ -16,9 +17,10 @@
 #include <functional>
 #include <list>
 #include <optional>
-#include <vector>
 
 #include "parser/io/byte_source.h"
+#include "parser/layer/range_cache/file_map.h"
+#include "parser/layer/range_cache/load_plan.h"
 
 namespace ckptfs {
 
@@ -28,20 +30,27 @@ class ReadAhead {
   using Clock = std::chrono::steady_clock;
   using StreamId = uint64_t;  // 0 is none.
 
-  // `most` is the length of all windows together, in bytes.
+  // `most` limits the length of all windows together, and what the plan holds, in bytes.
   explicit ReadAhead(uint64_t most) : most_(most) {}
 
   // Adds an object of `size` bytes; objects are numbered from 0.
-  void AddObject(uint64_t size);
+  void AddObject(uint64_t size) { files_.AddObject(size); }
+
+  // Sets how many bytes in flight keep the link busy (Link::in_flight), and whether it is.
+  void SetInFlight(uint64_t bytes, bool is_busy) {
+    in_flight_ = bytes;
+    is_busy_ = is_busy;
+  }
 
   // Adds a file of the mount, which is `range` of an object.
   void AdviseFile(uint32_t object, ByteRange range);
 
   // Whether nothing is known of the files of an object yet, since it is being opened.
-  bool IsOpening(uint32_t object) const { return objects_[object].files.empty(); }
+  bool IsOpening(uint32_t object) const { return !files_.HasFiles(object); }
 
-  // Records a read of an object. Returns the stream that it belongs to.
-  StreamId RecordRead(uint32_t object, ByteRange read, Clock::time_point now);
+  // Records a read of an object. `is_fetched`: its first byte is fetched or being fetched. Returns
+  // the stream that it belongs to.
+  StreamId RecordRead(uint32_t object, ByteRange read, bool is_fetched, Clock::time_point now);
 
   // Returns where the window of a stream ends: an offset behind the last read; 0 if the stream is
   // forgotten. While an object is being opened, a range for a reader may reach that far beyond the
@@ -57,39 +66,42 @@ class ReadAhead {
   // Records that a fetch for a stream has failed: read-ahead stops until the stream is read again.
   void RecordFailed(StreamId id);
 
-  // Whether the stream was read recently.
+  // Whether the stream was read recently. kPlanned is live while the plan is in effect and any
+  // stream was.
   bool IsLive(StreamId id, Clock::time_point now) const;
+  static constexpr StreamId kPlanned = ~StreamId{0};
 
-  // An offset of an object at which a window lacks something, and where that window ends.
+  // A range to fetch for a stream, or for the plan (kPlanned).
   struct Wish {
     StreamId stream = 0;
     uint32_t object = 0;
     ByteRange range;
   };
 
-  // Whether a place is fetched or being fetched, and if so, up to where all is.
-  using PresentUpTo = std::function<uint64_t(uint32_t object, uint64_t offset)>;
+  using PresentUpTo = LoadPlan::PresentUpTo;
 
-  // Returns the next range to fetch, taking streams in turns; nothing if all windows are full
-  // enough.
+  // Returns the next range to fetch for a window, taking streams in turns; nothing if all windows
+  // are full enough.
   std::optional<Wish> Next(Clock::time_point now, const PresentUpTo& present_up_to);
 
- private:
-  struct Object {
-    uint64_t size = 0;
-    std::vector<ByteRange> files;  // In order, without overlaps, once they are asked for.
-    bool is_sorted = true;
-  };
+  // Returns the next range to fetch for the plan, while `unread` bytes are held or being fetched
+  // that no reader has read yet; nothing if these are enough. `most` limits them.
+  std::optional<Wish> NextPlanned(uint64_t unread, uint64_t most, Clock::time_point now,
+                                  const PresentUpTo& present_up_to);
 
+  // Records that a wish of the plan is being fetched.
+  void RecordPlanned(uint32_t object, ByteRange range) { plan_.RecordFetched({object, range}); }
+
+ private:
   struct Stream {
     StreamId id = 0;
     uint32_t object = 0;
     uint64_t position = 0;  // Behind the last byte that was read.
     uint64_t read = 0;      // Bytes.
     uint64_t least = 0;     // Of the window, in bytes.
+    bool is_bulk = false;   // A long read began the file.
     uint64_t fetched = 0;   // Offset up to which all is fetched, or is no concern any more.
     uint64_t file_end = 0;  // Of the file that is being read.
-    unsigned files = 0;     // That were read to their ends.
     bool has_failed = false;
     Clock::time_point last;  // When it was read.
   };
@@ -98,18 +110,20 @@ class ReadAhead {
   const Stream* Find(StreamId id) const;
   Stream* Continued(uint32_t object, ByteRange read);
   Stream& Begin(uint32_t object, ByteRange read);
-  void Sort(Object& object);
-  uint64_t FileEnd(uint32_t object, uint64_t offset);
-  bool IsFileBegin(uint32_t object, uint64_t offset);
+  uint64_t Target() const;
   uint64_t WindowOf(const Stream& stream, Clock::time_point now) const;
   uint64_t BoundOf(const Stream& stream) const;
   uint64_t EndOf(const Stream& stream, Clock::time_point now) const;
   uint64_t WishEndOf(const Stream& stream, Clock::time_point now) const;
 
   const uint64_t most_;
-  std::vector<Object> objects_;
+  uint64_t in_flight_ = uint64_t{2} << 20U;
+  bool is_busy_ = false;
+  FileMap files_;
+  LoadPlan plan_{files_};
   std::list<Stream> streams_;  // Read last first.
   StreamId last_id_ = 0;
+  Clock::time_point last_read_;
 };
 
 }  // namespace ckptfs

@@ -1,12 +1,7 @@
 #include "parser/layer/range_cache/scheduler.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
-#include <cassert>
 #include <cstring>
-#include <iterator>
-#include <new>
 #include <utility>
 
 #include "parser/io/prefetch.h"
@@ -15,125 +10,14 @@
 namespace ckptfs {
 namespace {
 
-constexpr std::chrono::seconds kAheadLifetime{
-    10};  // The time that an unread ahead block is kept for other read-ahead.
-
-std::byte* Reserve(size_t size) {
-  void* const memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE,
-                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) throw std::bad_alloc();
-  return static_cast<std::byte*>(memory);
-}
-
-}  // namespace
-
-Frames::Frames(size_t memory)
-    : capacity_(std::max(memory / kBlockSize, size_t{1}) * kBlockSize),
-      memory_(Reserve(capacity_)),
-      untouched_(capacity_ / kBlockSize) {}
-
-Frames::~Frames() { ::munmap(memory_, capacity_); }
-
-Frame* Frames::Find(const BlockKey& key) {
-  const auto found = index_.find(key);
-  return found == index_.end() ? nullptr : &*found->second;
-}
-
-Frames::List& Frames::ListOf(Frame::Place place) {
-  switch (place) {
-    case Frame::Place::kFree:
-      return free_;
-    case Frame::Place::kBusy:
-      return busy_;
-    case Frame::Place::kAhead:
-      return ahead_;
-    case Frame::Place::kUsed:
-      return used_;
-    case Frame::Place::kSpent:
-      break;
-  }
-  return spent_;
-}
-
-void Frames::Move(List::iterator frame, Frame::Place place) {
-  List& to = ListOf(place);
-  to.splice(to.end(), ListOf(frame->place), frame);
-  frame->place = place;
-}
-
-bool Frames::Evict(List& list, List::iterator found) {
-  if (found == list.end()) return false;
-  index_.erase(found->key);
-  Move(found, Frame::Place::kFree);
-  return true;
-}
-
-Frame* Frames::Add(const BlockKey& key, size_t size, Need need, Clock::time_point now,
-                   const std::function<bool(const BlockKey&)>& is_awaited) {
-  assert(!index_.contains(key));
-  const auto may_go = [&](const Frame& frame) { return frame.pins == 0 && !is_awaited(frame.key); };
-  // The processor's cache still has the one that was spent last.
-  const auto spent = std::find_if(spent_.rbegin(), spent_.rend(), may_go);
-  if (free_.empty() && spent != spent_.rend()) Evict(spent_, std::prev(spent.base()));
-  if (free_.empty() && untouched_ > 0) {
-    --untouched_;
-    free_.push_back({.bytes = memory_ + untouched_ * kBlockSize});
-  }
-  if (free_.empty()) {
-    const bool may_take_ahead =
-        need == Need::kReader || (!ahead_.empty() && now - ahead_.front().settled > kAheadLifetime);
-    if (!Evict(used_, std::ranges::find_if(used_, may_go)) &&
-        !(may_take_ahead && Evict(ahead_, std::ranges::find_if(ahead_, may_go)))) {
-      return nullptr;
-    }
-  }
-  const auto frame = std::prev(free_.end());
-  index_.emplace(key, frame);
-  frame->key = key;
-  frame->size = size;
-  frame->filled = frame->read = 0;
-  frame->is_cancelled = false;
-  Move(frame, Frame::Place::kBusy);
-  return &*frame;
-}
-
-void Frames::Settle(Frame& frame, Clock::time_point now) {
-  const auto it = index_.find(frame.key)->second;
-  frame.settled = now;
-  if (frame.filled == frame.size) {
-    Move(it, frame.read == 0           ? Frame::Place::kAhead
-             : frame.read < frame.size ? Frame::Place::kUsed
-                                       : Frame::Place::kSpent);
-    return;
-  }
-  if (frame.pins > 0) {
-    frame.is_cancelled = true;
-    return;
-  }
-  index_.erase(frame.key);
-  Move(it, Frame::Place::kFree);
-}
-
-void Frames::Unpin(Frame& frame, size_t count) {
-  --frame.pins;
-  frame.read += count;
-  const auto it = index_.find(frame.key)->second;
-  if (frame.place != Frame::Place::kBusy) {
-    Move(it, frame.read < frame.size ? Frame::Place::kUsed : Frame::Place::kSpent);
-  } else if (frame.is_cancelled && frame.pins == 0) {
-    index_.erase(frame.key);
-    Move(it, Frame::Place::kFree);
-  }
-}
-
-size_t Frames::used() const { return (index_.size()) * kBlockSize; }
-
-size_t Frames::busy() const { return busy_.size() * kBlockSize; }
-
-namespace {
-
-// All windows together: the rest is for what is being fetched and what was read and may be again.
+// All windows together, and all blocks that no reader has read yet: the rest is for what readers
+// wait for, and for what was read and may be again.
 constexpr uint64_t WindowsOf(size_t memory) { return memory / 8 * 3; }
+constexpr uint64_t UnreadOf(size_t memory) { return memory / 4 * 3; }
+
+// Reads end for so long before memory is returned, and before all of it is.
+constexpr std::chrono::seconds kIdle{5};
+constexpr std::chrono::seconds kLongIdle{60};
 
 // The end of an object, where the directory of an archive is, is fetched from this block on.
 constexpr uint64_t TailOf(uint64_t size) {
@@ -144,8 +28,11 @@ constexpr size_t kMaxPrefetches = 20'000;
 
 }  // namespace
 
-Scheduler::Scheduler(size_t memory, size_t most_fetches)
-    : most_fetches_(most_fetches), frames_(memory), read_ahead_(WindowsOf(frames_.capacity())) {}
+Scheduler::Scheduler(size_t memory, size_t most_fetches, uint64_t disk)
+    : frames_(memory),
+      link_(most_fetches),
+      read_ahead_(WindowsOf(frames_.capacity())),
+      disk_(disk) {}
 
 uint32_t Scheduler::AddObject(uint64_t size, std::span<const std::byte> head,
                               Clock::time_point now) {
@@ -160,7 +47,7 @@ uint32_t Scheduler::AddObject(uint64_t size, std::span<const std::byte> head,
     if (frame == nullptr) break;
     std::memcpy(frame->bytes, head.data(), length);
     frame->filled = length;
-    frames_.Settle(*frame, now);
+    frames_.Settle(*frame, false, now);
     head = head.subspan(length);
   }
   return object;
@@ -192,7 +79,10 @@ void Scheduler::Prefetch(uint32_t object, std::span<const ByteRange> ranges) {
 }
 
 ReadAhead::StreamId Scheduler::RecordRead(uint32_t object, ByteRange read, Clock::time_point now) {
-  return read_ahead_.RecordRead(object, read, now);
+  const bool is_fetched = frames_.Find({object, read.offset / kBlockSize}) != nullptr;
+  if (is_fetched) frames_.RecordHit(now);
+  last_read_ = now;
+  return read_ahead_.RecordRead(object, read, is_fetched, now);
 }
 
 Frame* Scheduler::Find(const BlockKey& key, size_t needed) {
@@ -239,10 +129,11 @@ std::unique_ptr<RangeFetch> Scheduler::Begin(uint32_t object, uint64_t block, ui
                                [&](const BlockKey& key) { return IsAwaited(key); });
     if (frame == nullptr) break;
     fetch->frames.push_back(frame);
+    fetch->awaited += frame->size;
   }
   if (fetch->frames.empty()) return nullptr;
   fetches_.push_back(fetch.get());
-  if (fetch->is_ahead) ++ahead_count_;
+  in_flight_ += fetch->awaited;
   return fetch;
 }
 
@@ -298,6 +189,27 @@ std::unique_ptr<RangeFetch> Scheduler::TakeAhead(Clock::time_point now) {
   return fetch;
 }
 
+std::unique_ptr<RangeFetch> Scheduler::TakePlanned(Clock::time_point now) {
+  const uint64_t unread = frames_.ahead() + frames_.busy();
+  const uint64_t most = UnreadOf(frames_.capacity());
+  // Beyond the memory, the blocks go to the disk only.
+  const bool is_to_disk = unread >= most && to_disk_ < disk_;
+  const auto wish = read_ahead_.NextPlanned(
+      is_to_disk ? 0 : unread, most, now,
+      [&](uint32_t object, uint64_t offset) { return PresentUpTo(object, offset); });
+  if (!wish) return nullptr;
+  const uint64_t first = wish->range.offset / kBlockSize;
+  const uint64_t end = BlockCount(wish->range.offset + wish->range.length);
+  auto fetch = Begin(wish->object, first, end, Frames::Need::kAhead, now);
+  if (fetch == nullptr) return nullptr;
+  fetch->stream = wish->stream;
+  fetch->is_to_disk = is_to_disk;
+  const uint64_t fetched_to = (first + fetch->frames.size()) * kBlockSize;
+  if (is_to_disk) to_disk_ += fetched_to - wish->range.offset;
+  read_ahead_.RecordPlanned(wish->object, {wish->range.offset, fetched_to - wish->range.offset});
+  return fetch;
+}
+
 // Stops a read-ahead fetch in favour of a waiting reader.
 void Scheduler::MakeWay(Clock::time_point now) {
   const auto found = std::ranges::find_if(fetches_, [&](const RangeFetch* fetch) {
@@ -306,20 +218,53 @@ void Scheduler::MakeWay(Clock::time_point now) {
   if (found != fetches_.end()) (*found)->stop.request_stop();
 }
 
+// Stops fetches whose request waits for a worker of the server, while other requests are answered:
+// one of the connections that have a worker fetches these blocks sooner.
+void Scheduler::StopUnanswered(Clock::time_point now) {
+  size_t unanswered = 0;
+  for (RangeFetch* fetch : fetches_) {
+    if (fetch->is_answered || fetch->started == Clock::time_point() ||
+        fetch->stop.stop_requested() || fetch->started >= answered_ ||
+        now - fetch->started < link_.patience()) {
+      continue;
+    }
+    fetch->stop.request_stop();
+    ++unanswered;
+  }
+  if (unanswered > 0) link_.RecordUnanswered(unanswered, fetches_.size() - unanswered, now);
+}
+
 std::unique_ptr<RangeFetch> Scheduler::Take(Clock::time_point now) {
+  StopUnanswered(now);
+  read_ahead_.SetInFlight(link_.in_flight(), in_flight_ > link_.in_flight() / 2);
   for (const Waiter* waiter : waiters_) {
-    if (fetches_.size() >= most_fetches_) {
+    if (fetches_.size() >= link_.fetches()) {
+      link_.RecordQueued(now);
       MakeWay(now);
       return nullptr;
     }
     if (auto fetch = TakeFor(*waiter, now)) return fetch;
   }
-  if (fetches_.size() >= most_fetches_ || ahead_count_ + 1 >= most_fetches_) return nullptr;
+  if (fetches_.size() >= std::min(link_.fetches(), Link::kUsualFetches)) return nullptr;
+  if (in_flight_ >= link_.in_flight()) return nullptr;
   if (auto fetch = TakePrefetch(now)) return fetch;
-  return TakeAhead(now);
+  if (auto fetch = TakeAhead(now)) return fetch;
+  return TakePlanned(now);
+}
+
+void Scheduler::Receive(RangeFetch& fetch, size_t count, Clock::time_point now) {
+  if (!fetch.is_answered) {
+    fetch.is_answered = true;
+    answered_ = std::max(answered_, fetch.started);
+    link_.RecordAnswer(now - fetch.started, now);
+  }
+  link_.RecordArrived(count, now);
 }
 
 bool Scheduler::Arrived(RangeFetch& fetch, Frame& frame, size_t filled, Clock::time_point now) {
+  const uint64_t arrived = std::min<uint64_t>(filled - frame.filled, fetch.awaited);
+  fetch.awaited -= arrived;
+  in_flight_ -= arrived;
   const bool is_awaited = std::ranges::any_of(waiters_, [&](const Waiter* waiter) {
     return waiter->key == frame.key && filled >= waiter->needed && frame.filled < waiter->needed;
   });
@@ -331,7 +276,7 @@ bool Scheduler::Arrived(RangeFetch& fetch, Frame& frame, size_t filled, Clock::t
 void Scheduler::Finish(std::unique_ptr<RangeFetch> fetch, const std::exception_ptr& error,
                        Clock::time_point now) {
   fetches_.remove(fetch.get());
-  if (fetch->is_ahead) --ahead_count_;
+  in_flight_ -= fetch->awaited;
   const bool is_stopped = fetch->stop.stop_requested();
   if (error != nullptr && !is_stopped) {
     read_ahead_.RecordFailed(fetch->stream);
@@ -341,7 +286,11 @@ void Scheduler::Finish(std::unique_ptr<RangeFetch> fetch, const std::exception_p
       }
     }
   }
-  for (Frame* frame : fetch->frames) frames_.Settle(*frame, now);
+  for (Frame* frame : fetch->frames) frames_.Settle(*frame, fetch->is_to_disk, now);
+}
+
+void Scheduler::ReleaseIdle(Clock::time_point now) {
+  if (now - last_read_ > kIdle && waiters_.empty()) frames_.Release(now - last_read_ > kLongIdle);
 }
 
 void Scheduler::StopAll() {

@@ -39,6 +39,7 @@ class PartReceiver final : public Receiver {
       : version_(version), part_(part), delivery_(delivery), retry_(retry), done_(done) {}
 
   bool Begin(const Response& response) override {
+    delivery_.Answered();
     if (response.status != 200 && response.status != 206) return false;
     ValidatePart(response, part_, version_);
     return true;

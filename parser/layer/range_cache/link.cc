@@ -1,0 +1,84 @@
+#include "parser/layer/range_cache/link.h"
+
+#include <algorithm>
+
+namespace ckptfs {
+namespace {
+
+using std::chrono::duration;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr seconds kFirstRetry{2};
+constexpr seconds kLastRetry{60};
+
+}  // namespace
+
+Link::Link(size_t most_fetches)
+    : most_fetches_(most_fetches),
+      fetches_(std::min(kUsualFetches, most_fetches)),
+      retry_after_(kFirstRetry) {}
+
+void Link::RecordAnswer(Duration latency, Clock::time_point now) {
+  if (now - minute_ > seconds(60)) {
+    least_ = least_now_;
+    least_now_ = Duration::max();
+    minute_ = now;
+  }
+  least_now_ = std::min(least_now_, latency);
+  least_ = std::min(least_, latency);
+  usual_ = usual_ == Duration(0) ? latency : (7 * usual_ + latency) / 8;
+
+  const size_t usual_fetches = std::min(kUsualFetches, most_fetches_);
+  if (fetches_ < usual_fetches) {
+    if (now < retry_at_) return;
+    ++fetches_;
+    retry_at_ = now + retry_after_;
+    return;
+  }
+  // More requests for readers that wait, as long as each is answered as fast as if it were alone.
+  if (latency > 4 * least_ + milliseconds(100)) {
+    fetches_ = std::max(usual_fetches, fetches_ - fetches_ / 8);
+  } else if (now - queued_ < seconds(1) && now >= retry_at_ &&
+             latency <= 2 * least_ + milliseconds(10)) {
+    fetches_ = std::min(fetches_ + 1, most_fetches_);
+  }
+}
+
+void Link::RecordArrived(uint64_t bytes, Clock::time_point now) {
+  arrived_ += bytes;
+  const Duration elapsed = now - measured_;
+  // Bytes come in bursts: a short interval would measure these.
+  const Duration interval = std::clamp<Duration>(usual_, milliseconds(200), seconds(1));
+  if (elapsed < interval) return;
+  const double rate = static_cast<double>(arrived_) / duration<double>(elapsed).count();
+  bandwidth_ = std::max(rate, bandwidth_ * 0.98);
+  arrived_ = 0;
+  measured_ = now;
+}
+
+void Link::RecordUnanswered(size_t unanswered, size_t others, Clock::time_point now) {
+  const bool is_exception = unanswered == 1 && now - unanswered_ > seconds(10);
+  unanswered_ = now;
+  if (is_exception) return;
+  fetches_ = std::clamp<size_t>(others, 1, fetches_);
+  if (now < retry_at_) return;
+  retry_at_ = now + retry_after_;
+  retry_after_ = std::min<Duration>(2 * retry_after_, kLastRetry);
+}
+
+Link::Duration Link::patience() const { return 4 * usual_ + milliseconds(50); }
+
+uint64_t Link::in_flight() const {
+  constexpr double kMargin = 1.2;
+  constexpr double kQueued = 3 << 20;
+  constexpr double kFirst = 2 << 20;
+  constexpr double kSlowStart = 8 << 20;
+  if (bandwidth_ == 0) return static_cast<uint64_t>(kFirst);
+  const double in_link = bandwidth_ * duration<double>(least_).count();
+  const double in_second = std::max(bandwidth_, kFirst);
+  const double wanted = std::max(kMargin * in_link + kQueued, kSlowStart);
+  return static_cast<uint64_t>(std::min(wanted, in_second));
+}
+
+}  // namespace ckptfs

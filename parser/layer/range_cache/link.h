@@ -1,0 +1,66 @@
+// Measures the link to the servers of a cache: how many bytes keep it busy, and how many requests
+// they answer at the same time.
+
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+namespace ckptfs {
+
+// Uses no threads and does no I/O. Guarded by the lock of the cache.
+class Link {
+ public:
+  using Clock = std::chrono::steady_clock;
+  using Duration = Clock::duration;
+
+  // Requests at the same time: at first, and for read-ahead.
+  static constexpr size_t kUsualFetches = 8;
+
+  // `most_fetches` limits the requests that run at the same time.
+  explicit Link(size_t most_fetches);
+
+  // Records the first byte of an answer, `latency` after its request.
+  void RecordAnswer(Duration latency, Clock::time_point now);
+
+  // Records that bytes have arrived.
+  void RecordArrived(uint64_t bytes, Clock::time_point now);
+
+  // Records that a reader waits although no request runs for it, since there are too many.
+  void RecordQueued(Clock::time_point now) { queued_ = now; }
+
+  // Records that the server answers later requests, but not these `unanswered` ones, while `others`
+  // run. If that is no exception, it has no more workers for this client.
+  void RecordUnanswered(size_t unanswered, size_t others, Clock::time_point now);
+
+  // How long an answer may take if later requests have been answered.
+  Duration patience() const;
+
+  // How many bytes keep the link busy when they have been requested and have not arrived: bandwidth
+  // x latency, some that wait in its queue, and what the slow start of all connections needs, but
+  // no more than arrives in a second. Many more would overflow the queue.
+  uint64_t in_flight() const;
+
+  // How many requests may run at the same time.
+  size_t fetches() const { return fetches_; }
+
+ private:
+  const size_t most_fetches_;
+  size_t fetches_;
+  Clock::time_point queued_;      // When a reader last waited for the end of another request.
+  Clock::time_point unanswered_;  // When RecordUnanswered was last called.
+  Clock::time_point retry_at_;    // When more requests are tried again after that.
+  Duration retry_after_;
+
+  Duration least_ = Duration::max();      // Latency of the last minute or two.
+  Duration least_now_ = Duration::max();  // Of this minute.
+  Clock::time_point minute_;              // When it began.
+  Duration usual_{0};                     // Latency, a moving average.
+
+  double bandwidth_ = 0;        // The highest of the last seconds, in bytes per second.
+  uint64_t arrived_ = 0;        // Bytes, since ...
+  Clock::time_point measured_;  // ... this time.
+};
+
+}  // namespace ckptfs

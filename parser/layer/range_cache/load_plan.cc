@@ -1,0 +1,140 @@
+#include "parser/layer/range_cache/load_plan.h"
+
+#include <algorithm>
+
+namespace ckptfs {
+namespace {
+
+constexpr uint64_t kLeastLead = uint64_t{1} << 20U;
+constexpr uint64_t kFirstLeadPerByte = 2;  // As long as one file was read.
+constexpr uint64_t kLeadPerByte = 4;
+
+// Files that programs with several threads read at the same time.
+constexpr unsigned kMostUnfinished = 8;
+constexpr unsigned kMostRepeated = 8;
+
+// Between files that are fetched by one request.
+constexpr uint64_t kMostGap = uint64_t{32} << 10U;
+
+}  // namespace
+
+void LoadPlan::Update() {
+  const size_t count = files_.count();
+  if (version_ == files_.version()) return;
+  version_ = files_.version();
+  states_.assign(count + 1, {});
+  Refute();
+}
+
+void LoadPlan::Refute() {
+  ++round_;
+  is_active_ = false;
+  whole_files_ = unfinished_ = repeated_ = misses_ = 0;
+  whole_bytes_ = 0;
+}
+
+void LoadPlan::Activate() {
+  is_active_ = true;
+  for (size_t i = 0; i < states_.size(); ++i) {
+    states_[i].fetched = 0;
+    states_[i].next = states_[i].round == round_ ? i + 1 : i;
+  }
+  states_.back().next = states_.size() - 1;
+}
+
+void LoadPlan::Begin(size_t file, bool is_fetched) {
+  State& state = states_[file];
+  if (state.round == round_) ++repeated_;
+  ++unfinished_;
+  // A second pass over the files, or one over their headers.
+  if (repeated_ > kMostRepeated || unfinished_ > kMostUnfinished) Refute();
+  state.round = round_;
+  state.read = 0;
+  cursor_ = file + 1;
+  if (!is_active_) {
+    if (whole_files_ > 0) Activate();
+    return;
+  }
+  MarkFetched(file);  // By the stream of its reader.
+  constexpr unsigned kMostMisses = 16;
+  if (!is_fetched) misses_ = std::min(misses_ + 1, kMostMisses);
+}
+
+void LoadPlan::RecordRead(uint32_t object, ByteRange read, Kind kind, bool is_fetched) {
+  Update();
+  if (kind == Kind::kScattered) return Refute();
+  size_t file = files_.Find(object, read.offset);
+  if (kind == Kind::kBegin && file < files_.count()) Begin(file, is_fetched);
+  const uint64_t end = read.offset + read.length;
+  for (; file < files_.count(); ++file) {
+    const FileMap::File& read_file = files_.file(file);
+    if (read_file.object != object || read_file.range.offset >= end) return;
+    const uint64_t length = read_file.range.length;
+    const uint64_t before = states_[file].read;
+    states_[file].read +=
+        std::min(end, read_file.end()) - std::max(read.offset, read_file.range.offset);
+    if (before >= length || states_[file].read < length) continue;
+    ++whole_files_;
+    whole_bytes_ += length;
+    unfinished_ = 0;
+  }
+}
+
+uint64_t LoadPlan::Lead(uint64_t target, uint64_t most) const {
+  if (!is_active_) return 0;
+  const uint64_t per_byte = whole_files_ == 1 ? kFirstLeadPerByte : kLeadPerByte;
+  const uint64_t wanted = std::max(per_byte * whole_bytes_, kLeastLead);
+  return std::min(std::min(wanted, target) << misses_, most);
+}
+
+size_t LoadPlan::NextUnfetched(size_t file) {
+  size_t found = file;
+  while (states_[found].next != found) found = states_[found].next;
+  while (states_[file].next != file) {  // Makes the next search short.
+    const size_t next = states_[file].next;
+    states_[file].next = found;
+    file = next;
+  }
+  return found;
+}
+
+std::optional<LoadPlan::Piece> LoadPlan::Next(uint64_t length, const PresentUpTo& present_up_to) {
+  Update();
+  if (!is_active_) return {};
+  const size_t count = files_.count();
+  while (true) {
+    size_t file = NextUnfetched(std::min(cursor_, count));
+    if (file == count) file = NextUnfetched(0);
+    if (file == count) return {};
+    const FileMap::File first = files_.file(file);
+    const uint64_t begin =
+        present_up_to(first.object, std::max(first.range.offset, states_[file].fetched));
+    if (begin >= first.end()) {
+      MarkFetched(file);
+      continue;
+    }
+    uint64_t end = std::min(first.end(), begin + length);
+    while (end - begin < length && end == files_.file(file).end()) {
+      if (++file == count || NextUnfetched(file) != file) break;
+      const FileMap::File& next = files_.file(file);
+      if (next.object != first.object || next.range.offset - end > kMostGap) break;
+      end = std::max(end, std::min(next.end(), begin + length));
+    }
+    return Piece{first.object, {begin, end - begin}};
+  }
+}
+
+void LoadPlan::RecordFetched(const Piece& piece) {
+  const uint64_t end = piece.range.offset + piece.range.length;
+  for (size_t file = files_.Find(piece.object, piece.range.offset); file < files_.count(); ++file) {
+    const FileMap::File& fetched = files_.file(file);
+    if (fetched.object != piece.object || fetched.range.offset >= end) return;
+    if (fetched.end() <= end) {
+      MarkFetched(file);
+    } else {
+      states_[file].fetched = end;
+    }
+  }
+}
+
+}  // namespace ckptfs

@@ -1,0 +1,92 @@
+// Predicts that a program loads the whole checkpoint, and what to fetch for it.
+//
+// The evidence is files that are read from their begin to their end, one after another, in any
+// order. From the second one on, all files that have not been read yet are fetched in the order of
+// the objects, beginning behind the file that was opened last: a little at first, and more with
+// each file that is read. A read in the middle of a file, or many files that are opened but not
+// read to their ends, refute the prediction.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "parser/io/byte_source.h"
+#include "parser/layer/range_cache/file_map.h"
+
+namespace ckptfs {
+
+// Uses no threads and does no I/O. Guarded by the lock of the cache.
+class LoadPlan {
+ public:
+  // `files` must outlive this.
+  explicit LoadPlan(FileMap& files) : files_(files) {}
+
+  // How a read relates to those before it.
+  enum class Kind : uint8_t {
+    kBegin,     // Of a file.
+    kNext,      // It continues a sequential stream.
+    kScattered  // Neither.
+  };
+
+  // Records a read of an object. `is_fetched`: its first byte was fetched ahead, or is on its way.
+  void RecordRead(uint32_t object, ByteRange read, Kind kind, bool is_fetched);
+
+  // Whether a program that begins a file is expected to read all of it.
+  bool ExpectsWholeFiles() const { return whole_files_ > 0; }
+
+  // Whether a program is expected to read all files.
+  bool is_active() const { return is_active_; }
+
+  // Returns how many bytes to hold that no reader has read yet: in proportion to those that were
+  // read, up to `target`, or more after files were opened in an unexpected order, up to `most`.
+  uint64_t Lead(uint64_t target, uint64_t most) const;
+
+  struct Piece {
+    uint32_t object = 0;
+    ByteRange range;
+  };
+
+  // Returns where a range of an object ends that is fetched or on its way; `offset` if nothing is.
+  using PresentUpTo = std::function<uint64_t(uint32_t object, uint64_t offset)>;
+
+  // Returns the next bytes to fetch, at most `length` of them; nothing if there are none.
+  std::optional<Piece> Next(uint64_t length, const PresentUpTo& present_up_to);
+
+  // Records that `piece` is being fetched.
+  void RecordFetched(const Piece& piece);
+
+ private:
+  struct State {
+    uint64_t read = 0;     // Bytes; the same ones may count twice.
+    uint64_t fetched = 0;  // Offset of the object up to which the plan has fetched the file.
+    size_t next = 0;       // A file behind this one, or itself, before which all are fetched.
+    uint64_t round = 0;    // In which it was begun; 0 if it never was.
+  };
+
+  void Update();
+  void Refute();
+  void Begin(size_t file, bool is_fetched);
+  void Activate();
+  size_t NextUnfetched(size_t file);
+  void MarkFetched(size_t file) { states_[file].next = file + 1; }
+
+  FileMap& files_;
+  std::vector<State> states_;  // Of the files; one more at the end.
+  uint64_t version_ = 0;       // Of `files_`.
+  uint64_t round_ = 1;         // Number of predictions so far.
+
+  // Since the round began.
+  bool is_active_ = false;
+  unsigned whole_files_ = 0;
+  uint64_t whole_bytes_ = 0;
+  unsigned unfinished_ = 0;  // Files begun since the last one was read to its end.
+  unsigned repeated_ = 0;    // Files that were begun twice.
+  unsigned misses_ = 0;      // Files that were begun before they were fetched.
+  size_t cursor_ = 0;        // The file behind the one that was begun last.
+};
+
+}  // namespace ckptfs

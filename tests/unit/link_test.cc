@@ -1,0 +1,96 @@
+#include "parser/layer/range_cache/link.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+namespace ckptfs {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr uint64_t kMiB = uint64_t{1} << 20U;
+
+class LinkTest : public ::testing::Test {
+ protected:
+  // Answers arrive for `duration`, one each 10 ms, each `latency` after its request.
+  void Answer(milliseconds duration, milliseconds latency, uint64_t bytes = 0) {
+    for (const auto end = now_ + duration; now_ < end; now_ += milliseconds(10)) {
+      link_.RecordAnswer(latency, now_);
+      if (bytes > 0) link_.RecordArrived(bytes, now_);
+    }
+  }
+
+  Link link_{64};
+  Link::Clock::time_point now_{std::chrono::hours(1)};
+};
+
+TEST_F(LinkTest, BeginsWithTheUsualNumberOfRequests) {
+  EXPECT_EQ(link_.fetches(), 8U);
+  EXPECT_EQ(link_.in_flight(), 2 * kMiB);
+  EXPECT_EQ(Link(2).fetches(), 2U);
+}
+
+TEST_F(LinkTest, KeepsBandwidthTimesLatencyInFlight) {
+  Answer(seconds(5), milliseconds(50), 1'250'000);  // 125 MB/s.
+  EXPECT_GE(link_.in_flight(), 6'250'000U);
+  EXPECT_LE(link_.in_flight(), 14'000'000U);
+  Answer(seconds(5), milliseconds(150), 1'250'000);
+  EXPECT_LE(link_.in_flight(), 14'000'000U) << "latency in a queue is none of the link";
+}
+
+TEST_F(LinkTest, KeepsNoMoreInFlightThanASecondOfASlowLink) {
+  Answer(seconds(5), milliseconds(50), 40'000);  // 4 MB/s.
+  EXPECT_LE(link_.in_flight(), 5'000'000U);
+  EXPECT_GE(link_.in_flight(), 3'500'000U);
+}
+
+TEST_F(LinkTest, SendsMoreRequestsWhileReadersWait) {
+  Answer(seconds(1), milliseconds(50));
+  EXPECT_EQ(link_.fetches(), 8U);
+  link_.RecordQueued(now_);
+  Answer(milliseconds(200), milliseconds(50));
+  EXPECT_EQ(link_.fetches(), 28U);
+  link_.RecordQueued(now_);
+  Answer(seconds(1), milliseconds(50));
+  EXPECT_EQ(link_.fetches(), 64U);
+}
+
+TEST_F(LinkTest, SendsFewerRequestsWhenAnswersTakeLonger) {
+  Answer(milliseconds(100), milliseconds(50));
+  link_.RecordQueued(now_);
+  Answer(milliseconds(500), milliseconds(50));
+  EXPECT_GT(link_.fetches(), 32U);
+  Answer(seconds(1), milliseconds(400));
+  EXPECT_LE(link_.fetches(), 15U);
+  EXPECT_GE(link_.fetches(), 8U);
+}
+
+TEST_F(LinkTest, SendsFewerRequestsToAServerWithFewWorkers) {
+  Answer(milliseconds(100), milliseconds(1));
+  link_.RecordUnanswered(6, 2, now_);
+  EXPECT_EQ(link_.fetches(), 2U);
+  Answer(seconds(1), milliseconds(1));
+  EXPECT_EQ(link_.fetches(), 2U);
+  Answer(seconds(2), milliseconds(1));
+  EXPECT_EQ(link_.fetches(), 3U) << "tries again after a while, one more each time";
+  link_.RecordUnanswered(1, 2, now_);
+  EXPECT_EQ(link_.fetches(), 2U);
+}
+
+TEST_F(LinkTest, ForgivesOneSlowAnswer) {
+  link_.RecordUnanswered(1, 7, now_);
+  EXPECT_EQ(link_.fetches(), 8U);
+  link_.RecordUnanswered(1, 7, now_ + seconds(1));
+  EXPECT_EQ(link_.fetches(), 7U);
+}
+
+TEST_F(LinkTest, WaitsForAnswersInProportionToTheirLatency) {
+  Answer(seconds(1), milliseconds(150));
+  EXPECT_GE(link_.patience(), milliseconds(600));
+  EXPECT_LE(link_.patience(), milliseconds(700));
+}
+
+}  // namespace
+}  // namespace ckptfs

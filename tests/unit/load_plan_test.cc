@@ -1,0 +1,170 @@
+#include "parser/layer/range_cache/load_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <random>
+#include <vector>
+
+namespace ckptfs {
+namespace {
+
+constexpr uint64_t kKiB = 1024;
+constexpr uint64_t kMiB = 1024 * kKiB;
+constexpr uint64_t kTarget = 20 * kMiB;
+constexpr uint64_t kMost = 200 * kMiB;
+
+// Two objects of 50 files of 1 MiB each, with 100 bytes between them.
+class LoadPlanTest : public ::testing::Test {
+ protected:
+  static constexpr uint64_t kFiles = 50;
+  static constexpr uint64_t kStep = kMiB + 100;
+
+  void SetUp() override {
+    for (uint32_t object = 0; object < 2; ++object) {
+      files_.AddObject(kFiles * kStep);
+      for (uint64_t i = 0; i < kFiles; ++i) files_.AddFile(object, {i * kStep, kMiB});
+    }
+  }
+
+  void Read(uint64_t file, uint64_t length, LoadPlan::Kind kind = LoadPlan::Kind::kBegin,
+            bool is_fetched = true) {
+    plan_.RecordRead(static_cast<uint32_t>(file / kFiles), {file % kFiles * kStep, length}, kind,
+                     is_fetched);
+  }
+
+  std::optional<LoadPlan::Piece> Next(uint64_t length) {
+    return plan_.Next(length, [](uint32_t, uint64_t offset) { return offset; });
+  }
+
+  // Fetches all that the plan has. Returns how many bytes that are.
+  uint64_t FetchAll(uint64_t length) {
+    uint64_t bytes = 0;
+    while (const auto piece = Next(length)) {
+      EXPECT_LE(piece->range.length, length);
+      bytes += piece->range.length;
+      plan_.RecordFetched(*piece);
+    }
+    return bytes;
+  }
+
+  FileMap files_;
+  LoadPlan plan_{files_};
+};
+
+TEST_F(LoadPlanTest, BeginsWithTheSecondFile) {
+  Read(10, kMiB);
+  EXPECT_FALSE(plan_.is_active());
+  EXPECT_TRUE(plan_.ExpectsWholeFiles());
+  EXPECT_EQ(plan_.Lead(kTarget, kMost), 0U);
+  Read(11, 4096);
+  EXPECT_TRUE(plan_.is_active());
+  EXPECT_EQ(plan_.Lead(kTarget, kMost), 2 * kMiB);
+}
+
+TEST_F(LoadPlanTest, FetchesBehindTheLastFile) {
+  Read(10, kMiB);
+  Read(30, 4096);
+  const auto piece = Next(256 * kKiB);
+  ASSERT_TRUE(piece);
+  EXPECT_EQ(piece->object, 0U);
+  EXPECT_EQ(piece->range.offset, 31 * kStep);
+  EXPECT_EQ(piece->range.length, 256 * kKiB);
+}
+
+TEST_F(LoadPlanTest, FetchesEachFileOnce) {
+  Read(10, kMiB);
+  Read(30, 4096);
+  // All but the two that readers have begun, and the gaps within pieces.
+  const uint64_t bytes = FetchAll(3 * kMiB);
+  EXPECT_GE(bytes, 98 * kMiB);
+  EXPECT_LE(bytes, 98 * kMiB + 98 * 100);
+}
+
+TEST_F(LoadPlanTest, DoesNotFetchPresentRanges) {
+  Read(10, kMiB);
+  Read(11, 4096);
+  uint64_t bytes = 0;
+  const auto present = [](uint32_t object, uint64_t offset) {
+    return object == 1 ? kFiles * kStep : offset;
+  };
+  while (const auto piece = plan_.Next(kMiB, present)) {
+    EXPECT_EQ(piece->object, 0U);
+    bytes += piece->range.length;
+    plan_.RecordFetched(*piece);
+  }
+  EXPECT_GE(bytes, 48 * kMiB);
+  EXPECT_LE(bytes, 48 * kMiB + 48 * 100);
+}
+
+TEST_F(LoadPlanTest, LeadsFartherTheMoreWasRead) {
+  for (uint64_t i = 0; i < 3; ++i) Read(i, kMiB);
+  EXPECT_EQ(plan_.Lead(kTarget, kMost), 12 * kMiB);
+  for (uint64_t i = 3; i < 10; ++i) Read(i, kMiB);
+  EXPECT_EQ(plan_.Lead(kTarget, kMost), kTarget);
+  EXPECT_EQ(plan_.Lead(kTarget, 5 * kMiB), 5 * kMiB);
+}
+
+TEST_F(LoadPlanTest, LeadsFartherInAnUnexpectedOrder) {
+  std::vector<uint64_t> order(2 * kFiles);
+  std::iota(order.begin(), order.end(), 0);
+  std::shuffle(order.begin(), order.end(), std::mt19937(1));
+  for (uint64_t i = 0; i < 10; ++i) Read(order[i], kMiB, LoadPlan::Kind::kBegin, false);
+  EXPECT_EQ(plan_.Lead(kTarget, kMost), kMost);
+}
+
+TEST_F(LoadPlanTest, IsRefutedByScatteredReads) {
+  for (uint64_t i = 0; i < 10; ++i) Read(i, kMiB);
+  Read(40, 4096, LoadPlan::Kind::kScattered);
+  EXPECT_FALSE(plan_.is_active());
+  EXPECT_FALSE(plan_.ExpectsWholeFiles());
+  EXPECT_FALSE(Next(kMiB));
+}
+
+TEST_F(LoadPlanTest, IsRefutedByFilesThatAreNotReadToTheirEnds) {
+  for (uint64_t i = 0; i < 10; ++i) Read(i, kMiB);
+  for (uint64_t i = 10; i < 18; ++i) Read(i, 4096);
+  EXPECT_TRUE(plan_.is_active());
+  Read(18, 4096);
+  EXPECT_FALSE(plan_.is_active());
+}
+
+TEST_F(LoadPlanTest, BeginsAnewWithASecondPass) {
+  for (uint64_t i = 0; i < 2 * kFiles; ++i) Read(i, kMiB);
+  EXPECT_FALSE(Next(kMiB));
+  for (uint64_t i = 0; i < 12; ++i) Read(i, kMiB);
+  const auto piece = Next(kMiB);
+  ASSERT_TRUE(piece);
+  EXPECT_EQ(piece->range.offset, 12 * kStep);
+}
+
+TEST_F(LoadPlanTest, CountsPiecesOfAFile) {
+  for (uint64_t at = 0; at < kMiB; at += 128 * kKiB) {
+    plan_.RecordRead(0, {at, 128 * kKiB}, at == 0 ? LoadPlan::Kind::kBegin : LoadPlan::Kind::kNext,
+                     false);
+  }
+  EXPECT_TRUE(plan_.ExpectsWholeFiles());
+}
+
+TEST_F(LoadPlanTest, MergesOverlappingFiles) {
+  files_.AddFile(0, {5 * kStep, 3 * kStep});
+  EXPECT_EQ(files_.count(), 2 * kFiles - 2);
+  EXPECT_EQ(files_.EndAt(0, 6 * kStep), 8 * kStep);
+  EXPECT_TRUE(files_.IsBegin(0, 5 * kStep - 100));
+  EXPECT_FALSE(files_.IsBegin(0, 6 * kStep));
+}
+
+// A checkpoint of many small files is one long range.
+TEST_F(LoadPlanTest, MergesNeighboursIntoOnePiece) {
+  Read(0, kMiB);
+  Read(1, 4096);
+  const auto piece = Next(8 * kMiB);
+  ASSERT_TRUE(piece);
+  EXPECT_EQ(piece->range.offset, 2 * kStep);
+  EXPECT_EQ(piece->range.length, 8 * kMiB);
+}
+
+}  // namespace
+}  // namespace ckptfs
