@@ -193,7 +193,7 @@ constexpr MountOption kMountOptions[] = {
      SetText<&Options::passphrase_file>},
     {"verify", "HOW", kSecrets, "check hashes while reading: off, warn or enforce", SetVerify},
 
-    {"memory", "SIZE", kRemote, "cap of the memory cache, 256m by default",
+    {"memory", "SIZE", kRemote, "cap of the memory cache, at most 1g by default",
      SetSize<&Options::memory, MiB(8)>},
     {"cache_dir", "DIR", kRemote, "cache on disk, kept for the next mount",
      SetText<&Options::cache_directory>},

@@ -50,7 +50,7 @@ struct Options {
   std::optional<uint64_t> scratch;  // For what is decoded, on the disk, in bytes.
 
   // Of what is not on this machine.
-  uint64_t memory = uint64_t{256} << 20U;     // For its bytes, in bytes.
+  std::optional<uint64_t> memory;             // For its bytes, in bytes.
   std::string cache_directory;                // For its bytes, on a disk; empty: nowhere.
   uint64_t cache_size = uint64_t{10} << 30U;  // Of that, in bytes.
   SourceOptions sources;                      // All but the functions.

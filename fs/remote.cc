@@ -15,6 +15,15 @@ namespace {
 
 double MiB(uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
+// Returns the default of -o memory=, in bytes.
+uint64_t DefaultMemory() {
+  const auto pages = static_cast<uint64_t>(std::max(::sysconf(_SC_PHYS_PAGES), 0L));
+  const auto page = static_cast<uint64_t>(std::max(::sysconf(_SC_PAGESIZE), 0L));
+  constexpr uint64_t kLeast = uint64_t{64} << 20U;
+  constexpr uint64_t kMost = uint64_t{1} << 30U;
+  return std::clamp(pages * page / 8, kLeast, kMost);
+}
+
 // Shows on a terminal how far a download is: one line that is written again and again.
 void ShowProgress(uint64_t done, uint64_t total) {
   if (::isatty(STDERR_FILENO) == 0) return;
@@ -48,7 +57,7 @@ Source Remote::Open(const std::string& uri) {
 std::shared_ptr<RangeCache> Remote::Cache() {
   const std::lock_guard lock(mutex_);
   if (cache_ == nullptr) {
-    RangeCache::Settings cache = {.memory = settings_.memory,
+    RangeCache::Settings cache = {.memory = settings_.memory.value_or(DefaultMemory()),
                                   .timeout = settings_.sources.timeout,
                                   .open_on_disk = {},
                                   .disk = 0};
