@@ -14,7 +14,10 @@ constexpr uint64_t kMiB = 1024 * kKiB;
 // One object, and one reader whose reads are followed by all that is wished for.
 class ReadAheadTest : public ::testing::Test {
  protected:
-  void SetUp() override { policy_.AddObject(1000 * kMiB); }
+  void SetUp() override {
+    policy_.AddObject(1000 * kMiB);
+    policy_.SetInFlight(8 * kMiB, false);
+  }
 
   // Reads, and fetches all that is wished for. Returns where that ends; 0 if it is nothing.
   uint64_t Read(uint64_t offset, uint64_t length) {

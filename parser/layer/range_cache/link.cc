@@ -27,7 +27,8 @@ void Link::RecordAnswer(Duration latency, Clock::time_point now) {
   }
   least_now_ = std::min(least_now_, latency);
   least_ = std::min(least_, latency);
-  usual_ = usual_ == Duration(0) ? latency : (7 * usual_ + latency) / 8;
+  // A request that waited for a worker of the server is no measure.
+  usual_ = usual_ == Duration(0) ? latency : (7 * usual_ + std::min(latency, patience())) / 8;
 
   const size_t usual_fetches = std::min(kUsualFetches, most_fetches_);
   if (fetches_ < usual_fetches) {

@@ -30,11 +30,11 @@ class Link {
   // Records that a reader waits although no request runs for it, since there are too many.
   void RecordQueued(Clock::time_point now) { queued_ = now; }
 
-  // Records that the server answers later requests, but not these `unanswered` ones, while `others`
+  // Records that the server has answered requests, but not these `unanswered` ones, while `others`
   // run. If that is no exception, it has no more workers for this client.
   void RecordUnanswered(size_t unanswered, size_t others, Clock::time_point now);
 
-  // How long an answer may take if later requests have been answered.
+  // How long an answer may take while others arrive.
   Duration patience() const;
 
   // How many bytes keep the link busy when they have been requested and have not arrived: bandwidth

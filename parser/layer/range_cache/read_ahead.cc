@@ -11,9 +11,10 @@ constexpr uint64_t kKiB = 1024;
 constexpr uint64_t kMiB = 1024 * kKiB;
 
 // The largest distances between sequential reads: the kernel reads up to 1 MiB ahead, in any order,
-// and headers and padding lie between tensors.
+// and headers and padding lie between tensors. A small read skips little.
 constexpr uint64_t kMostBehind = 2 * kMiB;
 constexpr uint64_t kMostSkipped = 256 * kKiB;
+constexpr uint64_t kLeastSkipped = 64 * kKiB;
 
 constexpr uint64_t kFirstWindow = kMiB;  // At the beginning of a file.
 constexpr uint64_t kWindowPerByte = 4;   // Bytes of a window per byte that was read.
@@ -66,13 +67,14 @@ const ReadAhead::Stream* ReadAhead::Find(StreamId id) const {
 ReadAhead::Stream* ReadAhead::Continued(uint32_t object, ByteRange read) {
   auto best = streams_.end();
   uint64_t least = kMostBehind + 1;
+  const uint64_t skipped = std::clamp(2 * read.length, kLeastSkipped, kMostSkipped);
   for (auto stream = streams_.begin(); stream != streams_.end(); ++stream) {
     if (stream->object != object) continue;
     const bool is_behind = read.offset < stream->position;
     const uint64_t distance =
         is_behind ? stream->position - read.offset : read.offset - stream->position;
-    const uint64_t most = std::clamp(stream->read, kMostSkipped, kMostBehind);
-    if (distance > (is_behind ? most : kMostSkipped)) continue;
+    const uint64_t most = std::clamp(stream->read, skipped, kMostBehind);
+    if (distance > (is_behind ? most : skipped)) continue;
     if (distance < least) {
       least = distance;
       best = stream;

@@ -218,13 +218,15 @@ void Scheduler::MakeWay(Clock::time_point now) {
   if (found != fetches_.end()) (*found)->stop.request_stop();
 }
 
-// Stops fetches whose request waits for a worker of the server, while other requests are answered:
+// Stops fetches whose request waits for a worker of the server, while others have been answered:
 // one of the connections that have a worker fetches these blocks sooner.
 void Scheduler::StopUnanswered(Clock::time_point now) {
+  // Requests that are sent so soon after each other may be answered in any order.
+  constexpr std::chrono::milliseconds kTogether{20};
   size_t unanswered = 0;
   for (RangeFetch* fetch : fetches_) {
     if (fetch->is_answered || fetch->started == Clock::time_point() ||
-        fetch->stop.stop_requested() || fetch->started >= answered_ ||
+        fetch->stop.stop_requested() || fetch->started > answered_ + kTogether ||
         now - fetch->started < link_.patience()) {
       continue;
     }
@@ -255,7 +257,7 @@ std::unique_ptr<RangeFetch> Scheduler::Take(Clock::time_point now) {
 void Scheduler::Receive(RangeFetch& fetch, size_t count, Clock::time_point now) {
   if (!fetch.is_answered) {
     fetch.is_answered = true;
-    answered_ = std::max(answered_, fetch.started);
+    answered_ = now;
     link_.RecordAnswer(now - fetch.started, now);
   }
   link_.RecordArrived(count, now);

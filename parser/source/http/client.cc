@@ -352,7 +352,7 @@ class Client::Pool {
   }
 
  private:
-  static constexpr size_t kMostIdle = 16;
+  static constexpr size_t kMostIdle = 64;
 
   const TrustedCertificates trust_;
   const std::string user_agent_;
