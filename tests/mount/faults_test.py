@@ -117,10 +117,10 @@ class FailingParts(ckptfs.Case):
         """`part` fails with `fault`; returns a mount of the time after that."""
         url = self.server.url(f"/{source}")
         self.server.rules([{"path": f"*/{part}"} | fault])
-        done = self.ckptfs("-o", "timeout=1", url, self.mountpoint())
+        done = self.ckptfs("-o", "timeout=2", url, self.mountpoint())
         self.assertEqual(done.returncode, SOURCE, done.stderr)
         self.assertRegex(done.stderr.splitlines()[-1], rf"\Ackptfs: .*{re.escape(part)}: .*{sentence}")
-        nofail = self.ckptfs("-o", "timeout=1,nofail", url, self.mountpoint())
+        nofail = self.ckptfs("-o", "timeout=2,nofail", url, self.mountpoint())
         self.assertEqual(nofail.returncode, 0, nofail.stderr)
         self.assertIn("nothing is mounted (nofail)", nofail.stderr)
         self.server.rules([])
@@ -138,9 +138,9 @@ class FailingParts(ckptfs.Case):
             craft.write_safetensors(self.root / f"{name}.safetensors", header.replace("w", name))
         index = {"weight_map": {f"{name}{i}": f"{name}.safetensors" for i in range(60_000) for name in "ab"}}
         (self.root / "model.safetensors.index.json").write_text(json.dumps(index))
-        for fault, sentence in (({"status": 503}, "status 503; gave up after 1 s"),
-                                ({"status": 503, "after": 1}, "status 503; gave up after 1 s"),
-                                ({"stall_head": 60}, "gave up after 1 s")):
+        for fault, sentence in (({"status": 503}, "status 503; gave up after 2 s"),
+                                ({"status": 503, "after": 1}, "status 503; gave up after 2 s"),
+                                ({"stall_head": 60}, "gave up after 2 s")):
             with self.subTest(fault):
                 mount = self.assertFails("model.safetensors.index.json", "b.safetensors", fault, sentence)
                 self.assertEqual(len(os.listdir(mount.path)), 120_001)
