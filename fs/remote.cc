@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "parser/layer/disk_cache.h"
+#include "parser/location.h"
 
 namespace ckptfs {
 namespace {
@@ -50,8 +51,13 @@ Remote::Remote(const Options& options, Readers& readers, Log& log)
 }
 
 Source Remote::Open(const std::string& uri) {
-  return OpenSource(uri, source_options_,
-                    [this](RemoteObjectPtr object) { return Cache()->Add(std::move(object)); });
+  Source source = OpenSource(uri, source_options_, [this](RemoteObjectPtr object) {
+    return Cache()->Add(std::move(object));
+  });
+  // A folder has opened no object yet, but the memory of the cache must exist before that for
+  // parsing is limited.
+  if (const auto scheme = SchemeNameOf(uri); !scheme.empty() && scheme != "file") Cache();
+  return source;
 }
 
 std::shared_ptr<RangeCache> Remote::Cache() {

@@ -14,7 +14,7 @@
 
 namespace ckptfs {
 
-// Thread-safe after construction. The cache is created with the first remote object.
+// Thread-safe after construction. The cache is created when a remote source is opened.
 class Remote {
  public:
   // Adds local files to `readers`. All three must outlive this.
