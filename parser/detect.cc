@@ -209,6 +209,9 @@ class FolderOfOpenFile final : public ForwardingFolder {
   ByteSourcePtr Open(const std::string& name) const override {
     return name == file_name_ ? file_ : ForwardingFolder::Open(name);
   }
+  ByteSourcePtr OpenData(const std::string& name) const override {
+    return name == file_name_ ? file_ : ForwardingFolder::OpenData(name);
+  }
 
  private:
   const ByteSourcePtr file_;

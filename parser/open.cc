@@ -93,6 +93,9 @@ class CachedFolder final : public Folder {
   ByteSourcePtr Open(const std::string& name) const override {
     return MakeCached(folder_->Open(name), cache_);
   }
+  ByteSourcePtr OpenData(const std::string& name) const override {
+    return MakeCached(folder_->OpenData(name), cache_);
+  }
 
   FolderPtr OpenFolder(const std::string& name) const override {
     RemoteFolderPtr folder = folder_->OpenFolder(name);

@@ -50,6 +50,11 @@ ByteSourcePtr WatchedFolder::Open(const std::string& name) const {
   return ForwardingFolder::Open(name);
 }
 
+ByteSourcePtr WatchedFolder::OpenData(const std::string& name) const {
+  Record(name);
+  return ForwardingFolder::OpenData(name);
+}
+
 FolderPtr WatchedFolder::OpenFolder(const std::string& name) const {
   Record(name);
   return ForwardingFolder::OpenFolder(name);
@@ -87,9 +92,10 @@ class CountedFolder final : public ForwardingFolder {
       : ForwardingFolder(std::move(folder)), budget_(budget) {}
 
   ByteSourcePtr Open(const std::string& name) const override {
-    ByteSourcePtr file = ForwardingFolder::Open(name);
-    budget_.AddFile(StoredSize(*file), file->is_remote());
-    return file;
+    return Counted(ForwardingFolder::Open(name));
+  }
+  ByteSourcePtr OpenData(const std::string& name) const override {
+    return Counted(ForwardingFolder::OpenData(name));
   }
 
   FolderPtr OpenFolder(const std::string& name) const override {
@@ -97,6 +103,11 @@ class CountedFolder final : public ForwardingFolder {
   }
 
  private:
+  ByteSourcePtr Counted(ByteSourcePtr file) const {
+    budget_.AddFile(StoredSize(*file), file->is_remote());
+    return file;
+  }
+
   Budget& budget_;
 };
 

@@ -39,6 +39,10 @@ class Folder {
   // EBADMSG if IsPlainName does not hold.
   virtual ByteSourcePtr Open(const std::string& name) const = 0;
 
+  // The same for a file whose first bytes may not be needed. A remote folder that knows the length
+  // and the version from its listing sends no request.
+  virtual ByteSourcePtr OpenData(const std::string& name) const { return Open(name); }
+
   // The names of the directories in it, links to such not included, in the order of their bytes.
   // Throws Error; EFBIG if there are more than kMostFiles.
   virtual std::vector<std::string> ListFolders() const = 0;
@@ -64,6 +68,7 @@ class ForwardingFolder : public Folder {
   std::string name() const override { return folder_->name(); }
   std::vector<std::string> List() const override { return folder_->List(); }
   ByteSourcePtr Open(const std::string& name) const override { return folder_->Open(name); }
+  ByteSourcePtr OpenData(const std::string& name) const override { return folder_->OpenData(name); }
   std::vector<std::string> ListFolders() const override { return folder_->ListFolders(); }
   FolderPtr OpenFolder(const std::string& name) const override { return folder_->OpenFolder(name); }
   bool is_remote() const override { return folder_->is_remote(); }
@@ -85,6 +90,7 @@ class WatchedFolder final : public ForwardingFolder {
   explicit WatchedFolder(FolderPtr folder) : ForwardingFolder(std::move(folder)) {}
 
   ByteSourcePtr Open(const std::string& name) const override;
+  ByteSourcePtr OpenData(const std::string& name) const override;
   FolderPtr OpenFolder(const std::string& name) const override;
 
   // Returns those of `files`, all of this folder, that were not opened and have names of

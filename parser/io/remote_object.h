@@ -92,6 +92,7 @@ class RemoteFolder {
   virtual std::string name() const = 0;
   virtual std::vector<std::string> List() const = 0;
   virtual RemoteObjectPtr Open(const std::string& name) const = 0;
+  virtual RemoteObjectPtr OpenData(const std::string& name) const { return Open(name); }
   virtual std::vector<std::string> ListFolders() const = 0;
   virtual std::shared_ptr<const RemoteFolder> OpenFolder(const std::string& name) const = 0;
 };

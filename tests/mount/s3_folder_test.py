@@ -1,5 +1,6 @@
 """Folders of a bucket are mounted as local directories are. The server is a real one."""
 
+import errno
 import json
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +11,9 @@ import s3_case
 import view
 from ckptfs import SAMPLES, SOURCE
 from s3_case import contents
+
+sys.path.insert(0, str(ckptfs.TESTS / "servers"))
+from fault_server import FaultServer
 
 # Each may be in a key; what they mean to URLs, XML, signatures and terminals differs.
 ODD = ["a b", "a+b", "50%", "%20", "x?y#z", "ä", "日本", "~-_.!*'()", ":@,;$", "&<>\"'", "=", "..."]
@@ -120,6 +124,43 @@ class Folders(s3_case.Case):
         done = self.ckptfs("s3://no-such-bucket/", self.mountpoint(), env=self.somebody())
         self.assertRefused(done, SOURCE,
                            "s3://no-such-bucket/: no such bucket")
+
+
+class Counted(s3_case.Case):
+    """The requests for a TensorDict, whose files are known from the listing of their directory."""
+
+    SIZE = 200_000
+    NAMES = [f"w{i:02}" for i in range(12)]
+
+    def setUp(self):
+        super().setUp()
+        self.proxy = FaultServer(upstream=self.server.endpoint.removeprefix("http://"))
+        self.addCleanup(self.proxy.__exit__)
+        self.bytes = {name: name.encode() * (self.SIZE // 3) for name in self.NAMES}
+        leaf = {"device": "cpu", "shape": [self.SIZE // 3 * 3], "dtype": "torch.uint8", "is_nested": False}
+        head = {"shape": [], "device": "cpu", "_type": "<class 'tensordict._td.TensorDict'>"}
+        self.put("counted/meta.json", json.dumps({name: leaf for name in self.NAMES} | head).encode())
+        for name, data in self.bytes.items():
+            self.put(f"counted/{name}.memmap", data)
+        endpoint = f"http://127.0.0.1:{self.proxy.port}"
+        self.mounted = self.mount("s3://models/counted/", env=self.somebody(AWS_ENDPOINT_URL=endpoint))
+
+    def test_opening_costs_a_listing_and_the_metadata(self):
+        log = self.proxy.stats()["log"]
+        self.assertEqual([e["path"] for e in log if ".memmap" in e["path"]], [])
+        self.assertLessEqual(len(log), 3)
+
+    def test_every_request_is_for_the_listed_version(self):
+        for name, data in self.bytes.items():
+            self.assertEqual(ckptfs.read(self.mounted / f"{name}.memmap"), data)
+        log = [e for e in self.proxy.stats()["log"] if ".memmap" in e["path"]]
+        self.assertEqual([e for e in log if "if-match" not in e["headers"]], [])
+        self.assertLessEqual(sum(e["sent"] for e in log), 1.01 * sum(map(len, self.bytes.values())))
+
+    def test_a_file_that_was_replaced_is_stale(self):
+        self.put("counted/w05.memmap", bytes(self.SIZE // 3 * 3))
+        self.assertErrno(errno.ESTALE, ckptfs.read, self.mounted / "w05.memmap")
+        self.assertEqual(ckptfs.read(self.mounted / "w06.memmap"), self.bytes["w06"])
 
 
 if __name__ == "__main__":

@@ -188,5 +188,23 @@ TEST(S3Listing, RequiresXml) {
   EXPECT_THAT([] { ParsePage(""); }, ThrowsMessage<Error>("malformed listing: not in XML"));
 }
 
+TEST(S3Listing, HasTheVersionsOfFilesWithAStrongTag) {
+  const auto object = [](const char* key, const char* tag) {
+    return fmt::format(
+        "<Contents><Key>{}</Key><Size>12</Size><ETag>{}</ETag>"
+        "<LastModified>2009-10-12T17:50:30.000Z</LastModified></Contents>",
+        key, tag);
+  };
+  Server server({object("d/a", "&quot;v1&quot;") + object("d/b", "v1") + File("d/c")});
+  const Listing listing = server.List("d/");
+  EXPECT_THAT(listing.files, ElementsAre("a", "b", "c"));
+  ASSERT_EQ(listing.versions.size(), 1U);
+  const http::Version& version = listing.versions.at("a");
+  EXPECT_EQ(version.size, 12U);
+  EXPECT_EQ(version.tag, "\"v1\"");
+  EXPECT_EQ(version.last_modified, "12 Oct 2009 17:50:30 GMT");
+  EXPECT_EQ(http::ParseDate(version.last_modified), 1255369830);
+}
+
 }  // namespace
 }  // namespace ckptfs::s3

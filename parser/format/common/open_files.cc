@@ -14,21 +14,22 @@ namespace {
 
 constexpr size_t kAtOnce = 8;
 
-OpenedFile Open(const Folder& folder, const std::string& name) noexcept try {
-  return {.file = folder.Open(name), .error = {}};
+using OpenFunction = ByteSourcePtr (Folder::*)(const std::string& name) const;
+
+OpenedFile Open(const Folder& folder, OpenFunction open, const std::string& name) noexcept try {
+  return {.file = (folder.*open)(name), .error = {}};
 } catch (const Error& e) {
   return {.file = nullptr, .error = e};
 } catch (const std::exception& e) {
   return {.file = nullptr, .error = Error(ENOMEM, e.what())};
 }
 
-}  // namespace
-
-std::vector<OpenedFile> OpenFiles(const Folder& folder, std::span<const std::string> names) {
+std::vector<OpenedFile> OpenEach(const Folder& folder, OpenFunction open,
+                                 std::span<const std::string> names) {
   std::vector<OpenedFile> files(names.size());
   std::atomic<size_t> next = 0;
   const auto work = [&] {
-    for (size_t i = next++; i < names.size(); i = next++) files[i] = Open(folder, names[i]);
+    for (size_t i = next++; i < names.size(); i = next++) files[i] = Open(folder, open, names[i]);
   };
   {
     std::vector<std::jthread> threads;
@@ -45,6 +46,16 @@ std::vector<OpenedFile> OpenFiles(const Folder& folder, std::span<const std::str
     if (error && IsTransient(error->code())) throw WithContext(names[i], *error);
   }
   return files;
+}
+
+}  // namespace
+
+std::vector<OpenedFile> OpenFiles(const Folder& folder, std::span<const std::string> names) {
+  return OpenEach(folder, &Folder::Open, names);
+}
+
+std::vector<OpenedFile> OpenDataFiles(const Folder& folder, std::span<const std::string> names) {
+  return OpenEach(folder, &Folder::OpenData, names);
 }
 
 std::vector<ByteSourcePtr> OpenAllFiles(const Folder& folder, std::span<const std::string> names) {

@@ -23,7 +23,10 @@ struct OpenedFile {
 // trip. Throws Error, whose message names the file, only if this process lacks something.
 std::vector<OpenedFile> OpenFiles(const Folder& folder, std::span<const std::string> names);
 
-// The same, but throws the first error. Its message does not name the file.
+// The same by Folder::OpenData, for files whose first bytes may not be needed.
+std::vector<OpenedFile> OpenDataFiles(const Folder& folder, std::span<const std::string> names);
+
+// Like OpenFiles, but throws the first error. Its message does not name the file.
 std::vector<ByteSourcePtr> OpenAllFiles(const Folder& folder, std::span<const std::string> names);
 
 }  // namespace ckptfs

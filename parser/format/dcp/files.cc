@@ -51,7 +51,7 @@ Files::Files(const Folder& folder, const StringTable& names) : names_(names) {
     plain.emplace_back(name);
     numbers.push_back(i);
   }
-  std::vector<OpenedFile> opened = OpenFiles(folder, plain);
+  std::vector<OpenedFile> opened = OpenDataFiles(folder, plain);
   for (size_t i = 0; i < opened.size(); ++i) {
     File& file = files_[numbers[i]];
     if (opened[i].error) {

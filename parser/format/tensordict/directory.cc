@@ -61,7 +61,7 @@ class FolderDirectory final : public Directory {
     if (!IsPlainName(name)) return std::nullopt;
     Record record{.data = {}, .member = PathOf(name), .is_in_file = true};
     try {
-      const ByteSourcePtr file = folder_->Open(name);
+      const ByteSourcePtr file = name == kMetaName ? folder_->Open(name) : folder_->OpenData(name);
       record.data = {file, 0, file->size()};
     } catch (const Error& e) {
       if (e.code() == ENOENT || e.code() == ENAMETOOLONG) return std::nullopt;

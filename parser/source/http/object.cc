@@ -81,12 +81,12 @@ std::string OriginOf(std::string_view url) {
 class Object final : public RemoteObject {
  public:
   Object(std::string name, std::shared_ptr<Client> client, std::shared_ptr<Access> access,
-         const SourceOptions& options)
+         const SourceOptions& options, Opened opened)
       : name_(std::move(name)),
         client_(std::move(client)),
         access_(std::move(access)),
         options_(options),
-        opened_(Open(name_, *client_, *access_, options_)),
+        opened_(std::move(opened)),
         head_(std::move(opened_.head)) {}
 
   std::string name() const override { return name_; }
@@ -136,6 +136,7 @@ class Object final : public RemoteObject {
       const Response response = client_->Perform(prepared.request, &receiver, stop);
       if (response.status == 200 || response.status == 206) {
         receiver.End();
+        access_->Pin(response);  // If the version of the object is from a listing.
         access_->Succeeded();
         return true;
       }
@@ -160,7 +161,17 @@ class Object final : public RemoteObject {
 
 RemoteObjectPtr OpenObject(std::string name, std::shared_ptr<Client> client,
                            std::shared_ptr<Access> access, const SourceOptions& options) {
-  return std::make_shared<Object>(std::move(name), std::move(client), std::move(access), options);
+  Opened opened = Open(name, *client, *access, options);
+  return std::make_shared<Object>(std::move(name), std::move(client), std::move(access), options,
+                                  std::move(opened));
+}
+
+RemoteObjectPtr OpenListedObject(std::string name, std::shared_ptr<Client> client,
+                                 std::shared_ptr<Access> access, const SourceOptions& options,
+                                 Version version) {
+  Opened opened = OpenListed(name, *access, std::move(version));
+  return std::make_shared<Object>(std::move(name), std::move(client), std::move(access), options,
+                                  std::move(opened));
 }
 
 Response PerformWithRetries(Client& client, const std::function<Request()>& prepare,

@@ -11,6 +11,7 @@
 #include "parser/io/remote_object.h"
 #include "parser/io/source_options.h"
 #include "parser/source/http/client.h"
+#include "parser/source/http/headers.h"
 
 namespace ckptfs::http {
 
@@ -53,6 +54,12 @@ class Access {
 // and options.download is not set, or as RemoteObject::Fetch does.
 RemoteObjectPtr OpenObject(std::string name, std::shared_ptr<Client> client,
                            std::shared_ptr<Access> access, const SourceOptions& options);
+
+// The same for an object whose version, with a strong tag, is known from a listing. Sends no
+// request.
+RemoteObjectPtr OpenListedObject(std::string name, std::shared_ptr<Client> client,
+                                 std::shared_ptr<Access> access, const SourceOptions& options,
+                                 Version version);
 
 // Sends the request that `prepare` returns, and retries it after transient errors. For requests
 // that do not fetch objects: listings, tokens.

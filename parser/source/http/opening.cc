@@ -214,6 +214,13 @@ void WarnOfWeakVersion(const std::string& name, const Version& version,
 
 }  // namespace
 
+Opened OpenListed(const std::string& name, Access& access, Version version) {
+  Opened opened;
+  opened.version = std::move(version);
+  opened.identity = IdentityOf(name, access.Prepare({}).request.url, opened.version, "");
+  return opened;
+}
+
 Opened Open(const std::string& name, Client& client, Access& access, const SourceOptions& options) {
   constexpr int kRangeNotSatisfiable = 416;
   RetryPolicy retry(options, RetryPolicy::Phase::kOpening, name, "");

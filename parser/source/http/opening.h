@@ -47,6 +47,9 @@ struct Opened {
   std::unique_ptr<Download> download;  // All bytes, if they had to be fetched; else null.
 };
 
+// Sends no request: `version` is known from a listing. Throws Error as Access::Prepare does.
+Opened OpenListed(const std::string& name, Access& access, Version version);
+
 // Throws Error as OpenObject does.
 Opened Open(const std::string& name, Client& client, Access& access, const SourceOptions& options);
 

@@ -211,4 +211,12 @@ RemoteObjectPtr OpenObject(const std::shared_ptr<Bucket>& bucket, const std::str
                           std::make_shared<ObjectAccess>(bucket, key, version), bucket->options());
 }
 
+RemoteObjectPtr OpenListedObject(const std::shared_ptr<Bucket>& bucket, const std::string& key,
+                                 std::string name, http::Version version) {
+  bucket->CountObject();
+  return http::OpenListedObject(std::move(name), bucket->shared_client(),
+                                std::make_shared<ObjectAccess>(bucket, key, ""), bucket->options(),
+                                std::move(version));
+}
+
 }  // namespace ckptfs::s3

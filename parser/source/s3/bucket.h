@@ -15,6 +15,7 @@
 #include "parser/io/folder.h"
 #include "parser/io/remote_object.h"
 #include "parser/io/source_options.h"
+#include "parser/source/http/headers.h"
 #include "parser/source/http/object.h"
 #include "parser/source/s3/config.h"
 #include "parser/source/s3/credentials.h"
@@ -90,5 +91,10 @@ class Bucket {
 // therefore stays readable when there is a newer one. Throws Error as http::OpenObject does.
 RemoteObjectPtr OpenObject(const std::shared_ptr<Bucket>& bucket, const std::string& key,
                            const std::string& version, std::string name);
+
+// Opens the latest version of an object that a listing contains, without a request. `version` has a
+// strong tag; the first response pins the version id. Throws Error as http::OpenListedObject does.
+RemoteObjectPtr OpenListedObject(const std::shared_ptr<Bucket>& bucket, const std::string& key,
+                                 std::string name, http::Version version);
 
 }  // namespace ckptfs::s3

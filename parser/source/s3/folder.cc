@@ -1,6 +1,9 @@
 #include "parser/source/s3/folder.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <functional>
 #include <map>
@@ -15,7 +18,9 @@
 #include "parser/base/error.h"
 #include "parser/base/hash.h"
 #include "parser/base/mutex.h"
+#include "parser/base/text.h"
 #include "parser/io/folder.h"
+#include "parser/source/http/headers.h"
 #include "parser/source/http/object.h"
 #include "parser/source/s3/bucket.h"
 #include "parser/source/s3/location.h"
@@ -40,13 +45,27 @@ void Sort(std::vector<std::string>& names) {
   names.erase(std::unique(names.begin(), names.end()), names.end());
 }
 
+// Returns "2009-10-12T17:50:30.000Z" as a date of HTTP; nothing if it is malformed.
+std::string HttpDateOf(std::string_view text) {
+  constexpr std::array kMonths = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
+                                  "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
+  constexpr size_t kLength = 19;  // Up to the seconds.
+  if (text.size() < kLength || text[4] != '-' || text[7] != '-' || text[10] != 'T') return {};
+  const auto month = ParseNumber<uint8_t>(text.substr(5, 2));
+  if (!month || *month < 1 || *month > kMonths.size()) return {};
+  return fmt::format("{} {} {} {} GMT", text.substr(8, 2), kMonths.at(*month - 1U),
+                     text.substr(0, 4), text.substr(11, 8));
+}
+
 // Collects the pages of one listing.
 class Collector {
  public:
   explicit Collector(std::string_view prefix) : prefix_(prefix) {}
 
   void Add(const Page& page) {
-    for (const std::string& key : page.keys) Add(key, listing_.files);
+    for (size_t i = 0; i < page.keys.size(); ++i) {
+      if (Add(page.keys[i], listing_.files)) AddVersion(page.versions.at(i));
+    }
     for (const std::string& found : page.prefixes) {
       if (found.ends_with('/')) {
         Add(std::string_view(found).substr(0, found.size() - 1), listing_.folders);
@@ -61,24 +80,44 @@ class Collector {
   }
 
  private:
-  void Add(std::string_view key, std::vector<std::string>& names) {
+  // Returns whether the name is valid.
+  bool Add(std::string_view key, std::vector<std::string>& names) {
     if (!key.starts_with(prefix_)) {
       Fail(EBADMSG, "unexpected key in a listing (found {}, expected prefix {})", Quoted(key),
            Quoted(prefix_));
     }
     const std::string_view name = key.substr(prefix_.size());
-    if (!IsPlainName(name)) return;
+    if (!IsPlainName(name)) return false;
     if (listing_.files.size() + listing_.folders.size() == kMostFiles) {
       Fail(EFBIG, "has more than {} files", kMostFiles);
     }
     budget_.Charge(sizeof(std::string) + name.size());
     names.emplace_back(name);
+    return true;
+  }
+
+  // Adds the version of the last file.
+  void AddVersion(const http::Version& version) {
+    if (!http::IsStrongTag(version.tag)) return;
+    const std::string& name = listing_.files.back();
+    budget_.Charge(sizeof(*listing_.versions.begin()) + name.size() + version.tag.size() +
+                   version.last_modified.size());
+    listing_.versions.emplace(name, version);
   }
 
   const std::string_view prefix_;
   Budget budget_{kMostMemory};
   Listing listing_;
 };
+
+// Returns the version of an object in a listing; without a tag if it is incomplete.
+http::Version VersionOf(const pugi::xml_node& object) {
+  const auto size = http::ParseLength(object.child_value("Size"));
+  if (!size) return {};
+  return {.size = *size,
+          .tag = object.child_value("ETag"),
+          .last_modified = HttpDateOf(object.child_value("LastModified"))};
+}
 
 }  // namespace
 
@@ -98,6 +137,7 @@ Page ParsePage(const std::string& xml) {
   Page page;
   for (const pugi::xml_node& object : root.children("Contents")) {
     page.keys.push_back(text(object, "Key"));
+    page.versions.push_back(VersionOf(object));
   }
   for (const pugi::xml_node& common : root.children("CommonPrefixes")) {
     page.prefixes.push_back(text(common, "Prefix"));
@@ -173,6 +213,19 @@ class BucketFolder final : public RemoteFolder {
   RemoteObjectPtr Open(const std::string& name) const override {
     RequirePlain(name);
     return OpenObject(bucket_, prefix_ + name, "", name_ + name);
+  }
+
+  // Uses the listing if there is one.
+  RemoteObjectPtr OpenData(const std::string& name) const override {
+    RequirePlain(name);
+    const auto listing = [this] {
+      const MutexLock lock(mutex_);
+      return listing_;
+    }();
+    if (!listing) return Open(name);
+    const auto version = listing->versions.find(name);
+    if (version == listing->versions.end()) return Open(name);
+    return OpenListedObject(bucket_, prefix_ + name, name_ + name, version->second);
   }
 
   RemoteFolderPtr OpenFolder(const std::string& name) const override {

@@ -9,12 +9,14 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "parser/io/remote_object.h"
+#include "parser/source/http/headers.h"
 #include "parser/source/s3/bucket.h"
 #include "parser/source/s3/sigv4.h"
 
@@ -25,13 +27,15 @@ namespace ckptfs::s3 {
 struct Listing {
   std::vector<std::string> files;
   std::vector<std::string> folders;
+  std::map<std::string, http::Version, std::less<>> versions;  // Of files with a strong ETag.
 };
 
 // One page of a listing: whole keys, decoded.
 struct Page {
   std::vector<std::string> keys;
-  std::vector<std::string> prefixes;  // Each ends with '/'.
-  std::string next;                   // Token of the next page; empty for the last page.
+  std::vector<http::Version> versions;  // Of the keys, in their order.
+  std::vector<std::string> prefixes;    // Each ends with '/'.
+  std::string next;                     // Token of the next page; empty for the last page.
 };
 
 // Throws Error(EBADMSG) if `xml` is not a listing.
