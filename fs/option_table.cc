@@ -126,8 +126,8 @@ void SetNumber(Options& options, std::string_view option, std::string_view value
 template <auto kMember, uint64_t kLeast>
 void SetSize(Options& options, std::string_view option, std::string_view value) {
   constexpr std::string_view kUnits = "kmgt";
-  const size_t unit = value.empty() ? kUnits.npos : kUnits.find(ToLower(value.back()));
-  const bool has_unit = unit != kUnits.npos;
+  const size_t unit = value.empty() ? std::string_view::npos : kUnits.find(ToLower(value.back()));
+  const bool has_unit = unit != std::string_view::npos;
   const unsigned shift = has_unit ? 10 * (static_cast<unsigned>(unit) + 1) : 0;
   const auto number = ParseNumber<uint64_t>(value.substr(0, value.size() - (has_unit ? 1 : 0)));
   constexpr uint64_t kMost = uint64_t{1} << 50U;

@@ -242,7 +242,7 @@ std::string PathIn(const std::string& source) {
 
 std::string DefaultMountpoint(const std::string& source) {
   const std::string path = PathIn(source);
-  const std::string name = NameIn(path);
+  std::string name = NameIn(path);
   if (!IsPlainName(name)) {
     Fail(EINVAL, "{}: no name for a default mount point: name one", Redacted(source));
   }

@@ -56,6 +56,7 @@ class PartedSource final : public ForwardingSource {
   // Piece by piece, since each may be in another part.
   void ReadPiecesAt(uint64_t offset, uint64_t stride, size_t length,
                     std::span<std::byte> buffer) const override {
+    // NOLINTNEXTLINE(bugprone-parent-virtual-call): not as a whole.
     ByteSource::ReadPiecesAt(offset, stride, length, buffer);
   }
 

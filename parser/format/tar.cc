@@ -44,7 +44,7 @@ Checkpoint Parse(const Source& source, const ReadOptions& options) {
     }
     files.push_back({.path = std::move(member.name), .record = std::move(record), .cost = 0});
   }
-  return ReadArchivedFiles(std::move(files), "tar", size, budget, options);
+  return ReadArchivedFiles(files, "tar", size, budget, options);
 }
 
 }  // namespace

@@ -28,9 +28,11 @@
 #include "parser/open.h"
 
 // Of the sanitizers' run time, if that is linked.
+// NOLINTBEGIN(bugprone-reserved-identifier): they have these names.
 extern "C" __attribute__((weak)) int __sanitizer_install_malloc_and_free_hooks(
     void (*on_malloc)(const volatile void*, size_t), void (*on_free)(const volatile void*));
 extern "C" __attribute__((weak)) size_t __sanitizer_get_allocated_size(const volatile void* block);
+// NOLINTEND(bugprone-reserved-identifier)
 
 namespace {
 

@@ -26,7 +26,7 @@ class DcpWriter {
     std::string data;             // As many bytes as elements.
     std::vector<int64_t> stride;  // None if it is dense.
     bool is_stored = true;        // Else only the metadata tell of it.
-    std::string transform = "";   // What it went through.
+    std::string transform;        // What it went through.
   };
 
   struct Tensor {
@@ -34,7 +34,7 @@ class DcpWriter {
     std::vector<Chunk> chunks;
     std::string dtype = "uint8";
     bool requires_grad = false;
-    std::string path = "";  // Opcodes of a tuple; none if it is told by its name only.
+    std::string path;  // Opcodes of a tuple; none if it is told by its name only.
   };
 
   DcpWriter& Add(const std::string& name, const Tensor& tensor);

@@ -264,7 +264,7 @@ TEST(Script, HasTheExtraFilesOfItsWriter) {
   EXPECT_EQ(extra.members[0].key.text, "classes.txt");
   EXPECT_EQ(std::get<Value>(extra.members[0].content).json, R"("cat\ndog")");
   EXPECT_EQ(extra.members[1].key.text, "a/raw");
-  const Tensor& raw = std::get<Tensor>(extra.members[1].content);
+  const auto& raw = std::get<Tensor>(extra.members[1].content);
   EXPECT_EQ(raw.dtype, Dtype::kUint8);
   EXPECT_EQ(ReadString(raw.data), std::string("\0\xFF", 2));
 }

@@ -116,6 +116,7 @@ TEST_P(AnyTiling, ReadsAsTheWhole) {
   const std::vector<Region> boxes = RandomBoxes(param.shape, param.pieces, random);
   EXPECT_TRUE(TilingOf(param.shape, boxes).is_complete);
   std::vector<Piece> pieces;
+  pieces.reserve(boxes.size());
   for (const Region& box : boxes) {
     pieces.push_back(
         PieceOf(box.offsets, box.sizes, Cut(whole, param.shape, param.item_size, box)));

@@ -214,7 +214,7 @@ std::string RecipeOf(const Checkpoint& checkpoint) {
 // The part of the recipe of a wrapper that spells the attributes which `push` adds.
 template <typename Push>
 std::string LiteralsOf(const Push& push) {
-  const std::string recipe = RecipeOf(ReadWrapper("m", "W", [&](PickleWriter& pickle) {
+  std::string recipe = RecipeOf(ReadWrapper("m", "W", [&](PickleWriter& pickle) {
     pickle.EmptyDict().Text("inner");
     PushBytes(pickle, "0");
     pickle.SetItem();

@@ -34,7 +34,7 @@ using testing::ThrowsMessage;
 using std::string_literals::operator""s;
 
 // A tensor in one chunk.
-DcpWriter::Tensor Whole(std::string file, std::vector<int64_t> shape, std::string data) {
+DcpWriter::Tensor Whole(std::string file, const std::vector<int64_t>& shape, std::string data) {
   return {.shape = shape,
           .chunks = {{.file = std::move(file),
                       .offsets = std::vector<int64_t>(shape.size()),

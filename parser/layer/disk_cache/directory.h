@@ -54,14 +54,14 @@ class CacheDirectory {
   // The free space in bytes without the last 5 % of the disk; negative if less than these are free.
   int64_t room() const;
 
-  // Removes the least recently used segments, until the others use at most target(used) bytes.
+  // Removes the least recently used segments, until the others use at most wanted(used) bytes.
   // Keeps those for which `keeps` returns true, if it is not empty: `object` are the hexadecimal
   // digits of SegmentId::object, `used` is the time of the last use. Returns whether the others use
   // so little: some may not be removable. Returns false, too, while another process removes
   // segments; after ten seconds this one no longer waits for it, since it may be malicious.
   // Processes that have a removed segment open continue to read it.
   using Keeps = std::function<bool(std::string_view object, timespec used)>;
-  bool Shrink(const std::function<uint64_t(uint64_t used)>& target, const Keeps& keeps) const;
+  bool Shrink(const std::function<uint64_t(uint64_t used)>& wanted, const Keeps& keeps) const;
 
  private:
   using Clock = std::chrono::steady_clock;
