@@ -156,6 +156,17 @@ TEST_F(LoadPlanTest, MergesOverlappingFiles) {
   EXPECT_FALSE(files_.IsBegin(0, 6 * kStep));
 }
 
+// A member of an archive, whose header has an unknown length.
+TEST_F(LoadPlanTest, DividesFilesWhoseHeadersAreEstimates) {
+  FileMap files;
+  files.AddObject(100 * kMiB);
+  for (uint64_t i = 0; i < 100; ++i) files.AddFile(0, {i * 16 * kKiB, 17 * kKiB});
+  EXPECT_EQ(files.count(), 100U);
+  EXPECT_EQ(files.EndAt(0, 0), 16 * kKiB);
+  files.AddFile(0, {0, 1000 * kKiB});  // A view of many of them.
+  EXPECT_LE(files.count(), 40U);
+}
+
 // A checkpoint of many small files is one long range.
 TEST_F(LoadPlanTest, MergesNeighboursIntoOnePiece) {
   Read(0, kMiB);

@@ -5,6 +5,13 @@
 
 namespace ckptfs {
 
+namespace {
+
+// The length of the header before a file is an estimate, by which it may reach into the next one.
+constexpr uint64_t kMostHeader = uint64_t{68} << 10U;
+
+}  // namespace
+
 void FileMap::AddFile(uint32_t object, ByteRange range) {
   if (range.length == 0) return;
   has_files_.resize(sizes_.size());
@@ -22,7 +29,12 @@ void FileMap::Sort() {
   size_t count = 1;
   for (const File& file : files_) {
     File& last = files_[count - 1];
-    if (file.object == last.object && file.range.offset < last.end()) {
+    const bool overlaps = file.object == last.object && file.range.offset < last.end();
+    if (overlaps && file.range.offset > last.range.offset && file.end() > last.end() &&
+        last.end() - file.range.offset <= kMostHeader) {
+      last.range.length = file.range.offset - last.range.offset;
+      files_[count++] = file;
+    } else if (overlaps) {
       last.range.length = std::max(last.end(), file.end()) - last.range.offset;
     } else {
       files_[count++] = file;

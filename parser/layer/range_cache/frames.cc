@@ -93,7 +93,7 @@ Frame* Frames::Add(const BlockKey& key, size_t size, Need need, Clock::time_poin
   frame->key = key;
   frame->size = size;
   frame->filled = frame->read = 0;
-  frame->is_cancelled = false;
+  frame->is_cancelled = frame->is_planned = false;
   frame->is_touched = true;
   Move(frame, Frame::Place::kBusy);
   return &*frame;

@@ -37,6 +37,7 @@ struct Frame {
   size_t read = 0;  // Bytes that have been given to readers; the same ones may count twice.
   unsigned pins = 0;          // Readers that are copying from it.
   bool is_cancelled = false;  // The fetch ended early; free once no reader copies from it.
+  bool is_planned = false;    // Fetched before a reader wanted it.
   bool is_touched = false;    // The system may have given it memory.
   Place place = Place::kFree;
   std::chrono::steady_clock::time_point settled;  // When the fetch had ended.

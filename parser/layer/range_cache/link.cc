@@ -74,12 +74,13 @@ uint64_t Link::in_flight() const {
   constexpr double kMargin = 1.2;
   constexpr double kQueued = 3 << 20;
   constexpr double kFirst = 2 << 20;
-  constexpr double kSlowStart = 8 << 20;
+  constexpr double kSlowStart = 6 << 20;
+  constexpr double kUsualBandwidth = 100e6;  // Bytes per second.
   if (bandwidth_ == 0) return static_cast<uint64_t>(kFirst);
-  const double in_link = bandwidth_ * duration<double>(least_).count();
-  const double in_second = std::max(bandwidth_, kFirst);
-  const double wanted = std::max(kMargin * in_link + kQueued, kSlowStart);
-  return static_cast<uint64_t>(std::min(wanted, in_second));
+  const double latency = duration<double>(least_).count();
+  const double wanted =
+      std::max(kMargin * bandwidth_ * latency + kQueued, kUsualBandwidth * latency + kSlowStart);
+  return static_cast<uint64_t>(std::min(wanted, std::max(bandwidth_ / 2, kFirst)));
 }
 
 }  // namespace ckptfs

@@ -73,7 +73,10 @@ void LoadPlan::RecordRead(uint32_t object, ByteRange read, Kind kind, bool is_fe
     const uint64_t before = states_[file].read;
     states_[file].read +=
         std::min(end, read_file.end()) - std::max(read.offset, read_file.range.offset);
-    if (before >= length || states_[file].read < length) continue;
+    // A file of an archive includes its header, of which not all is read.
+    constexpr uint64_t kHeader = 4096;
+    const uint64_t whole = length - std::min(length, kHeader);
+    if (before > whole || states_[file].read <= whole) continue;
     ++whole_files_;
     whole_bytes_ += length;
     unfinished_ = 0;

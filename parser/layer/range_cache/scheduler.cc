@@ -79,7 +79,9 @@ void Scheduler::Prefetch(uint32_t object, std::span<const ByteRange> ranges) {
 }
 
 ReadAhead::StreamId Scheduler::RecordRead(uint32_t object, ByteRange read, Clock::time_point now) {
-  const bool is_fetched = frames_.Find({object, read.offset / kBlockSize}) != nullptr;
+  const Frame* frame = frames_.Find({object, read.offset / kBlockSize});
+  const bool is_fetched =
+      frame != nullptr && (frame->is_planned || frame->place != Frame::Place::kBusy);
   if (is_fetched) frames_.RecordHit(now);
   last_read_ = now;
   return read_ahead_.RecordRead(object, read, is_fetched, now);
@@ -185,6 +187,7 @@ std::unique_ptr<RangeFetch> Scheduler::TakeAhead(Clock::time_point now) {
   auto fetch = Begin(wish->object, wish->range.offset / kBlockSize, end, Frames::Need::kAhead, now);
   if (fetch == nullptr) return nullptr;
   fetch->stream = wish->stream;
+  for (Frame* frame : fetch->frames) frame->is_planned = true;
   read_ahead_.RecordFetched(wish->stream, (fetch->first_block + fetch->frames.size()) * kBlockSize);
   return fetch;
 }
@@ -203,6 +206,7 @@ std::unique_ptr<RangeFetch> Scheduler::TakePlanned(Clock::time_point now) {
   auto fetch = Begin(wish->object, first, end, Frames::Need::kAhead, now);
   if (fetch == nullptr) return nullptr;
   fetch->stream = wish->stream;
+  for (Frame* frame : fetch->frames) frame->is_planned = true;
   fetch->is_to_disk = is_to_disk;
   const uint64_t fetched_to = (first + fetch->frames.size()) * kBlockSize;
   if (is_to_disk) to_disk_ += fetched_to - wish->range.offset;
