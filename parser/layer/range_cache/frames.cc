@@ -13,8 +13,8 @@ namespace {
 // How long ahead blocks are kept while none of them is read.
 constexpr std::chrono::seconds kAheadLifetime{10};
 
-// Only blocks that no reader has read yet take more memory, in bytes.
-constexpr size_t kUsualMemory = size_t{256} << 20U;
+// Beyond this memory, in bytes, blocks that are read to open objects are evicted for others.
+constexpr size_t kMemoryOfOpening = size_t{256} << 20U;
 
 std::byte* Reserve(size_t size) {
   void* const memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE,
@@ -73,15 +73,17 @@ Frame* Frames::Add(const BlockKey& key, size_t size, Need need, Clock::time_poin
   // The processor's cache still has the one that was spent last.
   const auto spent = std::find_if(spent_.rbegin(), spent_.rend(), may_go);
   if (free_.empty() && spent != spent_.rend()) Evict(spent_, std::prev(spent.base()));
-  const bool is_usual = capacity_ - untouched_ * kBlockSize < kUsualMemory;
-  if (free_.empty() && !is_usual) Evict(used_, std::ranges::find_if(used_, may_go));
+  if (free_.empty() && need == Need::kOpening &&
+      capacity_ - untouched_ * kBlockSize >= kMemoryOfOpening) {
+    Evict(used_, std::ranges::find_if(used_, may_go));
+  }
   if (free_.empty() && untouched_ > 0) {
     --untouched_;
     free_.push_back({.bytes = memory_ + untouched_ * kBlockSize});
   }
   if (free_.empty()) {
     const bool may_take_ahead =
-        need == Need::kReader ||
+        need != Need::kAhead ||
         (!ahead_.empty() && now - std::max(ahead_.front().settled, hit_) > kAheadLifetime);
     if (!Evict(used_, std::ranges::find_if(used_, may_go)) &&
         !(may_take_ahead && Evict(ahead_, std::ranges::find_if(ahead_, may_go)))) {

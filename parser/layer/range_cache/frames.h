@@ -3,9 +3,8 @@
 // A frame is free; or busy, while a fetch writes to it; or *ahead*, fetched but not yet read; or
 // *used*, after a read; or *spent*, after as many bytes were read as it has: the page cache of the
 // kernel has them now. When a block needs a frame, a spent one is evicted first, before unused
-// memory is taken; then the least recently used one, which beyond 256 MiB comes before unused
-// memory. An ahead frame is evicted only for a waiting reader, or after no ahead frame has been read
-// for a while.
+// memory is taken; then the least recently used one. An ahead frame is evicted only for a waiting
+// reader, or after no ahead frame has been read for a while.
 
 #pragma once
 
@@ -48,8 +47,8 @@ class Frames {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Why a block is needed: a reader waits, or read-ahead.
-  enum class Need : uint8_t { kReader, kAhead };
+  // Why a block is needed: a reader waits, a parser that opens an object waits, or read-ahead.
+  enum class Need : uint8_t { kReader, kOpening, kAhead };
 
   // Takes address space for `memory` bytes, which are used as they are needed.
   explicit Frames(size_t memory);

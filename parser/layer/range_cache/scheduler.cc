@@ -42,7 +42,7 @@ uint32_t Scheduler::AddObject(uint64_t size, std::span<const std::byte> head,
   for (uint64_t block = 0; block < BlockCount(size); ++block) {
     const size_t length = BlockLength(size, block);
     if (head.size() < length) break;
-    Frame* frame = frames_.Add({object, block}, length, Frames::Need::kAhead, now,
+    Frame* frame = frames_.Add({object, block}, length, Frames::Need::kOpening, now,
                                [&](const BlockKey& key) { return IsAwaited(key); });
     if (frame == nullptr) break;
     std::memcpy(frame->bytes, head.data(), length);
@@ -154,7 +154,8 @@ std::unique_ptr<RangeFetch> Scheduler::TakeFor(const Waiter& waiter, Clock::time
   // All that this reader waits for is one range, unless it is very long.
   constexpr uint64_t kMostAtOnce = (uint64_t{8} << 20U) / kBlockSize;
   const uint64_t end = std::min(std::max(waiter.end_block, window), block + kMostAtOnce);
-  auto fetch = Begin(object, first, end, Frames::Need::kReader, now);
+  const auto need = read_ahead_.IsOpening(object) ? Frames::Need::kOpening : Frames::Need::kReader;
+  auto fetch = Begin(object, first, end, need, now);
   if (fetch == nullptr) return nullptr;
   fetch->stream = waiter.stream;
   read_ahead_.RecordFetched(waiter.stream,
