@@ -4,7 +4,6 @@ workers; and that a reader can be killed meanwhile."""
 import concurrent.futures
 import errno
 import json
-import os
 import random
 import signal
 import subprocess
