@@ -332,7 +332,9 @@ void RangeCache::RunFetches() {
   MutexLock lock(mutex_);
   while (true) {
     while (!is_stopped_ && fetches_.empty()) {
-      if (taken_.wait_for(lock, kIdleCheck) == std::cv_status::timeout) {
+      if (!scheduler_.HoldsMemory()) {
+        taken_.wait(lock);
+      } else if (taken_.wait_for(lock, kIdleCheck) == std::cv_status::timeout) {
         scheduler_.ReleaseIdle(Clock::now());
       }
     }

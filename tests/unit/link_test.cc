@@ -28,7 +28,7 @@ class LinkTest : public ::testing::Test {
 
 TEST_F(LinkTest, BeginsWithTheUsualNumberOfRequests) {
   EXPECT_EQ(link_.fetches(), 8U);
-  EXPECT_EQ(link_.in_flight(), 2 * kMiB);
+  EXPECT_EQ(link_.in_flight(), 4 * kMiB);
   EXPECT_EQ(Link(2).fetches(), 2U);
 }
 
@@ -42,7 +42,7 @@ TEST_F(LinkTest, KeepsBandwidthTimesLatencyInFlight) {
 
 TEST_F(LinkTest, KeepsLittleInFlightOnASlowLink) {
   Answer(seconds(5), milliseconds(50), 40'000);  // 4 MB/s.
-  EXPECT_EQ(link_.in_flight(), 2 * kMiB);
+  EXPECT_EQ(link_.in_flight(), 4 * kMiB);
 }
 
 TEST_F(LinkTest, SendsMoreRequestsWhileReadersWait) {
@@ -89,6 +89,13 @@ TEST_F(LinkTest, WaitsForAnswersInProportionToTheirLatency) {
   Answer(seconds(1), milliseconds(150));
   EXPECT_GE(link_.patience(), milliseconds(600));
   EXPECT_LE(link_.patience(), milliseconds(700));
+}
+
+// A server that fetches an object from a slow store first, and then answers all requests for it.
+TEST_F(LinkTest, WaitsForOthersAsLongAsForALongAnswer) {
+  Answer(milliseconds(100), milliseconds(50));
+  link_.RecordAnswer(seconds(12), now_);
+  EXPECT_GE(link_.patience(), seconds(24));
 }
 
 }  // namespace

@@ -16,6 +16,9 @@ constexpr std::chrono::seconds kAheadLifetime{10};
 // Beyond this memory, in bytes, blocks that are read to open objects are evicted for others.
 constexpr size_t kMemoryOfOpening = size_t{256} << 20U;
 
+// Frames that are released while the lock of the cache is held: some milliseconds.
+constexpr size_t kMostReleased = 2048;
+
 std::byte* Reserve(size_t size) {
   void* const memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -96,6 +99,7 @@ Frame* Frames::Add(const BlockKey& key, size_t size, Need need, Clock::time_poin
   frame->size = size;
   frame->filled = frame->read = 0;
   frame->is_cancelled = frame->is_planned = false;
+  touched_ += frame->is_touched ? 0 : 1;
   frame->is_touched = true;
   Move(frame, Frame::Place::kBusy);
   return &*frame;
@@ -143,9 +147,13 @@ void Frames::Release(bool all) {
     evict_all(used_);
     evict_all(ahead_);
   }
+  size_t count = 0;
   for (Frame& frame : free_) {
-    if (frame.is_touched) ::madvise(frame.bytes, kBlockSize, MADV_DONTNEED);
+    if (!frame.is_touched) continue;
+    ::madvise(frame.bytes, kBlockSize, MADV_DONTNEED);
     frame.is_touched = false;
+    --touched_;
+    if (++count == kMostReleased) return;
   }
 }
 

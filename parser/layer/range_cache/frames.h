@@ -72,8 +72,11 @@ class Frames {
   void RecordHit(Clock::time_point now) { hit_ = now; }
 
   // Returns the memory of free and spent frames to the system, and of all others that no reader
-  // copies from if `all`.
+  // copies from if `all`; so much of it as takes little time.
   void Release(bool all);
+
+  // Whether any frame has memory of the system.
+  bool HoldsMemory() const { return touched_ > 0; }
 
   // Pin keeps a frame while a reader copies from it; Unpin ends that, after `count` bytes.
   void Pin(Frame& frame) { ++frame.pins; }
@@ -99,7 +102,8 @@ class Frames {
 
   const size_t capacity_;  // In bytes; a multiple of a block.
   std::byte* const memory_;
-  size_t untouched_;  // Frames of the memory that have never been used; they have no list.
+  size_t untouched_;    // Frames of the memory that have never been used; they have no list.
+  size_t touched_ = 0;  // Frames that the system may have given memory.
   List free_;
   List busy_;
   List ahead_;  // In the order in which they came; ...

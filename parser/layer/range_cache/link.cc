@@ -27,6 +27,7 @@ void Link::RecordAnswer(Duration latency, Clock::time_point now) {
   }
   least_now_ = std::min(least_now_, latency);
   least_ = std::min(least_, latency);
+  longest_ = std::max(latency, longest_ * 7 / 8);
   // A request that waited for a worker of the server is no measure.
   usual_ = usual_ == Duration(0) ? latency : (7 * usual_ + std::min(latency, patience())) / 8;
 
@@ -68,12 +69,14 @@ void Link::RecordUnanswered(size_t unanswered, size_t others, Clock::time_point 
   retry_after_ = std::min<Duration>(2 * retry_after_, kLastRetry);
 }
 
-Link::Duration Link::patience() const { return 4 * usual_ + milliseconds(50); }
+Link::Duration Link::patience() const {
+  return std::max<Duration>(4 * usual_ + milliseconds(50), 2 * longest_);
+}
 
 uint64_t Link::in_flight() const {
   constexpr double kMargin = 1.2;
   constexpr double kQueued = 3 << 20;
-  constexpr double kFirst = 2 << 20;
+  constexpr double kFirst = 4 << 20;
   constexpr double kSlowStart = 6 << 20;
   constexpr double kUsualBandwidth = 100e6;  // Bytes per second.
   if (bandwidth_ == 0) return static_cast<uint64_t>(kFirst);

@@ -56,6 +56,7 @@ class Link {
   Duration least_ = Duration::max();      // Latency of the last minute or two.
   Duration least_now_ = Duration::max();  // Of this minute.
   Clock::time_point minute_;              // When it began.
+  Duration longest_{0};                   // Latency of the last few answers.
   Duration usual_{0};                     // Latency, a moving average.
 
   double bandwidth_ = 0;        // The highest of the last seconds, in bytes per second.

@@ -117,7 +117,7 @@ class ReadAhead {
   uint64_t WishEndOf(const Stream& stream, Clock::time_point now) const;
 
   const uint64_t most_;
-  uint64_t in_flight_ = uint64_t{2} << 20U;
+  uint64_t in_flight_ = uint64_t{4} << 20U;
   bool is_busy_ = false;
   FileMap files_;
   LoadPlan plan_{files_};

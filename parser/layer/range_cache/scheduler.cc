@@ -124,7 +124,6 @@ std::unique_ptr<RangeFetch> Scheduler::Begin(uint32_t object, uint64_t block, ui
   auto fetch = std::make_unique<RangeFetch>();
   fetch->object = object;
   fetch->first_block = block;
-  fetch->is_ahead = need == Frames::Need::kAhead;
   for (; block < end_block; ++block) {
     if (frames_.Find({object, block}) != nullptr) break;
     Frame* frame = frames_.Add({object, block}, BlockLength(sizes_[object], block), need, now,
@@ -141,7 +140,6 @@ std::unique_ptr<RangeFetch> Scheduler::Begin(uint32_t object, uint64_t block, ui
 
 std::unique_ptr<RangeFetch> Scheduler::TakeFor(const Waiter& waiter, Clock::time_point now) {
   const auto& [object, block] = waiter.key;
-  if (waiter.error != nullptr || frames_.Find(waiter.key) != nullptr) return nullptr;
   const uint64_t size = sizes_[object];
   uint64_t window = BlockCount(std::min(read_ahead_.EndOf(waiter.stream, now), size));
   uint64_t first = block;
@@ -245,6 +243,7 @@ std::unique_ptr<RangeFetch> Scheduler::Take(Clock::time_point now) {
   StopUnanswered(now);
   read_ahead_.SetInFlight(link_.in_flight(), in_flight_ > link_.in_flight() / 2);
   for (const Waiter* waiter : waiters_) {
+    if (waiter->error != nullptr || frames_.Find(waiter->key) != nullptr) continue;
     if (fetches_.size() >= link_.fetches()) {
       link_.RecordQueued(now);
       MakeWay(now);

@@ -45,7 +45,6 @@ struct RangeFetch {
   uint64_t first_block = 0;
   std::vector<Frame*> frames;
   ReadAhead::StreamId stream = 0;
-  bool is_ahead = false;    // No reader waited for it when it began.
   bool is_to_disk = false;  // Its blocks need no memory once they are on the disk.
   bool is_answered = false;
   uint64_t awaited = 0;                           // Bytes that have not arrived.
@@ -102,8 +101,10 @@ class Scheduler {
   void Finish(std::unique_ptr<RangeFetch> fetch, const std::exception_ptr& error,
               Clock::time_point now);
 
-  // Returns memory that is not used to the system, if nothing has been read for a while.
+  // Returns memory that is not used to the system, if nothing has been read for a while. Call it
+  // now and then while HoldsMemory().
   void ReleaseIdle(Clock::time_point now);
+  bool HoldsMemory() const { return frames_.HoldsMemory(); }
 
   // Stops all fetches.
   void StopAll();
