@@ -8,7 +8,7 @@ namespace ckptfs {
 namespace {
 
 // The length of the header before a file is an estimate, by which it may reach into the next one.
-constexpr uint64_t kMostHeader = uint64_t{68} << 10U;
+constexpr uint64_t kMostOverlap = uint64_t{68} << 10U;
 
 }  // namespace
 
@@ -31,7 +31,7 @@ void FileMap::Sort() {
     File& last = files_[count - 1];
     const bool overlaps = file.object == last.object && file.range.offset < last.end();
     if (overlaps && file.range.offset > last.range.offset && file.end() > last.end() &&
-        last.end() - file.range.offset <= kMostHeader) {
+        last.end() - file.range.offset <= kMostOverlap) {
       last.range.length = file.range.offset - last.range.offset;
       files_[count++] = file;
     } else if (overlaps) {
