@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <fstream>
 #include <string_view>
 #include <utility>
 
@@ -16,13 +17,23 @@ namespace {
 
 double MiB(uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
+// Returns the memory of the machine or of the container, in bytes.
+uint64_t MachineMemory() {
+  const auto pages = static_cast<uint64_t>(std::max(::sysconf(_SC_PHYS_PAGES), 0L));
+  uint64_t memory = pages * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+  for (const char* path : {"/sys/fs/cgroup/memory.max",                       // Version 2.
+                           "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {  // Version 1.
+    uint64_t limit = 0;
+    if (std::ifstream(path) >> limit) memory = std::min(memory, limit);  // "max" is no number.
+  }
+  return memory;
+}
+
 // Returns the default of -o memory=, in bytes.
 uint64_t DefaultMemory() {
-  const auto pages = static_cast<uint64_t>(std::max(::sysconf(_SC_PHYS_PAGES), 0L));
-  const auto page = static_cast<uint64_t>(std::max(::sysconf(_SC_PAGESIZE), 0L));
   constexpr uint64_t kLeast = uint64_t{64} << 20U;
   constexpr uint64_t kMost = uint64_t{1} << 30U;
-  return std::clamp(pages * page / 8, kLeast, kMost);
+  return std::clamp(MachineMemory() / 8, kLeast, kMost);
 }
 
 // Shows on a terminal how far a download is: one line that is written again and again.

@@ -375,6 +375,7 @@ void RangeCache::RunFetch(RangeFetch& fetch) {
     const MutexLock lock(mutex_);
     for (size_t i = 0; i < count; ++i) {
       if (!is_cached[i]) continue;
+      ResetSilence(Clock::now());
       scheduler_.Arrived(fetch, *fetch.frames[i], blocks[i].size(), Clock::now());
       stats_.from_disk += blocks[i].size();
     }

@@ -332,5 +332,42 @@ TEST(RangeCache, KeepsOnTheDiskWhatHasComeBeforeAFault) {
   EXPECT_THAT(disk->written(), ::testing::IsSupersetOf({0, 1, 2}));
 }
 
+// A disk that has all blocks.
+class FullDisk final : public DiskObject {
+ public:
+  std::vector<bool> Read(uint64_t /*first*/,
+                         std::span<const std::span<std::byte>> blocks) const override {
+    for (const auto& block : blocks) std::ranges::fill(block, std::byte{7});
+    return std::vector<bool>(blocks.size(), true);
+  }
+  void Write(uint64_t /*first*/,
+             std::span<const std::span<const std::byte>> /*blocks*/) const noexcept override {}
+};
+
+class LargeServer final : public RemoteObject {
+ public:
+  std::string name() const override { return "test://object"; }
+  uint64_t size() const override { return uint64_t{1} << 40U; }
+  std::string identity() const override { return "1"; }
+  void Fetch(uint64_t /*offset*/, uint64_t /*length*/, Delivery& /*delivery*/,
+             const std::stop_token& /*stop*/) const override {
+    Fail(EREMOTEIO, "the server is not asked");
+  }
+};
+
+TEST(RangeCache, DoesNotTakeReadsFromTheDiskForASilentServer) {
+  using std::chrono::steady_clock;
+  const auto cache = std::make_shared<RangeCache>(RangeCache::Settings{
+      .memory = RangeCache::kLeastMemory,
+      .timeout = std::chrono::milliseconds(200),
+      .open_on_disk = [](std::string_view, uint64_t) { return std::make_shared<FullDisk>(); }});
+  const auto source = cache->Add(std::make_shared<LargeServer>());
+  std::vector<std::byte> buffer(4096);
+  const auto end = steady_clock::now() + std::chrono::milliseconds(2500);
+  for (uint64_t i = 0; steady_clock::now() < end; ++i) {
+    ASSERT_NO_THROW(source->ReadAt(i % 8000 * 4000 * kBlockSize, buffer));
+  }
+}
+
 }  // namespace
 }  // namespace ckptfs
