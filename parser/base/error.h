@@ -5,8 +5,9 @@
 #include <fmt/core.h>
 
 #include <cerrno>
+#include <exception>
+#include <memory>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -19,10 +20,13 @@ std::string Printable(std::string_view text);
 
 // Why an operation failed: an errno value for the kernel and a sentence for the user, in lower
 // case and without a full stop: "subject: what is wrong (found X, expected Y)". The
-// sentence is printable whatever it was made of.
-class Error : public std::runtime_error {
+// sentence is printable whatever it was made of. Threads may share copies.
+class Error : public std::exception {
  public:
-  Error(int code, std::string_view message) : std::runtime_error(Printable(message)), code_(code) {}
+  Error(int code, std::string_view message)
+      : code_(code), message_(std::make_shared<const std::string>(Printable(message))) {}
+
+  const char* what() const noexcept override { return message_->c_str(); }
 
   // EBADMSG for malformed input, ENOTSUP for input we understand but do not handle, EFBIG and
   // EOVERFLOW for input beyond our limits, ESTALE for a source that has changed, EREMOTEIO for a
@@ -31,6 +35,7 @@ class Error : public std::runtime_error {
 
  private:
   int code_;
+  std::shared_ptr<const std::string> message_;  // So that copying does not throw.
 };
 
 // Throws an Error whose message is formatted as by fmt::format.

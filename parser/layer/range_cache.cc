@@ -9,6 +9,8 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <exception>
+#include <new>
 #include <system_error>
 #include <utility>
 
@@ -27,7 +29,7 @@ constexpr milliseconds kPollInterval{50};
 // A fetch fails at the timeout, with a message that says why; its readers soon after.
 constexpr milliseconds kGrace{1000};
 
-// A reader that begins to wait so soon after another one repeats its read, as the kernel does.
+// A reader that begins to wait so soon after one has failed repeats its read, as the kernel does.
 constexpr milliseconds kRepeat{2000};
 
 // The slowest link on which a long read succeeds, in bytes per second.
@@ -239,22 +241,22 @@ size_t RangeCache::CopyReady(uint32_t object, uint64_t size, uint64_t offset,
 // Records that bytes have arrived, or that the first of some readers begins to wait.
 void RangeCache::ResetSilence(Clock::time_point now) {
   silence_ = now;
-  failure_ = nullptr;
+  failure_.reset();
 }
 
 // Rather with the reason why the last fetch failed.
 void RangeCache::FailTimedOut() {
-  if (failure_ != nullptr) std::rethrow_exception(failure_);
+  if (failure_) throw Error(*failure_);
   Fail(ETIMEDOUT, "timed out after {} s", std::chrono::duration<double>(settings_.timeout).count());
 }
 
 void RangeCache::WaitFor(MutexLock& lock, Waiter& waiter, Clock::time_point deadline) {
   auto now = Clock::now();
-  if (scheduler_.waiter_count() == 0 && now - waited_ > kRepeat) ResetSilence(now);
+  if (scheduler_.waiter_count() == 0 && now - failed_ > kRepeat) ResetSilence(now);
   scheduler_.Wait(waiter);
   bool is_cancelled = false;
   bool is_late = false;
-  while (!is_stopped_ && !is_cancelled && !is_late && waiter.error == nullptr &&
+  while (!is_stopped_ && !is_cancelled && !is_late && !waiter.error &&
          scheduler_.Find(waiter.key, waiter.needed) == nullptr) {
     Dispatch();
     is_late = now >= deadline || now - silence_ >= settings_.timeout + kGrace;
@@ -264,11 +266,11 @@ void RangeCache::WaitFor(MutexLock& lock, Waiter& waiter, Clock::time_point dead
     now = Clock::now();
   }
   scheduler_.Leave(waiter);
-  waited_ = now;
+  if (is_cancelled || is_late || waiter.error) failed_ = now;
   if (is_stopped_) Fail(ECANCELED, "the mount is shutting down");
-  if (waiter.error != nullptr) {
+  if (waiter.error) {
     failure_ = waiter.error;
-    std::rethrow_exception(waiter.error);
+    throw Error(*waiter.error);
   }
   if (is_cancelled) Fail(EINTR, "interrupted");
   if (is_late) FailTimedOut();
@@ -294,7 +296,7 @@ void RangeCache::Read(uint32_t object, uint64_t size, uint64_t offset,
                       std::min<uint64_t>(end - block * kBlockSize, BlockLength(size, block))),
                   .end_block = BlockCount(end),
                   .stream = stream,
-                  .error = nullptr};
+                  .error = std::nullopt};
     WaitFor(lock, waiter, deadline);
   }
   Dispatch();
@@ -344,11 +346,15 @@ void RangeCache::RunFetches() {
     --idle_threads_;
     scheduler_.Start(*fetch, Clock::now());
     lock.unlock();
-    std::exception_ptr error;
+    std::optional<Error> error;
     try {
       RunFetch(*fetch);
-    } catch (...) {
-      error = std::current_exception();
+    } catch (const Error& e) {
+      error = e;
+    } catch (const std::bad_alloc&) {
+      error = Error(ENOMEM, ErrnoText(ENOMEM));
+    } catch (const std::exception& e) {
+      error = Error(EIO, e.what());
     }
     lock.lock();
     ++idle_threads_;

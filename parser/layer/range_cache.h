@@ -13,14 +13,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <thread>
 #include <vector>
 
+#include "parser/base/error.h"
 #include "parser/base/mutex.h"
 #include "parser/io/byte_source.h"
 #include "parser/io/remote_object.h"
@@ -112,10 +113,10 @@ class RangeCache : public std::enable_shared_from_this<RangeCache> {
   Stats stats_ GUARDED_BY(mutex_);  // The last three of it.
   bool is_stopped_ GUARDED_BY(mutex_) = false;
 
-  // Since when readers have waited while no byte has arrived, and when the last of them stopped.
+  // Since when readers have waited while no byte has arrived, and when one last waited in vain.
   Clock::time_point silence_ GUARDED_BY(mutex_);
-  Clock::time_point waited_ GUARDED_BY(mutex_);
-  std::exception_ptr failure_ GUARDED_BY(mutex_);  // Of the last fetch, since then.
+  Clock::time_point failed_ GUARDED_BY(mutex_);
+  std::optional<Error> failure_ GUARDED_BY(mutex_);  // Of the last fetch, since then.
 
   // As many as have been needed at the same time. Joined by the destructor.
   std::vector<std::jthread> threads_ GUARDED_BY(mutex_);

@@ -222,6 +222,23 @@ TEST_F(RangeCacheTest, LetsAReaderGiveUp) {
   EXPECT_TRUE(IsRight(0, 10));
 }
 
+TEST_F(RangeCacheTest, GivesEachReadTheWholeTimeoutAfterAReaderThatComputes) {
+  using std::chrono::milliseconds;
+  using Clock = std::chrono::steady_clock;
+  cache_ = std::make_shared<RangeCache>(
+      RangeCache::Settings{.memory = 8 * kMiB, .timeout = milliseconds(500)});
+  server_ = std::make_shared<Server>(8 * kMiB);
+  source_ = cache_->Add(server_);
+  ASSERT_TRUE(IsRight(0, 10));
+  AwaitIdle();
+  std::this_thread::sleep_for(milliseconds(1'200));
+  server_->Close();
+  const auto begin = Clock::now();
+  EXPECT_THAT([&] { IsRight(7 * kMiB, 10); }, ThrowsMessage<Error>(StartsWith("timed out")));
+  EXPECT_GE(Clock::now() - begin, milliseconds(1'400));
+  server_->Open();
+}
+
 TEST_F(RangeCacheTest, MakesReadersFailWhenItStops) {
   Make(8 * kMiB, kMiB);
   server_->Close();

@@ -7,13 +7,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <random>
 #include <set>
-#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -132,7 +132,7 @@ class Model {
             [this, &reader, object = object, range = range] { Step(reader, object, range); });
       } else {
         const Waiter& waiter = *reader.waiter;
-        if (waiter.error != nullptr || scheduler_.Find(waiter.key, waiter.needed) != nullptr) {
+        if (waiter.error || scheduler_.Find(waiter.key, waiter.needed) != nullptr) {
           events.emplace_back(
               [this, &reader, object = object, range = range] { EndWait(reader, object, range); });
         } else if (interruptions_ < scenario_.most_interruptions) {
@@ -160,7 +160,7 @@ class Model {
                                           .needed = end,
                                           .end_block = BlockCount(range.offset + range.length),
                                           .stream = reader.stream,
-                                          .error = nullptr});
+                                          .error = std::nullopt});
       scheduler_.Wait(*reader.waiter);
       return;
     }
@@ -186,7 +186,7 @@ class Model {
   // Who has waited takes what it has waited for before anybody else can.
   void EndWait(Reader& reader, uint32_t object, ByteRange range) {
     scheduler_.Leave(*reader.waiter);
-    if (reader.waiter->error != nullptr) {
+    if (reader.waiter->error) {
       ++errors_;
       return EndRead(reader);
     }
@@ -204,15 +204,14 @@ class Model {
   void AddFetches(std::vector<std::function<void()>>& events) {
     for (size_t i = 0; i < fetching_.size(); ++i) {
       if (fetching_[i].fetch->stop.stop_requested()) {
-        events.emplace_back(
-            [this, i] { EndFetch(i, std::make_exception_ptr(std::logic_error(""))); });
+        events.emplace_back([this, i] { EndFetch(i, Error(ECANCELED, "cancelled")); });
         continue;
       }
       events.emplace_back([this, i] { Deliver(i); });
       if (failures_ < scenario_.most_failures) {
         events.emplace_back([this, i] {
           ++failures_;
-          EndFetch(i, std::make_exception_ptr(std::runtime_error("lost")));
+          EndFetch(i, Error(EIO, "lost"));
         });
       }
     }
@@ -229,10 +228,10 @@ class Model {
     fetched_ += to - fetching.filled;
     scheduler_.Arrived(*fetching.fetch, frame, to, now_);
     fetching.filled = to == frame.size ? 0 : to;
-    if (to == frame.size && ++fetching.frame == fetching.fetch->frames.size()) EndFetch(i, nullptr);
+    if (to == frame.size && ++fetching.frame == fetching.fetch->frames.size()) EndFetch(i, {});
   }
 
-  void EndFetch(size_t i, const std::exception_ptr& error) {
+  void EndFetch(size_t i, const std::optional<Error>& error) {
     auto fetch = std::move(fetching_[i].fetch);
     fetching_.erase(fetching_.begin() + static_cast<std::ptrdiff_t>(i));
     for (size_t block = 0; block < fetch->frames.size(); ++block) {

@@ -243,7 +243,7 @@ std::unique_ptr<RangeFetch> Scheduler::Take(Clock::time_point now) {
   StopUnanswered(now);
   read_ahead_.SetInFlight(link_.in_flight(), in_flight_ > link_.in_flight() / 2);
   for (const Waiter* waiter : waiters_) {
-    if (waiter->error != nullptr || frames_.Find(waiter->key) != nullptr) continue;
+    if (waiter->error || frames_.Find(waiter->key) != nullptr) continue;
     if (fetches_.size() >= link_.fetches()) {
       link_.RecordQueued(now);
       MakeWay(now);
@@ -279,12 +279,12 @@ bool Scheduler::Arrived(RangeFetch& fetch, Frame& frame, size_t filled, Clock::t
   return is_awaited;
 }
 
-void Scheduler::Finish(std::unique_ptr<RangeFetch> fetch, const std::exception_ptr& error,
+void Scheduler::Finish(std::unique_ptr<RangeFetch> fetch, const std::optional<Error>& error,
                        Clock::time_point now) {
   fetches_.remove(fetch.get());
   in_flight_ -= fetch->awaited;
   const bool is_stopped = fetch->stop.stop_requested();
-  if (error != nullptr && !is_stopped) {
+  if (error && !is_stopped) {
     read_ahead_.RecordFailed(fetch->stream);
     for (const Frame* frame : fetch->frames) {
       for (Waiter* waiter : waiters_) {

@@ -16,13 +16,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <exception>
 #include <list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <vector>
 
+#include "parser/base/error.h"
 #include "parser/io/byte_source.h"
 #include "parser/layer/range_cache/frames.h"
 #include "parser/layer/range_cache/link.h"
@@ -36,7 +37,7 @@ struct Waiter {
   size_t needed = 0;       // ... as many bytes of it, ...
   uint64_t end_block = 0;  // ... and behind it the blocks before this one.
   ReadAhead::StreamId stream = 0;
-  std::exception_ptr error;  // Why it waits in vain.
+  std::optional<Error> error;  // Why it waits in vain.
 };
 
 // Blocks of one object that are being fetched, one after another.
@@ -96,9 +97,9 @@ class Scheduler {
   // for them. Stops the fetch if no reader needs it any more.
   bool Arrived(RangeFetch& fetch, Frame& frame, size_t filled, Clock::time_point now);
 
-  // Records the end of a fetch. `error`, if not null, is why not all bytes have arrived; it is
+  // Records the end of a fetch. `error`, if any, is why not all bytes have arrived; it is
   // passed to the readers that wait for them, unless the fetch was stopped.
-  void Finish(std::unique_ptr<RangeFetch> fetch, const std::exception_ptr& error,
+  void Finish(std::unique_ptr<RangeFetch> fetch, const std::optional<Error>& error,
               Clock::time_point now);
 
   // Returns memory that is not used to the system, if nothing has been read for a while. Call it
