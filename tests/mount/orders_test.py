@@ -86,6 +86,35 @@ class Orders(ckptfs.Case):
         random.Random(1).shuffle(names)
         self.assert_read_once(names)
 
+    def test_backward(self):
+        """memcpy copies a mapped file from its end to its begin, after a look at the begin, if the
+        addresses suggest it: numpy.array() does that with every large tensor."""
+        mount, fetched = self.fetched()
+        for name in sorted(self.content):
+            content = self.content[name]
+            with open(mount / f"{name}.memmap", "rb") as file, \
+                    mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+                self.assertEqual(mapped[0], content[0])
+                for place in range(len(content) - 4 * KIB, -1, -4 * KIB):
+                    self.assertEqual(mapped[place:place + 4 * KIB], content[place:place + 4 * KIB])
+        size, requests = fetched()
+        self.assertLess(size, 1.05 * self.size)
+        self.assertLess(requests, 150)
+
+    def test_by_threads_that_share_each_tensor(self):
+        """PyTorch copies a large tensor so."""
+        mount, fetched = self.fetched()
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            for name in sorted(self.content):
+                with open(mount / f"{name}.memmap", "rb") as file, \
+                        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+                    half = len(mapped) // 2
+                    parts = pool.map(lambda begin: mapped[begin:begin + half], (half, 0))
+                    self.assertEqual(b"".join(reversed(list(parts))), self.content[name])
+        size, requests = fetched()
+        self.assertLess(size, 1.05 * self.size)
+        self.assertLess(requests, 150)
+
     def test_by_eight_threads(self):
         mount, fetched = self.fetched()
         with concurrent.futures.ThreadPoolExecutor(8) as pool:

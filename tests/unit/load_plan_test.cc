@@ -118,9 +118,45 @@ TEST_F(LoadPlanTest, LeadsFartherInAnUnexpectedOrder) {
 TEST_F(LoadPlanTest, IsRefutedByScatteredReads) {
   for (uint64_t i = 0; i < 10; ++i) Read(i, kMiB);
   Read(40, 4096, LoadPlan::Kind::kScattered);
+  EXPECT_TRUE(plan_.is_active());  // Another thread may begin this file.
+  Read(45, 4096, LoadPlan::Kind::kScattered);
   EXPECT_FALSE(plan_.is_active());
   EXPECT_FALSE(plan_.ExpectsWholeFiles());
   EXPECT_FALSE(Next(kMiB));
+}
+
+TEST_F(LoadPlanTest, IsNotRefutedByThreadsThatShareAFile) {
+  for (uint64_t i = 0; i < 10; ++i) {
+    plan_.RecordRead(0, {i * kStep, kMiB / 2}, LoadPlan::Kind::kBegin, true);
+    plan_.RecordRead(0, {i * kStep + kMiB / 2, kMiB / 2}, LoadPlan::Kind::kScattered, true);
+    EXPECT_EQ(plan_.is_active(), i > 0);
+  }
+  for (uint64_t i = 10; i < 20; ++i) {  // The second thread is faster.
+    plan_.RecordRead(0, {i * kStep + kMiB / 2, kMiB / 2}, LoadPlan::Kind::kScattered, true);
+    plan_.RecordRead(0, {i * kStep, kMiB / 2}, LoadPlan::Kind::kBegin, true);
+    EXPECT_TRUE(plan_.is_active());
+  }
+}
+
+TEST_F(LoadPlanTest, IsRefutedByManyReadsInTheMiddleOfAFile) {
+  for (uint64_t i = 0; i < 3; ++i) Read(i, kMiB);
+  Read(3, 4096);
+  EXPECT_TRUE(plan_.is_active());
+  int strays = 0;
+  for (; plan_.is_active() && strays < 10'000; ++strays) {
+    plan_.RecordRead(0, {3 * kStep + 8192, 1}, LoadPlan::Kind::kScattered, true);
+  }
+  EXPECT_GE(strays, 8);
+  EXPECT_LT(strays, 10'000);
+}
+
+TEST_F(LoadPlanTest, CountsFilesThatAreReadBackward) {
+  for (uint64_t i = 0; i < 2; ++i) {
+    if (i == 1) Read(i, 4096);  // memcpy looks at the begin first.
+    plan_.RecordRead(0, {i * kStep + kMiB / 2, kMiB / 2}, LoadPlan::Kind::kEnd, true);
+    plan_.RecordRead(0, {i * kStep + i * 4096, kMiB / 2 - i * 4096}, LoadPlan::Kind::kNext, true);
+    EXPECT_EQ(plan_.is_active(), i > 0);
+  }
 }
 
 TEST_F(LoadPlanTest, IsRefutedByFilesThatAreNotReadToTheirEnds) {

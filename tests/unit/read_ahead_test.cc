@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 
 namespace ckptfs {
 namespace {
@@ -19,16 +20,23 @@ class ReadAheadTest : public ::testing::Test {
     policy_.SetInFlight(8 * kMiB, false);
   }
 
+  // Nothing is present but what RecordFetched was told.
+  std::optional<ReadAhead::Wish> Next() {
+    const auto at = [](uint32_t, uint64_t offset) { return offset; };
+    return policy_.Next(now_, at, at);
+  }
+
   // Reads, and fetches all that is wished for. Returns where that ends; 0 if it is nothing.
   uint64_t Read(uint64_t offset, uint64_t length) {
     policy_.RecordRead(0, {offset, length}, false, now_);
     uint64_t end = 0;
     for (int i = 0; i < 1000; ++i) {
-      const auto wish = policy_.Next(now_, [](uint32_t, uint64_t at) { return at; });
+      const auto wish = Next();
       if (!wish) break;
       longest_ = std::max(longest_, wish->range.length);
-      policy_.RecordFetched(wish->stream, wish->range.offset + wish->range.length);
+      policy_.RecordFetched(wish->stream, wish->range);
       end = std::max(end, wish->range.offset + wish->range.length);
+      lowest_ = std::min(lowest_, wish->range.offset);
     }
     return end;
   }
@@ -44,7 +52,8 @@ class ReadAheadTest : public ::testing::Test {
 
   ReadAhead policy_{96 * kMiB};
   ReadAhead::Clock::time_point now_{std::chrono::hours(1)};
-  uint64_t longest_ = 0;  // Of what was wished for.
+  uint64_t longest_ = 0;            // Of what was wished for, ...
+  uint64_t lowest_ = ~uint64_t{0};  // ... and its lowest offset.
 };
 
 TEST_F(ReadAheadTest, WantsNothingMoreThanARandomReadAsksFor) {
@@ -119,6 +128,38 @@ TEST_F(ReadAheadTest, FollowsReadsThatComeInAnotherOrder) {
   EXPECT_GE(Read(512 * kKiB, 512 * kKiB), 3 * kMiB / 2);
 }
 
+TEST_F(ReadAheadTest, FollowsAReaderThatRunsBackward) {
+  policy_.AdviseFile(0, {100 * kMiB, 800 * kMiB});
+  uint64_t offset = 900 * kMiB;
+  for (int i = 0; i < 3; ++i) Read(offset -= 32 * kKiB, 32 * kKiB);
+  EXPECT_GE(lowest_, offset);
+  while (offset > 890 * kMiB) Read(offset -= 32 * kKiB, 32 * kKiB);
+  EXPECT_LE(lowest_, offset - 16 * kMiB);
+  EXPECT_GE(lowest_, offset - 20 * kMiB - kMiB);
+  while (offset > 100 * kMiB) Read(offset -= 32 * kKiB, 32 * kKiB);
+  EXPECT_GE(lowest_, 80 * kMiB);  // And not much before the file.
+  EXPECT_GT(Read(50 * kMiB, 32 * kKiB) + Read(50 * kMiB + 32 * kKiB, 32 * kKiB), 50 * kMiB);
+}
+
+TEST_F(ReadAheadTest, TurnsAgainForAReaderThatRunsForward) {
+  policy_.AdviseFile(0, {0, 1000 * kMiB});
+  uint64_t offset = 500 * kMiB;
+  for (int i = 0; i < 20; ++i) Read(offset -= 32 * kKiB, 32 * kKiB);
+  EXPECT_LT(lowest_, offset);
+  uint64_t end = 0;
+  for (int i = 0; i < 40; ++i, offset += 32 * kKiB) end = std::max(end, Read(offset, 32 * kKiB));
+  EXPECT_GT(end, offset);
+}
+
+TEST_F(ReadAheadTest, BeginsAtTheEndOfAFileAfterOneThatWasReadBackward) {
+  policy_.AdviseFile(0, {0, 10 * kMiB});
+  policy_.AdviseFile(0, {10 * kMiB, 10 * kMiB});
+  for (uint64_t offset = 20 * kMiB; offset > 10 * kMiB;) Read(offset -= 32 * kKiB, 32 * kKiB);
+  lowest_ = ~uint64_t{0};
+  Read(10 * kMiB - 32 * kKiB, 32 * kKiB);
+  EXPECT_LE(lowest_, 2 * kMiB);
+}
+
 TEST_F(ReadAheadTest, SharesMemoryBetweenReaders) {
   policy_.AdviseFile(0, {0, 1000 * kMiB});
   ReadAll(0, 100 * kMiB);
@@ -130,15 +171,15 @@ TEST_F(ReadAheadTest, StopsForReadersThatAreGone) {
   policy_.AdviseFile(0, {0, 1000 * kMiB});
   policy_.RecordRead(0, {0, 128 * kKiB}, false, now_);
   now_ += std::chrono::seconds(6);
-  EXPECT_FALSE(policy_.Next(now_, [](uint32_t, uint64_t at) { return at; }));
+  EXPECT_FALSE(Next());
 }
 
 TEST_F(ReadAheadTest, WantsNothingMoreAfterAFailureUntilItIsReadAgain) {
   policy_.AdviseFile(0, {0, 1000 * kMiB});
   const auto stream = policy_.RecordRead(0, {0, 128 * kKiB}, false, now_);
   policy_.RecordFailed(stream);
-  policy_.RecordFetched(stream, 128 * kKiB);
-  EXPECT_FALSE(policy_.Next(now_, [](uint32_t, uint64_t at) { return at; }));
+  policy_.RecordFetched(stream, {0, 128 * kKiB});
+  EXPECT_FALSE(Next());
   EXPECT_GT(Read(128 * kKiB, 128 * kKiB), 256 * kKiB);
 }
 
@@ -163,7 +204,7 @@ TEST_F(ReadAheadTest, WantsNothingByItselfAsLongAsFilesAreUnknown) {
 TEST_F(ReadAheadTest, ForgetsWhatWasReadToOpenAnObject) {
   Read(0, 10 * kMiB);
   policy_.AdviseFile(0, {0, 1000 * kMiB});
-  EXPECT_FALSE(policy_.Next(now_, [](uint32_t, uint64_t at) { return at; }));
+  EXPECT_FALSE(Next());
 }
 
 }  // namespace

@@ -63,6 +63,21 @@ uint64_t FileMap::EndAt(uint32_t object, uint64_t offset) {
   return file.range.offset <= offset ? file.end() : file.range.offset;
 }
 
+uint64_t FileMap::BeginAt(uint32_t object, uint64_t end) {
+  if (end == 0) return 0;
+  const size_t found = Find(object, end - 1);
+  if (found < files_.size() && files_[found].object == object && files_[found].range.offset < end) {
+    return files_[found].range.offset;
+  }
+  return found > 0 && files_[found - 1].object == object ? files_[found - 1].end() : 0;
+}
+
+bool FileMap::IsEnd(uint32_t object, uint64_t offset) {
+  if (offset == 0) return false;
+  const size_t found = Find(object, offset - 1);
+  return found < files_.size() && files_[found].object == object && files_[found].end() == offset;
+}
+
 bool FileMap::IsBegin(uint32_t object, uint64_t offset) {
   constexpr uint64_t kMostHeader = 4096;
   const size_t found = Find(object, offset);

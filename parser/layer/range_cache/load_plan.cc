@@ -1,6 +1,7 @@
 #include "parser/layer/range_cache/load_plan.h"
 
 #include <algorithm>
+#include <thread>
 
 namespace ckptfs {
 namespace {
@@ -12,6 +13,12 @@ constexpr uint64_t kLeadPerByte = 4;
 // Files that programs with several threads read at the same time.
 constexpr unsigned kMostUnfinished = 8;
 constexpr unsigned kMostRepeated = 8;
+
+// As many as the threads of a program that copies a file in parallel.
+size_t MostStrays() {
+  static const size_t most = std::max(8U, std::thread::hardware_concurrency());
+  return most;
+}
 
 // Between files that are fetched by one request.
 constexpr uint64_t kMostGap = uint64_t{32} << 10U;
@@ -30,26 +37,60 @@ void LoadPlan::Refute() {
   ++round_;
   is_active_ = false;
   whole_files_ = unfinished_ = repeated_ = misses_ = 0;
+  strays_ = 0;
+  stray_file_.reset();
   whole_bytes_ = 0;
+}
+
+bool LoadPlan::IsBegun(size_t file) const {
+  return file < files_.count() && states_[file].round == round_ && states_[file].is_begun;
+}
+
+// Whether a read in the middle of a file may be that of a thread which reads a part of the file.
+bool LoadPlan::IsTolerated(size_t file) {
+  if (++strays_ > MostStrays()) return false;
+  if (whole_files_ == 0 || IsBegun(file)) return true;
+  if (!stray_file_) stray_file_ = file;
+  return stray_file_ == file;
+}
+
+bool LoadPlan::ExpectsRestOf(uint32_t object, uint64_t offset) {
+  Update();
+  const size_t file = files_.Find(object, offset);
+  return whole_files_ > 0 && IsBegun(file) && files_.file(file).object == object &&
+         files_.file(file).range.offset <= offset;
+}
+
+// The state of a file in this round.
+LoadPlan::State& LoadPlan::StateOf(size_t file) {
+  State& state = states_[file];
+  if (state.round != round_) {
+    state.round = round_;
+    state.read = 0;
+    state.is_begun = false;
+  }
+  return state;
 }
 
 void LoadPlan::Activate() {
   is_active_ = true;
   for (size_t i = 0; i < states_.size(); ++i) {
     states_[i].fetched = 0;
-    states_[i].next = states_[i].round == round_ ? i + 1 : i;
+    states_[i].next = IsBegun(i) ? i + 1 : i;
   }
   states_.back().next = states_.size() - 1;
 }
 
 void LoadPlan::Begin(size_t file, bool is_fetched) {
-  State& state = states_[file];
-  if (state.round == round_) ++repeated_;
+  const bool is_repeated = IsBegun(file);
+  if (is_repeated) ++repeated_;
   ++unfinished_;
   // A second pass over the files, or one over their headers.
   if (repeated_ > kMostRepeated || unfinished_ > kMostUnfinished) Refute();
-  state.round = round_;
-  state.read = 0;
+  State& state = StateOf(file);
+  state.is_begun = true;
+  if (is_repeated) state.read = 0;
+  if (stray_file_ == file) stray_file_.reset();
   cursor_ = file + 1;
   if (!is_active_) {
     if (whole_files_ > 0) Activate();
@@ -62,24 +103,27 @@ void LoadPlan::Begin(size_t file, bool is_fetched) {
 
 void LoadPlan::RecordRead(uint32_t object, ByteRange read, Kind kind, bool is_fetched) {
   Update();
-  if (kind == Kind::kScattered) return Refute();
   size_t file = files_.Find(object, read.offset);
-  if (kind == Kind::kBegin && file < files_.count()) Begin(file, is_fetched);
+  if (kind == Kind::kScattered && !IsTolerated(file)) Refute();
+  const bool is_begin = kind == Kind::kBegin || (kind == Kind::kEnd && !IsBegun(file));
+  if (is_begin && file < files_.count()) Begin(file, is_fetched);
   const uint64_t end = read.offset + read.length;
   for (; file < files_.count(); ++file) {
     const FileMap::File& read_file = files_.file(file);
     if (read_file.object != object || read_file.range.offset >= end) return;
     const uint64_t length = read_file.range.length;
-    const uint64_t before = states_[file].read;
-    states_[file].read +=
-        std::min(end, read_file.end()) - std::max(read.offset, read_file.range.offset);
+    State& state = StateOf(file);
+    const uint64_t before = state.read;
+    state.read += std::min(end, read_file.end()) - std::max(read.offset, read_file.range.offset);
     // A file of an archive includes its header, of which not all is read.
     constexpr uint64_t kHeader = 4096;
     const uint64_t whole = length - std::min(length, kHeader);
-    if (before > whole || states_[file].read <= whole) continue;
+    if (before > whole || state.read <= whole) continue;
     ++whole_files_;
     whole_bytes_ += length;
     unfinished_ = 0;
+    strays_ = 0;
+    stray_file_.reset();
   }
 }
 

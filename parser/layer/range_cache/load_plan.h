@@ -1,10 +1,11 @@
 // Predicts that a program loads the whole checkpoint, and what to fetch for it.
 //
-// The evidence is files that are read from their begin to their end, one after another, in any
-// order. From the second one on, all files that have not been read yet are fetched in the order of
+// The evidence is files that are read from their begin to their end, or backward, one after another,
+// in any order. From the second one on, all files that have not been read yet are fetched in the order of
 // the objects, beginning behind the file that was opened last: a little at first, and more with
-// each file that is read. A read in the middle of a file, or many files that are opened but not
-// read to their ends, refute the prediction.
+// each file that is read. Reads in the middle of a file, or many files that are opened but not read
+// to their ends, refute the prediction. But threads that share the work on a file begin in the
+// middle of it, too: reads of one file count only if they are more than threads can be.
 
 #pragma once
 
@@ -28,6 +29,7 @@ class LoadPlan {
   // How a read relates to those before it.
   enum class Kind : uint8_t {
     kBegin,     // Of a file.
+    kEnd,       // The end of a file: it is read backward, or this is a scattered read.
     kNext,      // It continues a sequential stream.
     kScattered  // Neither.
   };
@@ -37,6 +39,9 @@ class LoadPlan {
 
   // Whether a program that begins a file is expected to read all of it.
   bool ExpectsWholeFiles() const { return whole_files_ > 0; }
+
+  // Whether a program reads the file that contains `offset` and is expected to read all of it.
+  bool ExpectsRestOf(uint32_t object, uint64_t offset);
 
   // Whether a program is expected to read all files.
   bool is_active() const { return is_active_; }
@@ -61,17 +66,21 @@ class LoadPlan {
 
  private:
   struct State {
-    uint64_t read = 0;     // Bytes; the same ones may count twice.
-    uint64_t fetched = 0;  // Offset of the object up to which the plan has fetched the file.
-    size_t next = 0;       // A file behind this one, or itself, before which all are fetched.
-    uint64_t round = 0;    // In which it was begun; 0 if it never was.
+    uint64_t round = 0;     // In which it was last read; 0 if it never was.
+    uint64_t read = 0;      // Bytes in that round; the same ones may count twice.
+    bool is_begun = false;  // In that round, at its begin or its end.
+    uint64_t fetched = 0;   // Offset of the object up to which the plan has fetched the file.
+    size_t next = 0;        // A file behind this one, or itself, before which all are fetched.
   };
 
   void Update();
   void Refute();
+  bool IsBegun(size_t file) const;
+  bool IsTolerated(size_t file);
   void Begin(size_t file, bool is_fetched);
   void Activate();
   size_t NextUnfetched(size_t file);
+  State& StateOf(size_t file);
   void MarkFetched(size_t file) { states_[file].next = file + 1; }
 
   FileMap& files_;
@@ -81,6 +90,10 @@ class LoadPlan {
 
   // Since the round began.
   bool is_active_ = false;
+  // Reads in the middle of files since the last one was read to its end, and the file that is not
+  // begun yet in which they were.
+  size_t strays_ = 0;
+  std::optional<size_t> stray_file_;
   unsigned whole_files_ = 0;
   uint64_t whole_bytes_ = 0;
   unsigned unfinished_ = 0;  // Files begun since the last one was read to its end.

@@ -16,6 +16,9 @@ constexpr uint64_t kMostBehind = 2 * kMiB;
 constexpr uint64_t kMostSkipped = 256 * kKiB;
 constexpr uint64_t kLeastSkipped = 64 * kKiB;
 
+// So many reads in a row, each of which ends where the one before begins, turn a stream.
+constexpr unsigned kMostTurned = 3;
+
 constexpr uint64_t kFirstWindow = kMiB;  // At the beginning of a file.
 constexpr uint64_t kWindowPerByte = 4;   // Bytes of a window per byte that was read.
 
@@ -63,6 +66,19 @@ const ReadAhead::Stream* ReadAhead::Find(StreamId id) const {
   return found == streams_.end() ? nullptr : &*found;
 }
 
+// A range of an object in the offsets of a stream, and the other way round.
+ByteRange ReadAhead::Oriented(const Stream& stream, ByteRange range) const {
+  if (!stream.is_backward) return range;
+  return {files_.size_of(stream.object) - range.offset - range.length, range.length};
+}
+
+// The end of the file that contains an offset of a stream, in its direction.
+uint64_t ReadAhead::FileEndAt(const Stream& stream, uint64_t offset) {
+  if (!stream.is_backward) return files_.EndAt(stream.object, offset);
+  const uint64_t size = files_.size_of(stream.object);
+  return size - files_.BeginAt(stream.object, size - offset);
+}
+
 // The stream that was read nearest to here. It moves to the front.
 ReadAhead::Stream* ReadAhead::Continued(uint32_t object, ByteRange read) {
   auto best = streams_.end();
@@ -70,9 +86,10 @@ ReadAhead::Stream* ReadAhead::Continued(uint32_t object, ByteRange read) {
   const uint64_t skipped = std::clamp(2 * read.length, kLeastSkipped, kMostSkipped);
   for (auto stream = streams_.begin(); stream != streams_.end(); ++stream) {
     if (stream->object != object) continue;
-    const bool is_behind = read.offset < stream->position;
-    const uint64_t distance =
-        is_behind ? stream->position - read.offset : read.offset - stream->position;
+    const uint64_t offset = Oriented(*stream, read).offset;
+    const bool is_behind = offset < stream->position;
+    uint64_t distance = is_behind ? stream->position - offset : offset - stream->position;
+    if (is_behind && offset + read.length == stream->turn) distance = 0;
     const uint64_t most = std::clamp(stream->read, skipped, kMostBehind);
     if (distance > (is_behind ? most : skipped)) continue;
     if (distance < least) {
@@ -85,7 +102,7 @@ ReadAhead::Stream* ReadAhead::Continued(uint32_t object, ByteRange read) {
   return &streams_.front();
 }
 
-ReadAhead::Stream& ReadAhead::Begin(uint32_t object, ByteRange read) {
+ReadAhead::Stream& ReadAhead::Begin(uint32_t object, ByteRange read, bool is_backward) {
   if (streams_.size() == kMostStreams) {
     // Streams of a single read are evicted first: random reads must not displace the others.
     const auto single = std::find_if(streams_.rbegin(), streams_.rend(),
@@ -96,41 +113,66 @@ ReadAhead::Stream& ReadAhead::Begin(uint32_t object, ByteRange read) {
   Stream& stream = streams_.emplace_front();
   stream.id = ++last_id_;
   stream.object = object;
-  stream.position = stream.fetched = read.offset;
-  stream.file_end = files_.EndAt(object, read.offset);
+  stream.is_backward = is_backward;
+  stream.position = stream.fetched = stream.turn = Oriented(stream, read).offset;
+  stream.file_end = FileEndAt(stream, stream.position);
   return stream;
+}
+
+// Turns a stream whose reads run against its direction.
+void ReadAhead::Turn(Stream& stream, ByteRange read) {
+  const ByteRange place = Oriented(stream, read);
+  stream.turned = place.offset + place.length == stream.turn ? stream.turned + 1 : 0;
+  stream.turn = place.offset;
+  if (stream.turned < kMostTurned || IsOpening(stream.object)) return;
+  stream.is_backward = !stream.is_backward;
+  stream.position = stream.fetched = stream.turn = Oriented(stream, read).offset;
+  stream.file_end = FileEndAt(stream, stream.position);
+  stream.turned = 0;
+  stream.is_bulk = false;
+  stream.read = kMostTurned * read.length;
+  stream.least = 0;
 }
 
 ReadAhead::StreamId ReadAhead::RecordRead(uint32_t object, ByteRange read, bool is_fetched,
                                           Clock::time_point now) {
   Stream* stream = Continued(object, read);
   const bool goes_on = stream != nullptr;
-  if (!goes_on) stream = &Begin(object, read);
-  const uint64_t end = read.offset + read.length;
+  bool is_begin = files_.IsBegin(object, read.offset);
+  auto kind = is_begin ? LoadPlan::Kind::kBegin : LoadPlan::Kind::kNext;
+  if (goes_on) {
+    Turn(*stream, read);
+    is_begin = is_begin && !stream->is_backward;
+    if (stream->is_backward) kind = LoadPlan::Kind::kNext;
+  } else {
+    // A program that loads each file backward begins at its end.
+    const bool is_end = !is_begin && files_.IsEnd(object, read.offset + read.length);
+    const bool is_backward = is_end && plan_.ExpectsWholeFiles() && !IsOpening(object);
+    stream = &Begin(object, read, is_backward);
+    if (is_end) kind = LoadPlan::Kind::kEnd;
+    if (!is_end && !is_begin) kind = LoadPlan::Kind::kScattered;
+    is_begin =
+        is_begin || is_backward || (!IsOpening(object) && plan_.ExpectsRestOf(object, read.offset));
+  }
+  const ByteRange place = Oriented(*stream, read);
+  const uint64_t end = place.offset + place.length;
   last_read_ = stream->last = now;
   stream->has_failed = false;
   stream->read += read.length;
-  const bool is_begin = files_.IsBegin(object, read.offset);
-  if (!IsOpening(object)) {
-    plan_.RecordRead(object, read,
-                     is_begin  ? LoadPlan::Kind::kBegin
-                     : goes_on ? LoadPlan::Kind::kNext
-                               : LoadPlan::Kind::kScattered,
-                     is_fetched);
-  }
+  if (!IsOpening(object)) plan_.RecordRead(object, read, kind, is_fetched);
   if (is_begin) {
-    const uint64_t file_end = files_.EndAt(object, end - 1);
+    const uint64_t file_end = FileEndAt(*stream, end - 1);
     if (!goes_on) stream->file_end = file_end;
     stream->is_bulk = stream->is_bulk || read.length >= kBulk;
     stream->least = std::max(stream->least, stream->is_bulk ? kFirstBulkWindow : kFirstWindow);
-    if (plan_.ExpectsWholeFiles()) stream->least = std::max(stream->least, file_end - read.offset);
+    if (plan_.ExpectsWholeFiles()) stream->least = std::max(stream->least, file_end - place.offset);
   }
   if (end > stream->position) {
     const uint64_t per_byte = stream->is_bulk ? kBulkWindowPerByte : kWindowPerByte;
     if (goes_on) stream->least = std::max(stream->least, per_byte * stream->read);
     stream->position = end;
-    stream->fetched = std::max(stream->fetched, read.offset);
-    if (end > stream->file_end) stream->file_end = files_.EndAt(object, end - 1);
+    stream->fetched = std::max(stream->fetched, place.offset);
+    if (end > stream->file_end) stream->file_end = FileEndAt(*stream, end - 1);
   }
   return stream->id;
 }
@@ -176,7 +218,7 @@ uint64_t ReadAhead::WishEndOf(const Stream& stream, Clock::time_point now) const
 
 uint64_t ReadAhead::EndOf(StreamId id, Clock::time_point now) {
   const Stream* stream = Find(id);
-  return stream == nullptr ? 0 : EndOf(*stream, now);
+  return stream == nullptr || stream->is_backward ? 0 : EndOf(*stream, now);
 }
 
 uint64_t ReadAhead::RangeLength(StreamId id, Clock::time_point now) {
@@ -188,8 +230,11 @@ uint64_t ReadAhead::RangeLength(StreamId id, Clock::time_point now) {
   return std::clamp(length, kShortestRange, kLongestRange);
 }
 
-void ReadAhead::RecordFetched(StreamId id, uint64_t end) {
-  if (Stream* stream = Find(id)) stream->fetched = std::max(stream->fetched, end);
+void ReadAhead::RecordFetched(StreamId id, ByteRange range) {
+  Stream* const stream = Find(id);
+  if (stream == nullptr) return;
+  const ByteRange place = Oriented(*stream, range);
+  stream->fetched = std::max(stream->fetched, place.offset + place.length);
 }
 
 void ReadAhead::RecordFailed(StreamId id) {
@@ -203,7 +248,8 @@ bool ReadAhead::IsLive(StreamId id, Clock::time_point now) const {
 }
 
 std::optional<ReadAhead::Wish> ReadAhead::Next(Clock::time_point now,
-                                               const PresentUpTo& present_up_to) {
+                                               const PresentUpTo& present_up_to,
+                                               const PresentDownTo& present_down_to) {
   // The stream whose window has been fetched least goes first. Streams so take turns without a
   // record of whose turn it is.
   Stream* neediest = nullptr;
@@ -211,7 +257,12 @@ std::optional<ReadAhead::Wish> ReadAhead::Next(Clock::time_point now,
   for (Stream& stream : streams_) {
     if (now - stream.last >= kIdle) continue;
     const uint64_t end = WishEndOf(stream, now);
-    stream.fetched = present_up_to(stream.object, stream.fetched);
+    if (stream.is_backward) {
+      const uint64_t size = files_.size_of(stream.object);
+      stream.fetched = size - present_down_to(stream.object, size - stream.fetched);
+    } else {
+      stream.fetched = present_up_to(stream.object, stream.fetched);
+    }
     if (stream.fetched >= end) continue;
     // Small pieces are collected, unless the window cannot grow any more or runs dry.
     const uint64_t ahead = std::max(stream.fetched, stream.position) - stream.position;
@@ -228,7 +279,10 @@ std::optional<ReadAhead::Wish> ReadAhead::Next(Clock::time_point now,
   if (neediest == nullptr) return {};
   const uint64_t end = WishEndOf(*neediest, now);
   const uint64_t length = std::min(end - neediest->fetched, RangeLength(neediest->id, now));
-  return Wish{neediest->id, neediest->object, {neediest->fetched, length}};
+  return Wish{.stream = neediest->id,
+              .object = neediest->object,
+              .range = Oriented(*neediest, {neediest->fetched, length}),
+              .is_backward = neediest->is_backward};
 }
 
 std::optional<ReadAhead::Wish> ReadAhead::NextPlanned(uint64_t unread, uint64_t most,
@@ -243,7 +297,7 @@ std::optional<ReadAhead::Wish> ReadAhead::NextPlanned(uint64_t unread, uint64_t 
   if (lead - unread < length && unread > lead / 2) return {};
   const auto piece = plan_.Next(std::min(length, lead - unread), present_up_to);
   if (!piece) return {};
-  return Wish{kPlanned, piece->object, piece->range};
+  return Wish{.stream = kPlanned, .object = piece->object, .range = piece->range};
 }
 
 }  // namespace ckptfs

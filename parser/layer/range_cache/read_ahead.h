@@ -1,7 +1,8 @@
 // The policy of read-ahead. Uses no threads and does no I/O.
 //
 // Reads that follow each other form a *stream*. Since the kernel sends two and more requests at a
-// time, "follow" is meant loosely. The *window* of a stream, which is read ahead, is several times as
+// time, "follow" is meant loosely. A stream may run *backward*: memcpy copies a mapped file from its
+// end to its begin if the addresses suggest it. The *window* of a stream, which is read ahead, is several times as
 // long as the bytes that it has read so far: scattered reads of 4 KiB cost little. At the beginning
 // of a file of the mount a new window begins, which a program that reads in large pieces opens
 // within a few reads, as its connections do.
@@ -53,15 +54,15 @@ class ReadAhead {
   StreamId RecordRead(uint32_t object, ByteRange read, bool is_fetched, Clock::time_point now);
 
   // Returns where the window of a stream ends: an offset behind the last read; 0 if the stream is
-  // forgotten. While an object is being opened, a range for a reader may reach that far beyond the
+  // forgotten or runs backward. While an object is being opened, a range for a reader may reach that far beyond the
   // read, and no other range is fetched.
   uint64_t EndOf(StreamId id, Clock::time_point now);
 
   // How long a range should be that is fetched for a stream, in bytes.
   uint64_t RangeLength(StreamId id, Clock::time_point now);
 
-  // Records that a window needs nothing before `end`, which is fetched or being fetched.
-  void RecordFetched(StreamId id, uint64_t end);
+  // Records that `range`, where a window begins or up to which it is full, is being fetched.
+  void RecordFetched(StreamId id, ByteRange range);
 
   // Records that a fetch for a stream has failed: read-ahead stops until the stream is read again.
   void RecordFailed(StreamId id);
@@ -76,13 +77,18 @@ class ReadAhead {
     StreamId stream = 0;
     uint32_t object = 0;
     ByteRange range;
+    bool is_backward = false;  // The end of the range is read first.
   };
 
   using PresentUpTo = LoadPlan::PresentUpTo;
 
+  // Returns where a range before `offset` begins that is fetched or on its way; `offset` if none is.
+  using PresentDownTo = std::function<uint64_t(uint32_t object, uint64_t offset)>;
+
   // Returns the next range to fetch for a window, taking streams in turns; nothing if all windows
   // are full enough.
-  std::optional<Wish> Next(Clock::time_point now, const PresentUpTo& present_up_to);
+  std::optional<Wish> Next(Clock::time_point now, const PresentUpTo& present_up_to,
+                           const PresentDownTo& present_down_to);
 
   // Returns the next range to fetch for the plan, while `unread` bytes are held or being fetched
   // that no reader has read yet; nothing if these are enough. `most` limits them.
@@ -93,10 +99,14 @@ class ReadAhead {
   void RecordPlanned(uint32_t object, ByteRange range) { plan_.RecordFetched({object, range}); }
 
  private:
+  // Offsets of a stream that runs backward are distances from the end of the object.
   struct Stream {
     StreamId id = 0;
     uint32_t object = 0;
+    bool is_backward = false;
     uint64_t position = 0;  // Behind the last byte that was read.
+    uint64_t turn = 0;      // Offset of the last read, ...
+    unsigned turned = 0;    // ... and how many in a row ended where the one before begins.
     uint64_t read = 0;      // Bytes.
     uint64_t least = 0;     // Of the window, in bytes.
     bool is_bulk = false;   // A long read began the file.
@@ -109,7 +119,10 @@ class ReadAhead {
   Stream* Find(StreamId id);
   const Stream* Find(StreamId id) const;
   Stream* Continued(uint32_t object, ByteRange read);
-  Stream& Begin(uint32_t object, ByteRange read);
+  Stream& Begin(uint32_t object, ByteRange read, bool is_backward);
+  void Turn(Stream& stream, ByteRange read);
+  ByteRange Oriented(const Stream& stream, ByteRange range) const;
+  uint64_t FileEndAt(const Stream& stream, uint64_t offset);
   uint64_t Target() const;
   uint64_t WindowOf(const Stream& stream, Clock::time_point now) const;
   uint64_t BoundOf(const Stream& stream) const;

@@ -110,11 +110,31 @@ bool Scheduler::IsWanted(const RangeFetch& fetch, Clock::time_point now) const {
   });
 }
 
+ByteRange Scheduler::RangeOf(const RangeFetch& fetch) const {
+  const uint64_t begin = fetch.first_block * kBlockSize;
+  const uint64_t end = (fetch.first_block + fetch.frames.size()) * kBlockSize;
+  return {begin, std::min(end, sizes_[fetch.object]) - begin};
+}
+
 uint64_t Scheduler::PresentUpTo(uint32_t object, uint64_t offset) {
   while (offset < sizes_[object] && frames_.Find({object, offset / kBlockSize}) != nullptr) {
     offset = (offset / kBlockSize + 1) * kBlockSize;
   }
   return std::min(offset, sizes_[object]);
+}
+
+uint64_t Scheduler::PresentDownTo(uint32_t object, uint64_t offset) {
+  while (offset > 0 && frames_.Find({object, (offset - 1) / kBlockSize}) != nullptr) {
+    offset = (offset - 1) / kBlockSize * kBlockSize;
+  }
+  return offset;
+}
+
+// Returns the block behind the last one before `block` that is cached or being fetched, at least
+// `least`.
+uint64_t Scheduler::BehindPresent(uint32_t object, uint64_t block, uint64_t least) {
+  while (block > least && frames_.Find({object, block - 1}) == nullptr) --block;
+  return block;
 }
 
 // Fetches the blocks from `block` to `end_block` that are neither cached nor being fetched, as far
@@ -147,7 +167,7 @@ std::unique_ptr<RangeFetch> Scheduler::TakeFor(const Waiter& waiter, Clock::time
     window = std::min(window, block + read_ahead_.RangeLength(waiter.stream, now) / kBlockSize);
   } else if (waiter.end_block == BlockCount(size)) {
     const uint64_t tail = TailOf(size);
-    while (first > tail && frames_.Find({object, first - 1}) == nullptr) --first;
+    first = BehindPresent(object, first, tail);
   }
   // All that this reader waits for is one range, unless it is very long.
   constexpr uint64_t kMostAtOnce = (uint64_t{8} << 20U) / kBlockSize;
@@ -156,8 +176,7 @@ std::unique_ptr<RangeFetch> Scheduler::TakeFor(const Waiter& waiter, Clock::time
   auto fetch = Begin(object, first, end, need, now);
   if (fetch == nullptr) return nullptr;
   fetch->stream = waiter.stream;
-  read_ahead_.RecordFetched(waiter.stream,
-                            (fetch->first_block + fetch->frames.size()) * kBlockSize);
+  read_ahead_.RecordFetched(waiter.stream, RangeOf(*fetch));
   return fetch;
 }
 
@@ -180,14 +199,18 @@ std::unique_ptr<RangeFetch> Scheduler::TakePrefetch(Clock::time_point now) {
 
 std::unique_ptr<RangeFetch> Scheduler::TakeAhead(Clock::time_point now) {
   const auto wish = read_ahead_.Next(
-      now, [&](uint32_t object, uint64_t offset) { return PresentUpTo(object, offset); });
+      now, [&](uint32_t object, uint64_t offset) { return PresentUpTo(object, offset); },
+      [&](uint32_t object, uint64_t offset) { return PresentDownTo(object, offset); });
   if (!wish) return nullptr;
   const uint64_t end = BlockCount(wish->range.offset + wish->range.length);
-  auto fetch = Begin(wish->object, wish->range.offset / kBlockSize, end, Frames::Need::kAhead, now);
+  uint64_t first = wish->range.offset / kBlockSize;
+  if (wish->is_backward) first = BehindPresent(wish->object, end, first);
+  auto fetch = Begin(wish->object, first, end, Frames::Need::kAhead, now);
   if (fetch == nullptr) return nullptr;
   fetch->stream = wish->stream;
   for (Frame* frame : fetch->frames) frame->is_planned = true;
-  read_ahead_.RecordFetched(wish->stream, (fetch->first_block + fetch->frames.size()) * kBlockSize);
+  // If memory was short, the end of a range that is read backward is still wanted.
+  if (!wish->is_backward) read_ahead_.RecordFetched(wish->stream, RangeOf(*fetch));
   return fetch;
 }
 

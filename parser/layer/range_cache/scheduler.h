@@ -123,9 +123,12 @@ class Scheduler {
     uint64_t end_block = 0;
   };
 
+  ByteRange RangeOf(const RangeFetch& fetch) const;
   bool IsAwaited(const BlockKey& key) const;
   bool IsWanted(const RangeFetch& fetch, Clock::time_point now) const;
   uint64_t PresentUpTo(uint32_t object, uint64_t offset);
+  uint64_t PresentDownTo(uint32_t object, uint64_t offset);
+  uint64_t BehindPresent(uint32_t object, uint64_t block, uint64_t least);
   std::unique_ptr<RangeFetch> TakeFor(const Waiter& waiter, Clock::time_point now);
   std::unique_ptr<RangeFetch> TakePrefetch(Clock::time_point now);
   std::unique_ptr<RangeFetch> TakeAhead(Clock::time_point now);
