@@ -304,6 +304,8 @@ Directory ReadDirectory(const ByteSource& source, Budget& budget) {
   directory.position_ = end.directory;
   directory.text_.resize(end.size);
   const auto text = std::as_writable_bytes(std::span(directory.text_));
+  const ByteRange directory_range{.offset = end.directory, .length = end.size};
+  if (end.size > 0) source.Prefetch({&directory_range, 1});
   source.ReadAt(end.directory, text);
   const auto add_error = [&](Member& member, std::string error) {
     budget.Charge(sizeof(std::string) + error.size());

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <ctime>
 #include <memory>
 #include <span>
@@ -31,6 +33,17 @@ class Delivery {
   virtual void Arrived(size_t count) = 0;
 };
 
+// Delivers bytes that are in memory.
+inline void Deliver(std::span<const std::byte> bytes, Delivery& delivery) {
+  while (!bytes.empty()) {
+    const std::span<std::byte> room = delivery.room();
+    const size_t count = std::min(room.size(), bytes.size());
+    std::memcpy(room.data(), bytes.data(), count);
+    delivery.Arrived(count);
+    bytes = bytes.subspan(count);
+  }
+}
+
 // One version of an object on a server, pinned: its bytes never change. All methods may be called
 // by several threads at once.
 class RemoteObject {
@@ -50,11 +63,17 @@ class RemoteObject {
   // version. Empty if the version is unknown. Never contains a secret.
   virtual std::string identity() const = 0;
 
-  // The first bytes, as far as opening has fetched them.
-  virtual std::span<const std::byte> head() const { return {}; }
+  // The first bytes, if opening has asked for them.
+  struct Head {
+    uint64_t length = 0;
+    std::chrono::steady_clock::duration latency{0};  // Of the answer to that; 0 if not known.
+  };
 
-  // Frees what head() returns, which may be 64 KiB of each of very many objects. Called before all
-  // other methods, or not at all.
+  // The first Fetch from 0 on delivers these bytes as they arrive, without a request.
+  virtual Head head() const { return {}; }
+
+  // Frees the bytes of the head, which may be 64 KiB of each of very many objects. Call it if they are not
+  // fetched soon.
   virtual void ForgetHead() const {}
 
   // Fetches `length` bytes, which lie within the object, from `offset` on, in order. Retries after

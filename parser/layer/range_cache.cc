@@ -1,19 +1,17 @@
 #include "parser/layer/range_cache.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <array>
 #include <cassert>
 #include <cerrno>
 #include <chrono>
-#include <csignal>
 #include <cstring>
 #include <exception>
 #include <new>
 #include <system_error>
 #include <utility>
 
+#include "parser/base/blocked_signals.h"
 #include "parser/base/cancellation.h"
 #include "parser/base/error.h"
 #include "parser/io/remote_object.h"
@@ -147,9 +145,16 @@ ByteSourcePtr RangeCache::Add(RemoteObjectPtr object) {
     on_disk = settings_.open_on_disk(identity, object->size());
   }
   const MutexLock lock(mutex_);
-  const uint32_t number = scheduler_.AddObject(object->size(), object->head(), Clock::now());
-  object->ForgetHead();  // As much of it as the memory of the cache has room for is there now.
+  const uint32_t number = scheduler_.AddObject(object->size());
   objects_.push_back({object, std::move(on_disk)});
+  auto head = is_stopped_ ? nullptr : scheduler_.TakeHead(number, object->head(), Clock::now());
+  if (head != nullptr) {
+    fetches_.push_back(std::move(head));
+    taken_.notify_one();
+    if (fetches_.size() > idle_threads_) StartThreads();
+  } else {
+    object->ForgetHead();
+  }
   return std::make_shared<Cached>(shared_from_this(), number, std::move(object));
 }
 
@@ -187,22 +192,15 @@ void RangeCache::Dispatch() {
 
 // Starts a thread for each fetch that no thread is idle for.
 void RangeCache::StartThreads() {
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);  // Other threads handle signals.
+  const BlockedSignals blocked;  // Other threads handle signals.
   try {
     while (idle_threads_ < fetches_.size() && threads_.size() < kMostFetches) {
       threads_.emplace_back([this] { RunFetches(); });
       ++idle_threads_;
     }
   } catch (const std::system_error&) {
-    if (threads_.empty()) {
-      pthread_sigmask(SIG_SETMASK, &before, nullptr);
-      Fail(EAGAIN, "cannot start a thread");
-    }
+    if (threads_.empty()) Fail(EAGAIN, "cannot start a thread");
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 // Copies the cached beginning of `buffer`. Returns its length. Unlocks the mutex while it copies.
@@ -372,6 +370,8 @@ void RangeCache::RunFetch(RangeFetch& fetch) {
     object = objects_[fetch.object];
   }
   const size_t count = fetch.frames.size();
+  // A head is on its way already, and is soon read from memory.
+  if (fetch.is_head) object.disk = nullptr;
   if (object.disk == nullptr) return FetchRun(object, fetch, 0, count);
   std::vector<std::span<std::byte>> blocks;
   blocks.reserve(count);

@@ -40,6 +40,8 @@ class Server final : public RemoteObject {
   std::string name() const override { return "test://object"; }
   uint64_t size() const override { return size_; }
   std::string identity() const override { return ""; }
+  Head head() const override { return begun; }
+  void ForgetHead() const override { is_forgotten = true; }
 
   void Fetch(uint64_t offset, uint64_t length, Delivery& delivery,
              const std::stop_token& stop) const override {
@@ -73,6 +75,8 @@ class Server final : public RemoteObject {
   uint64_t requested() const { return requested_; }
 
   std::function<bool(unsigned number)> fails = [](unsigned) { return false; };
+  Head begun;
+  mutable std::atomic<bool> is_forgotten = false;
 
  private:
   void AwaitGate(const std::stop_token& stop) const {
@@ -92,10 +96,16 @@ class Server final : public RemoteObject {
 class RangeCacheTest : public ::testing::Test {
  protected:
   void Make(size_t memory, uint64_t size) {
+    MakeOpening(memory, size, {});
+    source_->AdviseFile({0, size});
+  }
+
+  // While its files are not known yet.
+  void MakeOpening(size_t memory, uint64_t size, RemoteObject::Head head) {
     cache_ = std::make_shared<RangeCache>(RangeCache::Settings{.memory = memory});
     server_ = std::make_shared<Server>(size);
+    server_->begun = head;
     source_ = cache_->Add(server_);
-    source_->AdviseFile({0, size});
   }
 
   // Reads and compares.
@@ -167,6 +177,52 @@ TEST_F(RangeCacheTest, GivesBytesThatHaveComeBeforeAllOfTheirRangeHas) {
   Make(8 * kMiB, 10 * kMiB);
   EXPECT_TRUE(IsRight(0, 100));
   EXPECT_GE(cache_->stats().fetched, 100U);
+}
+
+TEST_F(RangeCacheTest, FetchesTheHeadAtOnceAndOnce) {
+  MakeOpening(8 * kMiB, 10 * kMiB, {.length = 2 * kBlockSize});
+  AwaitIdle();
+  EXPECT_EQ(server_->requested(), 2 * kBlockSize);
+  EXPECT_TRUE(IsRight(0, 2 * kBlockSize));
+  EXPECT_EQ(server_->requests(), 1U);
+  EXPECT_FALSE(server_->is_forgotten);
+}
+
+TEST_F(RangeCacheTest, FetchesAHeadThatIsTheWholeObject) {
+  MakeOpening(8 * kMiB, kBlockSize + 1, {.length = kBlockSize + 1});
+  AwaitIdle();
+  EXPECT_TRUE(IsRight(0, kBlockSize + 1));
+  EXPECT_EQ(server_->requests(), 1U);
+}
+
+TEST_F(RangeCacheTest, ForgetsAHeadThatItHasNoMemoryFor) {
+  const auto other = std::make_shared<Server>(10 * kMiB);
+  other->begun.length = 2 * kBlockSize;
+  MakeOpening(8 * kMiB, 16 * kMiB, {});
+  server_->Close();
+  constexpr ByteRange kAll{.offset = 0, .length = 8 * kMiB};
+  std::jthread reader([&] { EXPECT_TRUE(IsRight(kAll.offset, kAll.length)); });
+  while (cache_->stats().busy < kAll.length) std::this_thread::yield();
+  cache_->Add(other);
+  EXPECT_TRUE(other->is_forgotten);
+  server_->Open();
+}
+
+// On a long link, what a parser announces is divided among the connections.
+TEST_F(RangeCacheTest, DividesWhatAParserWaitsForIfTheLinkIsLong) {
+  constexpr ByteRange kDirectory{.offset = 5 * kMiB, .length = 2 * kMiB};
+  MakeOpening(16 * kMiB, 10 * kMiB,
+              {.length = kBlockSize, .latency = std::chrono::milliseconds(1)});
+  source_->Prefetch({&kDirectory, 1});
+  AwaitIdle();
+  EXPECT_EQ(server_->requests(), 2U);
+  MakeOpening(16 * kMiB, 10 * kMiB,
+              {.length = kBlockSize, .latency = std::chrono::milliseconds(50)});
+  AwaitIdle();
+  source_->Prefetch({&kDirectory, 1});
+  AwaitIdle();
+  EXPECT_EQ(server_->requests(), 9U);
+  EXPECT_EQ(server_->requested(), kBlockSize + kDirectory.length);
 }
 
 TEST_F(RangeCacheTest, ReadsRightWithFaultsOfWhichReadersLearn) {

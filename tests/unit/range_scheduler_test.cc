@@ -47,7 +47,7 @@ class Model {
       : scenario_(scenario),
         choose_(std::move(choose)),
         scheduler_(scenario.memory * kBlockSize, scenario.most_fetches) {
-    for (const uint64_t size : scenario.objects) scheduler_.AddObject(size, {}, now_);
+    for (const uint64_t size : scenario.objects) scheduler_.AddObject(size);
     for (const auto& [object, range] : scenario.files) scheduler_.AdviseFile(object, range);
     readers_.resize(scenario.readers.size());
   }

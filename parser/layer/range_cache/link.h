@@ -37,6 +37,9 @@ class Link {
   // How long an answer may take while others arrive.
   Duration patience() const;
 
+  // Whether a round trip costs more than further requests that save it.
+  bool is_long() const;
+
   // How many bytes keep the link busy when they have been requested and have not arrived: bandwidth
   // x latency, some that wait in its queue, and what the slow start of all connections needs, but
   // no more than arrives in half a second. Many more would overflow the queue.

@@ -1,7 +1,6 @@
 #include "parser/layer/range_cache/scheduler.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "parser/io/prefetch.h"
@@ -34,23 +33,23 @@ Scheduler::Scheduler(size_t memory, size_t most_fetches, uint64_t disk)
       read_ahead_(WindowsOf(frames_.capacity())),
       disk_(disk) {}
 
-uint32_t Scheduler::AddObject(uint64_t size, std::span<const std::byte> head,
-                              Clock::time_point now) {
+uint32_t Scheduler::AddObject(uint64_t size) {
   const auto object = static_cast<uint32_t>(sizes_.size());
   sizes_.push_back(size);
   read_ahead_.AddObject(size);
-  for (uint64_t block = 0; block < BlockCount(size); ++block) {
-    const size_t length = BlockLength(size, block);
-    if (head.size() < length) break;
-    Frame* frame = frames_.Add({object, block}, length, Frames::Need::kOpening, now,
-                               [&](const BlockKey& key) { return IsAwaited(key); });
-    if (frame == nullptr) break;
-    std::memcpy(frame->bytes, head.data(), length);
-    frame->filled = length;
-    frames_.Settle(*frame, false, now);
-    head = head.subspan(length);
-  }
   return object;
+}
+
+std::unique_ptr<RangeFetch> Scheduler::TakeHead(uint32_t object, const RemoteObject::Head& head,
+                                                Clock::time_point now) {
+  if (head.latency > Clock::duration(0)) link_.RecordAnswer(head.latency, now);
+  const uint64_t end =
+      head.length == sizes_[object] ? BlockCount(head.length) : head.length / kBlockSize;
+  auto fetch = Begin(object, 0, end, Frames::Need::kOpening, now);
+  if (fetch == nullptr) return nullptr;
+  fetch->is_head = true;
+  fetch->is_answered = true;  // Before it is taken.
+  return fetch;
 }
 
 void Scheduler::Prefetch(uint32_t object, std::span<const ByteRange> ranges) {
@@ -180,6 +179,16 @@ std::unique_ptr<RangeFetch> Scheduler::TakeFor(const Waiter& waiter, Clock::time
   return fetch;
 }
 
+// How many blocks of a range one request asks for. What a parser waits for is divided among all
+// connections that are free if the link is long: most of them are new, and TCP starts slowly on
+// each.
+uint64_t Scheduler::PieceOf(const PrefetchRange& range) const {
+  const uint64_t count = range.end_block - range.block;
+  if (!read_ahead_.IsOpening(range.object) || !link_.is_long()) return count;
+  const size_t free = std::min(link_.fetches(), Link::kUsualFetches) - fetches_.size();
+  return (count + free - 1) / free;
+}
+
 std::unique_ptr<RangeFetch> Scheduler::TakePrefetch(Clock::time_point now) {
   while (!prefetches_.empty()) {
     PrefetchRange& next = prefetches_.front();
@@ -190,7 +199,8 @@ std::unique_ptr<RangeFetch> Scheduler::TakePrefetch(Clock::time_point now) {
       prefetches_.pop_front();
       continue;
     }
-    auto fetch = Begin(next.object, next.block, next.end_block, Frames::Need::kAhead, now);
+    const uint64_t end = next.block + PieceOf(next);
+    auto fetch = Begin(next.object, next.block, end, Frames::Need::kAhead, now);
     if (fetch != nullptr) next.block += fetch->frames.size();
     return fetch;
   }

@@ -25,6 +25,7 @@
 
 #include "parser/base/error.h"
 #include "parser/io/byte_source.h"
+#include "parser/io/remote_object.h"
 #include "parser/layer/range_cache/frames.h"
 #include "parser/layer/range_cache/link.h"
 #include "parser/layer/range_cache/read_ahead.h"
@@ -46,6 +47,7 @@ struct RangeFetch {
   uint64_t first_block = 0;
   std::vector<Frame*> frames;
   ReadAhead::StreamId stream = 0;
+  bool is_head = false;     // It was begun when the object was opened.
   bool is_to_disk = false;  // Its blocks need no memory once they are on the disk.
   bool is_answered = false;
   uint64_t awaited = 0;                           // Bytes that have not arrived.
@@ -62,8 +64,13 @@ class Scheduler {
   // fetch `disk` bytes more than `memory`, which a disk cache keeps.
   Scheduler(size_t memory, size_t most_fetches, uint64_t disk = 0);
 
-  // Adds an object of `size` bytes, which begins with `head`. Returns its number.
-  uint32_t AddObject(uint64_t size, std::span<const std::byte> head, Clock::time_point now);
+  // Adds an object of `size` bytes. Returns its number.
+  uint32_t AddObject(uint64_t size);
+
+  // Returns the fetch of the head of a new object; null if there is none, or no memory. There may
+  // be one more fetch for each head.
+  std::unique_ptr<RangeFetch> TakeHead(uint32_t object, const RemoteObject::Head& head,
+                                       Clock::time_point now);
 
   void AdviseFile(uint32_t object, ByteRange range) { read_ahead_.AdviseFile(object, range); }
   void Prefetch(uint32_t object, std::span<const ByteRange> ranges);
@@ -130,6 +137,7 @@ class Scheduler {
   uint64_t PresentDownTo(uint32_t object, uint64_t offset);
   uint64_t BehindPresent(uint32_t object, uint64_t block, uint64_t least);
   std::unique_ptr<RangeFetch> TakeFor(const Waiter& waiter, Clock::time_point now);
+  uint64_t PieceOf(const PrefetchRange& range) const;
   std::unique_ptr<RangeFetch> TakePrefetch(Clock::time_point now);
   std::unique_ptr<RangeFetch> TakeAhead(Clock::time_point now);
   std::unique_ptr<RangeFetch> Begin(uint32_t object, uint64_t block, uint64_t end_block,

@@ -119,6 +119,7 @@ class Transfer {
 
   void TakeHeader(std::string_view line);
   void EndHead();
+  std::chrono::microseconds Latency() const;
   void TakeBody(std::string_view bytes);
 
   bool IsCancelled() const { return stop_.stop_requested() || Cancellation::IsRequested(); }
@@ -137,6 +138,7 @@ class Transfer {
   const Request& request_;
   Receiver* const receiver_;
   const std::stop_token& stop_;
+  CURL* handle_ = nullptr;  // Of the connection.
 
   Response response_;
   size_t head_size_ = 0;  // Bytes of all headers so far.
@@ -157,7 +159,7 @@ std::string_view AsText(const char* data, size_t size, size_t count) {
 }
 
 Response Transfer::Run(const CurlConnection& connection) {
-  CURL* const handle = connection.handle();
+  CURL* const handle = handle_ = connection.handle();
   const List headers = BuildHeaders(request_);
   std::array<char, CURL_ERROR_SIZE> details = {};
   LibCurl().easy_setopt(handle, CURLOPT_URL, request_.url.c_str());
@@ -258,8 +260,17 @@ void Transfer::TakeHeader(std::string_view line) {
                                  Trim(line.substr(colon + 1)));
 }
 
+std::chrono::microseconds Transfer::Latency() const {
+  curl_off_t sent = 0;
+  curl_off_t answered = 0;
+  LibCurl().easy_getinfo(handle_, CURLINFO_PRETRANSFER_TIME_T, &sent);
+  LibCurl().easy_getinfo(handle_, CURLINFO_STARTTRANSFER_TIME_T, &answered);
+  return std::chrono::microseconds(std::max<curl_off_t>(answered - sent, 0));
+}
+
 void Transfer::EndHead() {
   has_head_ = true;
+  response_.latency = Latency();
   is_for_receiver_ = receiver_ != nullptr && receiver_->Begin(response_);
 }
 

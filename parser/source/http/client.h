@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -30,6 +31,7 @@ struct Request {
 
 struct Response {
   int status = 0;
+  std::chrono::microseconds latency{0};  // From the end of the request to the first byte.
   std::vector<std::pair<std::string, std::string>> headers;  // Names in lower case.
   std::string body;      // Unless a receiver took it; at most the first 1 MiB.
   std::string location;  // Target of a redirect: an absolute URL. Empty if it is no redirect.

@@ -6,29 +6,20 @@
 #include <atomic>
 #include <cassert>
 #include <cerrno>
-#include <cstring>
+#include <memory>
 #include <utility>
 
 #include "parser/base/cancellation.h"
 #include "parser/base/error.h"
+#include "parser/base/mutex.h"
 #include "parser/location.h"
+#include "parser/source/http/first_bytes.h"
 #include "parser/source/http/headers.h"
 #include "parser/source/http/opening.h"
 #include "parser/source/retry_policy.h"
 
 namespace ckptfs::http {
 namespace {
-
-void Deliver(std::span<const std::byte> bytes, Delivery& delivery) {
-  while (!bytes.empty()) {
-    const std::span<std::byte> room = delivery.room();
-    assert(!room.empty());
-    const size_t count = std::min(room.size(), bytes.size());
-    std::memcpy(room.data(), bytes.data(), count);
-    delivery.Arrived(count);
-    bytes = bytes.subspan(count);
-  }
-}
 
 // Delivers the bytes of a range of one version, after its headers have been validated.
 class PartReceiver final : public Receiver {
@@ -86,28 +77,27 @@ class Object final : public RemoteObject {
         client_(std::move(client)),
         access_(std::move(access)),
         options_(options),
-        opened_(std::move(opened)),
-        head_(std::move(opened_.head)) {}
+        version_(std::move(opened.version)),
+        identity_(std::move(opened.identity)),
+        download_(std::move(opened.download)),
+        head_(opened.first == nullptr ? Head() : Head{opened.first->length(), opened.latency}),
+        first_(std::move(opened.first)) {}
 
   std::string name() const override { return name_; }
-  uint64_t size() const override { return opened_.version.size; }
-  std::string identity() const override { return opened_.identity; }
-  std::span<const std::byte> head() const override { return head_; }
-  void ForgetHead() const override { std::vector<std::byte>().swap(head_); }
+  uint64_t size() const override { return version_.size; }
+  std::string identity() const override { return identity_; }
+  Head head() const override { return head_; }
+  void ForgetHead() const override { TakeFirst(); }
 
   timespec modified() const override {
-    return {.tv_sec = ParseDate(opened_.version.last_modified).value_or(0), .tv_nsec = 0};
+    return {.tv_sec = ParseDate(version_.last_modified).value_or(0), .tv_nsec = 0};
   }
 
   void Fetch(uint64_t offset, uint64_t length, Delivery& delivery,
              const std::stop_token& stop) const override {
     assert(offset <= size() && length <= size() - offset);
-    const std::span<const std::byte> head = head_;
     if (length == 0) return;
-    if (opened_.download) return opened_.download->Deliver(offset, length, delivery);
-    if (offset < head.size() && length <= head.size() - offset) {
-      return Deliver(head.subspan(offset, length), delivery);
-    }
+    if (download_) return download_->Deliver(offset, length, delivery);
     try {
       FetchPart({.offset = offset, .length = length}, delivery, stop);
     } catch (const Error& e) {
@@ -117,22 +107,32 @@ class Object final : public RemoteObject {
   }
 
  private:
+  std::unique_ptr<FirstBytes> TakeFirst() const {
+    const MutexLock lock(mutex_);
+    return std::move(first_);
+  }
+
   void FetchPart(ByteRange range, Delivery& delivery, const std::stop_token& stop) const {
     // Prepare may block, too: it renews credentials.
     const Cancellation::IsCancelled is_cancelled = [&stop] { return stop.stop_requested(); };
     const Cancellation cancellation(is_cancelled);
     RetryPolicy retry(options_, RetryPolicy::Phase::kReading, name_, FormatRange(range));
     uint64_t done = 0;
+    auto first = range.offset == 0 ? TakeFirst() : nullptr;
     const auto attempt = [&] {
+      if (const auto from_opening = std::move(first)) {
+        from_opening->Deliver(range.length, delivery, done, stop);
+        if (done == range.length) return true;
+      }
       if (has_changed_) FailChanged();
       const ByteRange rest{.offset = range.offset + done, .length = range.length - done};
       std::vector headers = {RangeHeader(rest)};
-      if (std::string condition = opened_.version.Condition(); !condition.empty()) {
+      if (std::string condition = version_.Condition(); !condition.empty()) {
         headers.push_back(std::move(condition));
       }
       PreparedRequest prepared = access_->Prepare(headers);
       prepared.request.limits = retry.Limits(rest.length);
-      PartReceiver receiver(opened_.version, rest, delivery, retry, done);
+      PartReceiver receiver(version_, rest, delivery, retry, done);
       const Response response = client_->Perform(prepared.request, &receiver, stop);
       if (response.status == 200 || response.status == 206) {
         receiver.End();
@@ -152,9 +152,13 @@ class Object final : public RemoteObject {
   const std::shared_ptr<Client> client_;
   const std::shared_ptr<Access> access_;
   const SourceOptions options_;
-  Opened opened_;
-  mutable std::vector<std::byte> head_;
+  const Version version_;
+  const std::string identity_;
+  const std::unique_ptr<Download> download_;  // All bytes, or null.
+  const Head head_;
   mutable std::atomic<bool> has_changed_ = false;
+  mutable Mutex mutex_;
+  mutable std::unique_ptr<FirstBytes> first_ GUARDED_BY(mutex_);  // Null once they are taken.
 };
 
 }  // namespace

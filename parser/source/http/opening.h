@@ -2,55 +2,29 @@
 
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
+#include <chrono>
 #include <memory>
-#include <optional>
-#include <span>
 #include <string>
-#include <vector>
 
-#include "parser/base/fd.h"
-#include "parser/io/remote_object.h"
+#include "parser/source/http/download.h"
+#include "parser/source/http/first_bytes.h"
 #include "parser/source/http/headers.h"
 #include "parser/source/http/object.h"
 
 namespace ckptfs::http {
 
-// A downloaded object, in an unnamed temporary file. Written by one thread; then read by any
-// number.
-class Download {
- public:
-  // `expected` is the length in bytes, if it is known. Throws Error: ENOSPC if the disk has less
-  // free space. If it is unknown, at most half of the free space is used: the body may be endless.
-  explicit Download(std::optional<uint64_t> expected);
-
-  // Throws Error: ENOSPC if the disk is full, or half full with a body of unknown length.
-  void Append(std::span<const std::byte> bytes);
-
-  // Delivers `length` bytes from `offset` on, which have been written. Throws Error(EIO).
-  void Deliver(uint64_t offset, uint64_t length, Delivery& delivery) const;
-
- private:
-  // Returns the free space of the disk, in bytes.
-  uint64_t FreeSpace() const;
-
-  Fd file_;
-  const bool is_length_known_;
-  uint64_t size_ = 0;
-};
-
 struct Opened {
   Version version;
-  std::string identity;                // As of RemoteObject.
-  std::vector<std::byte> head;         // The first bytes.
+  std::string identity;               // As of RemoteObject.
+  std::unique_ptr<FirstBytes> first;  // Null if there are none.
+  std::chrono::microseconds latency{0};
   std::unique_ptr<Download> download;  // All bytes, if they had to be fetched; else null.
 };
 
 // Sends no request: `version` is known from a listing. Throws Error as Access::Prepare does.
 Opened OpenListed(const std::string& name, Access& access, Version version);
 
-// Throws Error as OpenObject does.
+// `client` must outlive the result. Throws Error as OpenObject does.
 Opened Open(const std::string& name, Client& client, Access& access, const SourceOptions& options);
 
 }  // namespace ckptfs::http

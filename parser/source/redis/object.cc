@@ -138,12 +138,16 @@ Object::Object(std::string name, std::unique_ptr<ClusterClient> client, KeyTable
     : name_(std::move(name)),
       options_(options),
       table_(std::move(table)),
+      head_length_(head.empty() ? table_.header().size() : head.size()),
       head_(std::move(head)),
       losses_(table_.parts().size()),
       client_(std::move(client)),
       size_(table_.parts().back().end()) {}
 
-std::span<const std::byte> Object::head() const { return head_.empty() ? table_.header() : head_; }
+std::vector<std::byte> Object::TakeHead() const {
+  const MutexLock lock(mutex_);
+  return std::exchange(head_, {});
+}
 
 bool Object::has_lost_parts() const {
   return std::ranges::any_of(losses_, [](const auto& code) { return code != 0; });
@@ -179,6 +183,15 @@ void Object::CheckLengths() {
 
 void Object::Fetch(uint64_t offset, uint64_t length, Delivery& delivery,
                    const std::stop_token& stop) const {
+  const std::vector<std::byte> taken = offset == 0 ? TakeHead() : std::vector<std::byte>();
+  const std::span<const std::byte> head = taken.empty() ? table_.header() : taken;
+  if (offset < head.size()) {
+    const uint64_t count = std::min(length, head.size() - offset);
+    Deliver(head.subspan(offset, count), delivery);
+    offset += count;
+    length -= count;
+  }
+  if (length == 0) return;
   RetryPolicy retry(options_, Phase::kReading, name_,
                     fmt::format("bytes {} to {}", offset, offset + length - 1));
   ValueFetch fetch(table_, losses_, retry, delivery);

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "parser/base/mutex.h"
 #include "parser/io/remote_object.h"
 #include "parser/io/source_options.h"
 #include "parser/source/redis/cluster_client.h"
@@ -75,8 +76,8 @@ class Object final : public RemoteObject, public std::enable_shared_from_this<Ob
   std::string name() const override { return name_; }
   uint64_t size() const override { return size_; }
   std::string identity() const override { return ""; }
-  std::span<const std::byte> head() const override;
-  void ForgetHead() const override { std::vector<std::byte>().swap(head_); }
+  Head head() const override { return {.length = head_length_}; }
+  void ForgetHead() const override { TakeHead(); }
 
   // Delivers the bytes before the first missing part, then throws.
   void Fetch(uint64_t offset, uint64_t length, Delivery& delivery,
@@ -87,11 +88,15 @@ class Object final : public RemoteObject, public std::enable_shared_from_this<Ob
   Part FindPart(uint64_t offset) const override;
 
  private:
+  std::vector<std::byte> TakeHead() const;
+
   const std::string name_;
   const SourceOptions options_;
   const KeyTable table_;
-  mutable std::vector<std::byte> head_;
-  mutable Losses losses_;  // One for each part.
+  const uint64_t head_length_;
+  mutable Mutex mutex_;
+  mutable std::vector<std::byte> head_ GUARDED_BY(mutex_);  // Empty once it is taken.
+  mutable Losses losses_;                                   // One for each part.
   const std::unique_ptr<ClusterClient> client_;
   uint64_t size_;
 };
