@@ -28,7 +28,7 @@ class LinkTest : public ::testing::Test {
 
 TEST_F(LinkTest, BeginsWithTheUsualNumberOfRequests) {
   EXPECT_EQ(link_.fetches(), 8U);
-  EXPECT_EQ(link_.in_flight(), 4 * kMiB);
+  EXPECT_EQ(link_.in_flight(), 8 * kMiB);
   EXPECT_EQ(Link(2).fetches(), 2U);
 }
 

@@ -64,7 +64,9 @@ TEST_F(ReadAheadTest, WantsNothingMoreThanARandomReadAsksFor) {
 
 TEST_F(ReadAheadTest, WantsAMebibyteWhereAFileBegins) {
   policy_.AdviseFile(0, {10 * kMiB, 100 * kMiB});
-  EXPECT_EQ(Read(10 * kMiB, 4 * kKiB), 11 * kMiB);
+  const uint64_t end = Read(10 * kMiB, 4 * kKiB);
+  EXPECT_GT(end, 11 * kMiB - 128 * kKiB);
+  EXPECT_LE(end, 11 * kMiB);
 }
 
 TEST_F(ReadAheadTest, WantsASmallFileWholeAndLittleOfTheNextOne) {

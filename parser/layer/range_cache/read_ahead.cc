@@ -1,6 +1,7 @@
 #include "parser/layer/range_cache/read_ahead.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <iterator>
 
@@ -223,7 +224,7 @@ uint64_t ReadAhead::EndOf(StreamId id, Clock::time_point now) {
 
 uint64_t ReadAhead::RangeLength(StreamId id, Clock::time_point now) {
   const Stream* stream = Find(id);
-  const uint64_t window = stream == nullptr ? 0 : WindowOf(*stream, now);
+  const uint64_t window = stream == nullptr ? 0 : EndOf(*stream, now) - stream->position;
   const uint64_t length = is_busy_ && plan_.is_active()
                               ? in_flight_ / kRangesOfBusyLink
                               : std::min(window, in_flight_) / kRangesOfWindow;
@@ -245,6 +246,13 @@ bool ReadAhead::IsLive(StreamId id, Clock::time_point now) const {
   if (id == kPlanned) return plan_.is_active() && now - last_read_ < kIdle;
   const Stream* stream = Find(id);
   return stream != nullptr && now - stream->last < kIdle;
+}
+
+// Ranges are of several lengths, so that connections do not come to the ends of their ranges, and
+// wait for a round trip, all at the same time.
+uint64_t ReadAhead::Vary(uint64_t length) {
+  constexpr std::array<uint64_t, 8> kEighths = {4, 16, 6, 12, 5, 14, 8, 10};
+  return length * kEighths.at(wishes_++ % kEighths.size()) / 8;
 }
 
 std::optional<ReadAhead::Wish> ReadAhead::Next(Clock::time_point now,
@@ -278,7 +286,7 @@ std::optional<ReadAhead::Wish> ReadAhead::Next(Clock::time_point now,
   }
   if (neediest == nullptr) return {};
   const uint64_t end = WishEndOf(*neediest, now);
-  const uint64_t length = std::min(end - neediest->fetched, RangeLength(neediest->id, now));
+  const uint64_t length = std::min(end - neediest->fetched, Vary(RangeLength(neediest->id, now)));
   return Wish{.stream = neediest->id,
               .object = neediest->object,
               .range = Oriented(*neediest, {neediest->fetched, length}),
@@ -295,7 +303,7 @@ std::optional<ReadAhead::Wish> ReadAhead::NextPlanned(uint64_t unread, uint64_t 
       std::clamp(std::min(lead, in_flight_) / kRangesOfBusyLink, kShortestRange, kLongestRange);
   // Small pieces are collected, unless the lead runs dry.
   if (lead - unread < length && unread > lead / 2) return {};
-  const auto piece = plan_.Next(std::min(length, lead - unread), present_up_to);
+  const auto piece = plan_.Next(std::min(Vary(length), lead - unread), present_up_to);
   if (!piece) return {};
   return Wish{.stream = kPlanned, .object = piece->object, .range = piece->range};
 }

@@ -58,7 +58,7 @@ class ReadAhead {
   // read, and no other range is fetched.
   uint64_t EndOf(StreamId id, Clock::time_point now);
 
-  // How long a range should be that is fetched for a stream, in bytes.
+  // How long a range should be that is fetched for a stream, in bytes, on average.
   uint64_t RangeLength(StreamId id, Clock::time_point now);
 
   // Records that `range`, where a window begins or up to which it is full, is being fetched.
@@ -124,6 +124,7 @@ class ReadAhead {
   ByteRange Oriented(const Stream& stream, ByteRange range) const;
   uint64_t FileEndAt(const Stream& stream, uint64_t offset);
   uint64_t Target() const;
+  uint64_t Vary(uint64_t length);
   uint64_t WindowOf(const Stream& stream, Clock::time_point now) const;
   uint64_t BoundOf(const Stream& stream) const;
   uint64_t EndOf(const Stream& stream, Clock::time_point now) const;
@@ -136,6 +137,7 @@ class ReadAhead {
   LoadPlan plan_{files_};
   std::list<Stream> streams_;  // Read last first.
   StreamId last_id_ = 0;
+  uint64_t wishes_ = 0;  // So far.
   Clock::time_point last_read_;
 };
 
