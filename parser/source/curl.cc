@@ -1,11 +1,18 @@
 #include "parser/source/curl.h"
 
 #include <dlfcn.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <mutex>
+#include <new>
 
 #include "parser/base/error.h"
+#include "parser/base/text.h"
 
 namespace ckptfs {
 namespace {
@@ -57,6 +64,162 @@ void Load() {
 const Curl& LibCurl() {
   std::call_once(loaded, Load);
   return functions;
+}
+
+namespace {
+
+// Seconds without data until a connection is probed. One that does not acknowledge data or probes
+// for twice as long is reset.
+constexpr long kProbeAfter = 5;
+
+// Returns the part of libcurl's message that describes the error. URLs in it, such as that of a
+// proxy, may contain a password.
+std::string Describe(CURLcode code, std::string_view details) {
+  if (details.empty() || details.find("://") != std::string_view::npos) {
+    details = LibCurl().easy_strerror(code);
+  }
+  for (const std::string_view prefix : {"SSL certificate problem: ", "SSL: "}) {
+    if (details.starts_with(prefix)) details.remove_prefix(prefix.size());
+  }
+  // "error:0A00010B:SSL routines::wrong version number": only the end is for people.
+  const size_t routines = details.rfind("::");
+  if (routines != std::string_view::npos) details.remove_prefix(routines + 2);
+  return std::string(Trim(details));
+}
+
+}  // namespace
+
+CurlShare::CurlShare() : handle_(LibCurl().share_init()) {
+  CURLSH* const handle = handle_.get();
+  if (handle == nullptr) Fail(ENOMEM, "out of memory for shared addresses");
+  LibCurl().share_setopt(handle, CURLSHOPT_LOCKFUNC, &Lock);
+  LibCurl().share_setopt(handle, CURLSHOPT_UNLOCKFUNC, &Unlock);
+  LibCurl().share_setopt(handle, CURLSHOPT_USERDATA, this);
+  LibCurl().share_setopt(handle, CURLSHOPT_SHARE, CURL_LOCK_DATA_DNS);
+  LibCurl().share_setopt(handle, CURLSHOPT_SHARE, CURL_LOCK_DATA_SSL_SESSION);
+}
+
+void CurlShare::Lock(CURL* /*connection*/, curl_lock_data data, curl_lock_access /*access*/,
+                     void* self) noexcept {
+  static_cast<CurlShare*>(self)->mutexes_.at(data).lock();
+}
+
+void CurlShare::Unlock(CURL* /*connection*/, curl_lock_data data, void* self) noexcept {
+  static_cast<CurlShare*>(self)->mutexes_.at(data).unlock();
+}
+
+CurlConnection::CurlConnection(const CurlShare& share, const TrustedCertificates& trust,
+                               const std::string& user_agent)
+    : handle_(LibCurl().easy_init()) {
+  CURL* const handle = handle_.get();
+  if (handle == nullptr) Fail(ENOMEM, "out of memory for a connection");
+  LibCurl().easy_setopt(handle, CURLOPT_SHARE, share.handle());
+  LibCurl().easy_setopt(handle, CURLOPT_NOSIGNAL, 1L);
+  // A name look-up that hangs must not delay the end of the program.
+  LibCurl().easy_setopt(handle, CURLOPT_QUICK_EXIT, 1L);
+  LibCurl().easy_setopt(handle, CURLOPT_PROTOCOLS_STR, "http,https");
+  LibCurl().easy_setopt(handle, CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
+  LibCurl().easy_setopt(handle, CURLOPT_FOLLOWLOCATION, 0L);
+  LibCurl().easy_setopt(handle, CURLOPT_PATH_AS_IS, 1L);
+  LibCurl().easy_setopt(handle, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
+  LibCurl().easy_setopt(handle, CURLOPT_BUFFERSIZE, 512L << 10U);
+  LibCurl().easy_setopt(handle, CURLOPT_TCP_NODELAY, 1L);
+  // A response may begin late, so a peer that vanished is detected by probes.
+  LibCurl().easy_setopt(handle, CURLOPT_TCP_KEEPALIVE, 1L);
+  LibCurl().easy_setopt(handle, CURLOPT_TCP_KEEPIDLE, kProbeAfter);
+  LibCurl().easy_setopt(handle, CURLOPT_TCP_KEEPINTVL, kProbeAfter / 2);
+  LibCurl().easy_setopt(handle, CURLOPT_USERAGENT, user_agent.c_str());
+  if (!trust.file.empty()) LibCurl().easy_setopt(handle, CURLOPT_CAINFO, trust.file.c_str());
+  if (!trust.directory.empty())
+    LibCurl().easy_setopt(handle, CURLOPT_CAPATH, trust.directory.c_str());
+  LibCurl().easy_setopt(handle, CURLOPT_OPENSOCKETFUNCTION, &OpenSocket);
+  LibCurl().easy_setopt(handle, CURLOPT_OPENSOCKETDATA, this);
+  LibCurl().easy_setopt(handle, CURLOPT_CLOSESOCKETFUNCTION, &CloseSocket);
+  LibCurl().easy_setopt(handle, CURLOPT_CLOSESOCKETDATA, this);
+}
+
+CurlConnection::~CurlConnection() = default;
+
+void CurlConnection::ShutDown() {
+  const MutexLock lock(mutex_);
+  is_shut_ = true;
+  for (const curl_socket_t socket : open_) ::shutdown(socket, SHUT_RDWR);
+}
+
+curl_socket_t CurlConnection::OpenSocket(void* self, curlsocktype /*purpose*/,
+                                         curl_sockaddr* address) noexcept {
+  auto& connection = *static_cast<CurlConnection*>(self);
+  const MutexLock lock(connection.mutex_);
+  if (connection.is_shut_) return CURL_SOCKET_BAD;
+  const curl_socket_t socket =
+      ::socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+  if (socket < 0) return CURL_SOCKET_BAD;
+  if (address->family != AF_UNIX) {
+    constexpr unsigned kMilliseconds = 2 * 1000 * static_cast<unsigned>(kProbeAfter);
+    ::setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &kMilliseconds, sizeof kMilliseconds);
+  }
+  try {
+    connection.open_.push_back(socket);
+  } catch (const std::bad_alloc&) {
+    ::close(socket);
+    return CURL_SOCKET_BAD;
+  }
+  return socket;
+}
+
+int CurlConnection::CloseSocket(void* self, curl_socket_t socket) noexcept {
+  auto& connection = *static_cast<CurlConnection*>(self);
+  const MutexLock lock(connection.mutex_);
+  std::erase(connection.open_, socket);
+  return ::close(socket);
+}
+
+int CurlErrno(CURL* handle) {
+  long error = 0;
+  LibCurl().easy_getinfo(handle, CURLINFO_OS_ERRNO, &error);
+  return static_cast<int>(error);
+}
+
+bool IsConnectionReset(int error) {
+  return error == ECONNRESET || error == EPIPE || error == ECONNABORTED;
+}
+
+void ThrowCurlError(CURLcode code, CURL* handle, std::string_view details,
+                    std::chrono::milliseconds connect_timeout) {
+  const int error = CurlErrno(handle);
+  const std::string description = Describe(code, details);
+  switch (code) {
+    case CURLE_OUT_OF_MEMORY:
+      throw std::bad_alloc();
+    case CURLE_URL_MALFORMAT:
+      Fail(EINVAL, "malformed URL");
+    case CURLE_COULDNT_RESOLVE_PROXY:
+      Fail(EHOSTUNREACH, "cannot resolve proxy");
+    case CURLE_COULDNT_RESOLVE_HOST:
+      Fail(EHOSTUNREACH, "cannot resolve host");
+    case CURLE_COULDNT_CONNECT:
+      if (error == ETIMEDOUT) Fail(ETIMEDOUT, "cannot connect: {}", ErrnoText(error));
+      Fail(ECONNREFUSED, "cannot connect: {}", error == 0 ? description : ErrnoText(error));
+    case CURLE_OPERATION_TIMEDOUT:
+      Fail(ETIMEDOUT, "connection timed out after {:.3g} s",
+           std::chrono::duration<double>(connect_timeout).count());
+    case CURLE_SSL_CACERT_BADFILE:
+      Fail(EPROTO, "cannot read the certificate file: {}", description);
+    case CURLE_PEER_FAILED_VERIFICATION:
+      Fail(EPROTO, "certificate verification failed: {} (see -o cacert=)", description);
+    case CURLE_SSL_CONNECT_ERROR:
+      if (IsConnectionReset(error)) Fail(ECONNRESET, "connection reset");
+      Fail(EPROTO, "TLS handshake failed: {}", description);
+    case CURLE_SSL_CERTPROBLEM:
+    case CURLE_SSL_CIPHER:
+    case CURLE_SSL_ENGINE_INITFAILED:
+    case CURLE_SSL_INVALIDCERTSTATUS:
+    case CURLE_SSL_ISSUER_ERROR:
+      Fail(EPROTO, "TLS handshake failed: {}", description);
+    default:
+      if (IsConnectionReset(error)) Fail(ECONNRESET, "connection reset");
+      Fail(ECONNRESET, "{}", description);
+  }
 }
 
 }  // namespace ckptfs

@@ -20,7 +20,7 @@
 #include "parser/base/mutex.h"
 #include "parser/base/text.h"
 #include "parser/base/user_settings.h"
-#include "parser/source/curl_connection.h"
+#include "parser/source/curl.h"
 #include "parser/source/http/url.h"
 
 namespace ckptfs::http {

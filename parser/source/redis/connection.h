@@ -24,7 +24,7 @@
 
 #include "parser/codec/resp.h"
 #include "parser/location.h"
-#include "parser/source/curl_connection.h"
+#include "parser/source/curl.h"
 
 namespace ckptfs::redis {
 
