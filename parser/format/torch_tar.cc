@@ -26,7 +26,6 @@
 #include "parser/base/budget.h"
 #include "parser/base/error.h"
 #include "parser/base/text.h"
-#include "parser/codec/pickle/arena.h"
 #include "parser/codec/pickle/builder.h"
 #include "parser/codec/tar.h"
 #include "parser/format.h"

@@ -8,7 +8,6 @@
 #include <string_view>
 
 #include "parser/codec/pickle.h"
-#include "parser/codec/pickle/arena.h"
 
 namespace ckptfs::pickle {
 
