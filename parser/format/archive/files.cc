@@ -19,7 +19,6 @@
 #include "parser/codec/member_name.h"
 #include "parser/detect.h"
 #include "parser/format.h"
-#include "parser/format/archive/plain_file.h"
 #include "parser/format/archive/record.h"
 #include "parser/format/common/annotations.h"
 #include "parser/format/common/diagnose.h"

@@ -1,11 +1,14 @@
-// The bytes of a member of an archive.
+// A member of an archive: where its bytes are, and what a mount shows for them: the checkpoint that
+// they are, a text, or a tensor of bytes.
 
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "parser/base/budget.h"
 #include "parser/base/error.h"
 #include "parser/checkpoint.h"
 #include "parser/io/byte_source.h"
@@ -30,5 +33,18 @@ struct Record {
 // the archive.
 void Relocate(Group& group, const ByteSourcePtr& source, const Record& record,
               std::string_view path);
+
+constexpr uint64_t kMostText = uint64_t{1} << 20;  // Bytes of a text that becomes a value.
+
+// Returns the bytes of `record` if they are text: UTF-8 without NUL, kMostText bytes at most. They
+// are charged to `budget`. Throws Error if they cannot be read.
+std::optional<std::string> TextIn(const Record& record, Budget& budget);
+
+// Returns `text` as a value: the JSON if it is an object or a list, else the text itself.
+Value ValueOfText(const std::string& text, Budget& budget);
+
+// Returns a file of unknown type: text as a value, anything else as a tensor of bytes. Charges
+// `budget`. Throws Error.
+Content ContentOfFile(const Record& record, Budget& budget);
 
 }  // namespace ckptfs

@@ -14,7 +14,7 @@
 
 #include "parser/base/error.h"
 #include "parser/base/json.h"
-#include "parser/format/archive/plain_file.h"
+#include "parser/format/archive/record.h"
 #include "parser/format/torch/export.h"
 #include "parser/format/torch/reader.h"
 
