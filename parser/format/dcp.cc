@@ -32,7 +32,6 @@
 #include "parser/checkpoint.h"
 #include "parser/codec/pickle.h"
 #include "parser/format.h"
-#include "parser/format/common/open_files.h"
 #include "parser/format/dcp/assembly.h"
 #include "parser/format/dcp/files.h"
 #include "parser/format/dcp/metadata.h"

@@ -27,7 +27,6 @@
 #include "parser/checkpoint.h"
 #include "parser/codec/json_document.h"
 #include "parser/format.h"
-#include "parser/format/common/open_files.h"
 #include "parser/format/dcp/assembly.h"
 #include "parser/format/dcp/metadata.h"
 #include "parser/format/safetensors/header.h"

@@ -25,9 +25,9 @@
 #include "parser/detect.h"
 #include "parser/format.h"
 #include "parser/format/common/annotations.h"
-#include "parser/format/common/open_files.h"
 #include "parser/format/huggingface/index.h"
 #include "parser/io/byte_source.h"
+#include "parser/io/folder.h"
 
 namespace ckptfs {
 namespace huggingface {

@@ -1,4 +1,5 @@
-// Folders: the directories of local and remote checkpoints, and which of their files are opened.
+// Folders: the directories of local and remote checkpoints, how several of their files are opened,
+// and which have been.
 
 #pragma once
 
@@ -7,6 +8,7 @@
 #include <cstddef>
 #include <ctime>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -115,6 +117,22 @@ bool IsPlainName(std::string_view name);
 
 // Returns the names of files, of which there may be many, as a message may show them.
 std::string Listed(std::span<const std::string> names);
+
+// A file, or the error of opening it.
+struct OpenedFile {
+  ByteSourcePtr file;          // Null if there is an error.
+  std::optional<Error> error;  // Thrown by Folder::Open.
+};
+
+// Opens the files of `folder` that have these names; several at once, if each may cost a round
+// trip. Throws Error, whose message names the file, only if this process lacks something.
+std::vector<OpenedFile> OpenFiles(const Folder& folder, std::span<const std::string> names);
+
+// The same by Folder::OpenData, for files whose first bytes may not be needed.
+std::vector<OpenedFile> OpenDataFiles(const Folder& folder, std::span<const std::string> names);
+
+// Like OpenFiles, but throws the first error. Its message does not name the file.
+std::vector<ByteSourcePtr> OpenAllFiles(const Folder& folder, std::span<const std::string> names);
 
 // The target of a URI. A file comes with the folder that contains it and its siblings.
 struct Source {

@@ -412,24 +412,6 @@ TEST_F(FolderTest, HasTheModificationTimeOfTheDirectory) {
   EXPECT_EQ(OpenLocal(folder_, {}).modified().tv_sec, 12345);
 }
 
-TEST(PlainName, IsThatOfAFileInAFolder) {
-  EXPECT_TRUE(IsPlainName("model-00001-of-00002.safetensors"));
-  EXPECT_TRUE(IsPlainName("..."));
-  EXPECT_TRUE(IsPlainName(".hidden"));
-  EXPECT_FALSE(IsPlainName(""));
-  EXPECT_FALSE(IsPlainName("."));
-  EXPECT_FALSE(IsPlainName(".."));
-  EXPECT_FALSE(IsPlainName("a/b"));
-  EXPECT_FALSE(IsPlainName("/a"));
-  EXPECT_FALSE(IsPlainName("a\\b"));
-  EXPECT_FALSE(IsPlainName(std::string_view("a\0b", 3)));
-}
-
-TEST(Listed, ShowsTheFirstNamesOfMany) {
-  const std::vector<std::string> names = {"a", "b", "c", "d", "e", "f", "g"};
-  EXPECT_EQ(Listed(names), "'a', 'b', 'c', 'd', 'e' and 2 more");
-}
-
 TEST(FileUri, IsPercentEncoded) {
   EXPECT_EQ(PathIn("file:///my%20dir/%c3%a4.pth"), "/my dir/\xc3\xa4.pth");
 }

@@ -9,7 +9,6 @@
 #include <variant>
 
 #include "parser/base/error.h"
-#include "parser/format/common/open_files.h"
 #include "parser/format/torch/reader.h"
 
 namespace ckptfs::dcp {

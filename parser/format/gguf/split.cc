@@ -35,7 +35,6 @@
 #include "parser/base/part_name.h"
 #include "parser/checkpoint.h"
 #include "parser/format.h"
-#include "parser/format/common/open_files.h"
 #include "parser/format/gguf/file.h"
 #include "parser/format/gguf/header.h"
 #include "parser/io/byte_source.h"

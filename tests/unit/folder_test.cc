@@ -1,4 +1,4 @@
-#include "parser/format/common/open_files.h"
+#include "parser/io/folder.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,6 +16,24 @@ namespace {
 
 using testing::StrEq;
 using testing::ThrowsMessage;
+
+TEST(PlainName, IsThatOfAFileInAFolder) {
+  EXPECT_TRUE(IsPlainName("model-00001-of-00002.safetensors"));
+  EXPECT_TRUE(IsPlainName("..."));
+  EXPECT_TRUE(IsPlainName(".hidden"));
+  EXPECT_FALSE(IsPlainName(""));
+  EXPECT_FALSE(IsPlainName("."));
+  EXPECT_FALSE(IsPlainName(".."));
+  EXPECT_FALSE(IsPlainName("a/b"));
+  EXPECT_FALSE(IsPlainName("/a"));
+  EXPECT_FALSE(IsPlainName("a\\b"));
+  EXPECT_FALSE(IsPlainName(std::string_view("a\0b", 3)));
+}
+
+TEST(Listed, ShowsTheFirstNamesOfMany) {
+  const std::vector<std::string> names = {"a", "b", "c", "d", "e", "f", "g"};
+  EXPECT_EQ(Listed(names), "'a', 'b', 'c', 'd', 'e' and 2 more");
+}
 
 // A folder of files "0", "1", ... that have their names in them, but for "7", which is not there.
 // Waits when a file is opened until `together` are.
