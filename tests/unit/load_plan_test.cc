@@ -107,6 +107,17 @@ TEST_F(LoadPlanTest, LeadsFartherTheMoreWasRead) {
   EXPECT_EQ(plan_.Lead(kTarget, 5 * kMiB), 5 * kMiB);
 }
 
+TEST_F(LoadPlanTest, LeadsFartherTheMoreSmallFilesWereRead) {
+  FileMap files;
+  files.AddObject(kMiB);
+  for (uint64_t i = 0; i < 100; ++i) files.AddFile(0, {i * kKiB, kKiB});
+  LoadPlan plan(files);
+  for (uint64_t i = 0; i < 8; ++i) {
+    plan.RecordRead(0, {i * kKiB, kKiB}, LoadPlan::Kind::kBegin, true);
+    if (i > 0) EXPECT_EQ(plan.Lead(kMost, kMost), kMiB << std::min(i, uint64_t{4}));
+  }
+}
+
 TEST_F(LoadPlanTest, LeadsFartherInAnUnexpectedOrder) {
   std::vector<uint64_t> order(2 * kFiles);
   std::iota(order.begin(), order.end(), 0);

@@ -9,6 +9,7 @@ namespace {
 constexpr uint64_t kLeastLead = uint64_t{1} << 20U;
 constexpr uint64_t kFirstLeadPerByte = 2;  // As long as one file was read.
 constexpr uint64_t kLeadPerByte = 4;
+constexpr unsigned kMostDoublings = 4;  // Of kLeastLead, one for each file that was read.
 
 // Files that programs with several threads read at the same time.
 constexpr unsigned kMostUnfinished = 8;
@@ -130,7 +131,8 @@ void LoadPlan::RecordRead(uint32_t object, ByteRange read, Kind kind, bool is_fe
 uint64_t LoadPlan::Lead(uint64_t target, uint64_t most) const {
   if (!is_active_) return 0;
   const uint64_t per_byte = whole_files_ == 1 ? kFirstLeadPerByte : kLeadPerByte;
-  const uint64_t wanted = std::max(per_byte * whole_bytes_, kLeastLead);
+  const uint64_t least = kLeastLead << std::min(whole_files_ - 1, kMostDoublings);
+  const uint64_t wanted = std::max(per_byte * whole_bytes_, least);
   return std::min(std::min(wanted, target) << misses_, most);
 }
 
