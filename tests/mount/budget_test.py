@@ -117,7 +117,7 @@ class Texts(Costs):
                + get(0) + b"Nsb")
         self.assertCheap(self.LONG + array(*[one] * 300))
 
-    def test_as_the_way_to_values_whose_type_is_told(self):
+    def test_as_paths_to_values_with_types(self):
         self.assertCheap(self.LONG + b"}" + get(0) + array(*[b")"] * 3_000) + b"s")
 
     def test_as_where_a_storage_was(self):

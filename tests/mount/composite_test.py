@@ -131,7 +131,7 @@ class Composite(ckptfs.Case):
         again = eval(recipe, {"__builtins__": {}, "torch": torch})
         self.assertEqual((again.shape, again.stride(), again.device.type), ((3, 4), (1, 3), "meta"))
 
-    def test_an_uninitialised_parameter_is_a_value_that_says_so(self):
+    def test_an_uninitialised_parameter_is_a_value(self):
         mount = self.saved({"u": torch.nn.parameter.UninitializedParameter(), "real": torch.ones(2)})
         self.assertEqual(ckptfs.meta(mount / "u")["data"]["class"],
                          "torch.nn.parameter.UninitializedParameter")
@@ -143,7 +143,7 @@ class Composite(ckptfs.Case):
         self.assertEqual(told["shape"], [2, 2])
         self.assertTrue((mount / "nested/a/b.memmap").is_file())
 
-    def test_a_distributed_tensor_tells_mesh_and_placements(self):
+    def test_a_distributed_tensor_has_mesh_and_placements(self):
         mount = self.mount(ckptfs.SAMPLES / "torch-2.13/dtensor.pth")
         told = {key: recipe_of(mount, key) for key in ("shard0", "shard1", "rep", "partial")}
         self.assertEqual({key: t["placements"] for key, t in told.items()},
@@ -167,7 +167,7 @@ class Composite(ckptfs.Case):
         finally:
             torch.distributed.destroy_process_group()
 
-    def test_a_sharded_tensor_tells_where_its_shards_belong(self):
+    def test_a_sharded_tensor_has_the_places_of_its_shards(self):
         mount = self.mount(ckptfs.SAMPLES / "torch-2.13/sharded_tensor.pth")
         told = recipe_of(mount, "s")
         self.assertEqual(told["shards"], [{"offsets": [0, 0], "sizes": [3, 3], "rank": 0},

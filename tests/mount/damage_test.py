@@ -115,7 +115,7 @@ class Archive(Refusal):
                 self.file.write_bytes(data[:length])
                 self.refuse(FORMAT if length < 4 else CORRUPT, ".*")
 
-    def test_truncated_it_is_said_to_be(self):
+    def test_truncated_is_reported(self):
         data = self.good()
         self.file.write_bytes(data[:len(data) // 2])
         self.refuse(CORRUPT, ".*truncated.*")

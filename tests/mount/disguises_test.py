@@ -81,7 +81,7 @@ class Archives(Torch):
         self.assertHidden(data)
         self.refuse(CORRUPT, "zip: .*data.txt.*")
 
-    def test_a_flag_that_says_encrypted(self):
+    def test_a_flag_for_encryption(self):
         # CVE-2025-1945: torch does not look at the flags of a local header.
         data = self.evil()
         data[6] |= 1
@@ -91,7 +91,7 @@ class Archives(Torch):
             archive.read("archive/data.pkl")
         self.refuse(CORRUPT, ".*data.pkl.*encryption.*")
 
-    def test_a_flag_that_says_encrypted_in_the_local_header_alone(self):
+    def test_a_flag_for_encryption_in_the_local_header_alone(self):
         data = self.evil()
         data[6] |= 1
         self.file.write_bytes(data)
@@ -369,7 +369,7 @@ class Memory(Torch):
         self.assertRefusedByTorch()
         self.assertEqual(ckptfs.read(self.show() / "a.memmap"), A)
 
-    def test_a_storage_that_is_shorter_than_the_pickle_says(self):
+    def test_a_storage_that_is_shorter_than_in_the_pickle(self):
         self.craft(tensor("1", [1 << 20]))
         self.assertRefusedByTorch()
         mount = self.show()

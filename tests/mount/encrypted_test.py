@@ -85,7 +85,7 @@ class Secrets(ckptfs.Case):
                            *sealed.options_of(self, sealed.EXPECTED[MODEL]))
         self.assertTrue([f for f in sealed.mapped_flags(mount.daemon) if {"lo", "dd"} <= f])
 
-    def test_a_wrong_key_is_told_before_anything_is_mounted(self):
+    def test_a_wrong_key_fails_before_the_mount(self):
         file = sealed.unpack(self, MODEL)
         mountpoint = self.mountpoint()
         done = self.ckptfs(sealed.key_file(self, bytes(32)), file, mountpoint)

@@ -242,7 +242,7 @@ class LastingFaults(Together):
     def test_answers_with_other_bytes(self):
         self.assertPassing(errno.EIO, "shift_range")
 
-    def test_answers_that_say_they_were_other_bytes(self):
+    def test_answers_with_another_content_range(self):
         self.assertPassing(errno.EIO, "content_range")
 
     def test_a_length_that_is_wrong(self):
@@ -260,7 +260,7 @@ class LastingFaults(Together):
     def test_a_new_version(self):
         self.assertStaleForEver("etag")
 
-    def test_a_version_that_is_not_told_any_more(self):
+    def test_a_version_that_is_missing_later(self):
         self.assertStaleForEver("no_etag")
 
     def test_another_length_of_the_same_version(self):
@@ -269,7 +269,7 @@ class LastingFaults(Together):
     def test_an_end_that_comes_sooner(self):
         self.assertStaleForEver("not_satisfiable")
 
-    def test_a_version_that_the_server_says_is_gone(self):
+    def test_a_version_that_fails_its_precondition(self):
         self.assertStaleForEver("precondition")
 
 
@@ -419,7 +419,7 @@ class PassingFaults(Faults):
     def test_delays(self):
         self.assertSurvives(delay_ms=200)
 
-    def test_a_server_that_says_how_long_to_wait(self):
+    def test_a_server_with_retry_after(self):
         mount = self.start(timeout=20)
         self.server.rules([{"times": 1, "status": 429, "retry_after": 1}])
         began = time.monotonic()

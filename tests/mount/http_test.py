@@ -78,7 +78,7 @@ class Reading(Http):
         self.assertEqual([entry for entry in others if not entry["match"]], [])
         self.assertEqual({entry["status"] for entry in [first, *others]}, {206})
 
-    def test_without_a_tag_the_version_is_the_time_and_that_is_said(self):
+    def test_without_a_tag_the_version_is_the_time_with_a_warning(self):
         url = self.server.url("/untagged/m.safetensors")
         mount = self.mount(url, quiet=False)
         self.assertEqual(mount.messages,
@@ -87,7 +87,7 @@ class Reading(Http):
         self.assertEqual(ckptfs.read(mount / "b.memmap"), content("b"))
         self.assertTrue(all(entry["since"] for entry in self.server.log()[1:]))
 
-    def test_without_any_version_that_is_said(self):
+    def test_without_any_version_warns(self):
         url = self.server.url("/undated/m.safetensors")
         mount = self.mount(url, quiet=False)
         self.assertEqual(mount.messages,
@@ -122,7 +122,7 @@ class Reading(Http):
         mount = self.mount(self.server.url("/whole/small.safetensors"))
         self.assertEqual(ckptfs.read(mount / "w.memmap"), b"1234")
 
-    def test_an_empty_file_is_told(self):
+    def test_an_empty_file_fails(self):
         (self.root / "empty").touch()
         url = self.server.url("/empty")
         self.assertRefused(self.refused(url), FORMAT,
@@ -134,11 +134,11 @@ class Reading(Http):
                            f"{url}: unexpected content encoding 'gzip': no range of the file can be "
                            "read")
 
-    def test_a_file_that_is_not_there_is_told(self):
+    def test_a_missing_file_fails(self):
         url = self.server.url("/missing")
         self.assertRefused(self.refused(url), SOURCE, f"{url}: no such file on the server")
 
-    def test_a_server_that_is_not_there_is_told_at_once(self):
+    def test_a_missing_server_fails_at_once(self):
         port, = nginx.free_ports(1)
         url = f"http://127.0.0.1:{port}/m.pth"
         self.assertRefused(self.refused(url), SOURCE,
@@ -154,7 +154,7 @@ class Reading(Http):
         self.assertMounts("http://files.invalid/m.safetensors",
                           http_proxy=self.server.url(""))
 
-    def test_a_proxy_that_lets_nobody_through_is_told_at_once(self):
+    def test_a_proxy_that_refuses_fails_at_once(self):
         url = "https://files.invalid/m.safetensors"
         done = self.refused(url, https_proxy=self.server.url(""))
         self.assertRefusedLike(done, SOURCE, f"{url}: proxy returned status 40[0-9]")
@@ -186,7 +186,7 @@ class Secrets(Http):
         path.write_text(text)
         return path
 
-    def test_a_server_that_wants_a_password_says_so(self):
+    def test_a_server_that_requires_a_password_fails(self):
         url = self.server.url("/private/m.safetensors")
         self.assertRefused(self.refused(url), SOURCE,
                            f"{url}: authentication required: put user and password into a netrc "
@@ -196,7 +196,7 @@ class Secrets(Http):
         url = self.server.url("/private/m.safetensors").replace("//", "//me:open%20sesame@")
         self.assertMounts(url)
 
-    def test_a_wrong_password_is_told_and_not_shown(self):
+    def test_a_wrong_password_fails_and_is_not_shown(self):
         url = self.server.url("/private/m.safetensors")
         self.assertRefused(self.refused(url.replace("//", "//me:wrong@")), SOURCE,
                            f"{url}: authentication failed with the user and the password in the URL")
@@ -255,7 +255,7 @@ class Certificates(Http):
         done = self.refused(url, *self.trust())
         self.assertEqual(done.returncode, SOURCE, done.stderr)
 
-    def test_a_file_of_certificates_that_is_missing_is_told(self):
+    def test_a_missing_file_of_certificates_fails(self):
         url = self.server.secure_url("/m.safetensors")
         self.assertRefusedLike(self.refused(url, "-o", "cacert=/nonexistent"), SOURCE,
                                ".*: cannot read the certificate file: .*")
@@ -272,7 +272,7 @@ class Redirects(Http):
         requests = [entry["request"].split()[1] for entry in self.server.log()]
         self.assertEqual(requests.count("/moved/m.safetensors"), 1)
 
-    def test_in_circles_are_told(self):
+    def test_in_circles_fail(self):
         url = self.server.url("/loop/m.safetensors")
         self.assertRefused(self.refused(url), SOURCE,
                            f"{url}: too many redirects: more than 10")

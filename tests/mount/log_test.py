@@ -55,7 +55,7 @@ class Log(ckptfs.Case):
         self.assertEqual(self.lines(file), [f"mounted on {mountpoint}",
                                             f"unmounted from {mountpoint}"])
 
-    def test_a_file_gets_what_is_said_before_the_mount(self):
+    def test_a_file_gets_messages_before_the_mount(self):
         file = self.scratch() / "log"
         missing = self.scratch() / "a\x1b[31m\nb.pth"
         done = self.ckptfs("-o", f"logfile={file}", missing, self.mountpoint())

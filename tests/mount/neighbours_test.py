@@ -221,7 +221,7 @@ class Unmount(ckptfs.Case):
     def test_of_what_does_not_exist(self):
         self.assertRefusedLike(self.ckptfs("-u", "/nowhere"), ckptfs.MOUNTPOINT, "/nowhere: .*")
 
-    def test_of_a_mount_in_use_says_by_what(self):
+    def test_of_a_mount_in_use_lists_its_processes(self):
         mount = self.mount(SAMPLE)
         with open(mount / TENSOR, "rb"):
             self.assertRefusedLike(self.ckptfs("-u", mount.path), ckptfs.MOUNTPOINT,
@@ -274,7 +274,7 @@ class Caller(ckptfs.Case):
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         ckptfs.Mount(mountpoint, self.daemon_of(mountpoint), "").release()
 
-    def test_that_is_sudo_is_told_whose_mount_it_is(self):
+    def test_that_is_sudo_learns_who_owns_the_mount(self):
         if os.geteuid() != 0:
             self.skip_avoidable("needs root")
         environment = os.environ | {"SUDO_UID": "1234"}
@@ -298,7 +298,7 @@ class Caller(ckptfs.Case):
         done = ckptfs.run("unshare", "-m", "sh", "-c", script, ckptfs.CKPTFS, SAMPLE, mountpoint)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
 
-    def test_without_the_capability_to_mount_is_told_which(self):
+    def test_without_the_capability_to_mount_fails_with_its_name(self):
         if os.geteuid() != 0:
             self.skip_avoidable("needs root")
         self.need_command("setpriv")
@@ -367,7 +367,7 @@ class User(Root):
         self.assertRefused(done, ckptfs.MOUNTPOINT,
                            f"{mount.path}: cannot unmount: another user has mounted it")
 
-    def test_that_cannot_use_the_device_is_told_so(self):
+    def test_that_cannot_open_the_device_fails(self):
         os.chmod("/dev/fuse", 0o600)
         done = self.run_as_user(ckptfs.CKPTFS, self.file, self.base / "mnt")
         self.assertRefusedLike(done, ckptfs.FUSE, "/dev/fuse: Permission denied: .*")

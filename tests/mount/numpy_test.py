@@ -225,7 +225,7 @@ class Reading(WithNumpy):
                 shown = np.memmap(mount / f"{key}.memmap", "<f4", "r", shape=a.shape)
                 self.assertTrue((shown == loaded[key]).all())
 
-    def test_texts_and_times_have_the_type_that_their_entry_says(self):
+    def test_texts_and_times_have_the_dtype_of_their_entry(self):
         texts = np.array([["a", "\u6f22\u5b57"], ["", "x"]], ">U2")
         times = np.array(["2020-02-29T12:34:56", "NaT"], ">M8[s]")
         np.savez(self.folder / "a.npz", texts=texts, times=times)
@@ -235,7 +235,7 @@ class Reading(WithNumpy):
             shown = np.memmap(mount / f"{key}.memmap", dtype, "r", shape=array.shape)
             np.testing.assert_array_equal(shown, array)
 
-    def test_records_have_the_type_that_their_entry_says(self):
+    def test_records_have_the_dtype_of_their_entry(self):
         records = np.array([(1, 0.5, (3, 4)), (2, 1.5, (5, 6))], np.dtype(RECORDS[0], align=True))
         np.save(self.folder / "a.npy", records)
         mount = self.mount(self.folder / "a.npy")

@@ -98,7 +98,7 @@ class Samples(ckptfs.Case):
         with self.mount(file, quiet=False) as mount:
             self.assertIn("4 bytes follow the pickle", mount.messages)
 
-    def test_compressed_joblib_says_what_to_do(self):
+    def test_compressed_joblib_fails_with_the_next_step(self):
         for name, method in COMPRESSED.items():
             with self.subTest(name):
                 done = self.ckptfs(FOLDER / name, self.mountpoint())

@@ -103,7 +103,7 @@ class Program(ckptfs.Case):
         ckptfs.run("fusermount3", "-u", mountpoint, check=True)
         self.assertEqual(process.wait(20), 0)
 
-    def test_the_log_of_d_tells_of_reads(self):
+    def test_the_log_of_d_contains_reads(self):
         process, mountpoint = self.foreground("-d")
         ckptfs.read(mountpoint / TENSOR)
         process.terminate()
@@ -151,7 +151,7 @@ class End(ckptfs.Case):
             self.assertEqual(file.read(), WANTED)
         self.assertEqual(mount.wait(5), 0)
 
-    def test_a_dead_mount_is_told_as_such(self):
+    def test_a_dead_mount_is_recognised(self):
         mount = self.mount(SAMPLE)
         os.kill(mount.daemon, signal.SIGKILL)
         mount.wait()
@@ -259,7 +259,7 @@ class OtherUsers(ckptfs.Case):
         self.assertEqual(self.as_nobody("fusermount3", "-u", mountpoint).returncode, 0)
         self.assertEqual(mount.wait(5), 0)
 
-    def test_a_user_without_the_device_is_told_so(self):
+    def test_a_user_without_the_device_fails(self):
         mountpoint, file = self.mountpoint(), self.scratch() / "model.pth"
         shutil.copy(SAMPLE, file)
         done = self.as_nobody(ckptfs.CKPTFS, file, mountpoint)

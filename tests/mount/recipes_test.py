@@ -304,7 +304,7 @@ class Wrappers(Case):
         self.compare({keys: made[keys] for keys in wanted}, wanted)
         return made
 
-    def test_types_that_json_does_not_tell_come_back(self):
+    def test_types_that_json_lacks_are_restored(self):
         self.check({"w": Packed(
             torch.arange(6, dtype=torch.int8).reshape(2, 3), _dtype=torch.int4, _block=(1, 3),
             shape_before=torch.Size((2, 3)), device_before=torch.device("cuda", 1),

@@ -77,7 +77,7 @@ class Places(Credentials):
         self.assertMounts(AWS_ACCESS_KEY_ID=key, AWS_SECRET_ACCESS_KEY=secret,
                           AWS_SESSION_TOKEN=token)
 
-    def test_a_key_without_a_secret_is_told(self):
+    def test_a_key_without_a_secret_fails(self):
         self.assertDenied("missing AWS_SECRET_ACCESS_KEY in the environment (found "
                           "AWS_ACCESS_KEY_ID)", AWS_ACCESS_KEY_ID=self.server.access_key)
 
@@ -94,12 +94,12 @@ class Places(Credentials):
         self.assertMounts("-o", "profile=mine", AWS_ACCESS_KEY_ID="other",
                           AWS_SECRET_ACCESS_KEY="other")
 
-    def test_a_profile_that_is_not_there_is_told(self):
+    def test_a_missing_profile_fails(self):
         aws = self.home / ".aws"
         self.assertDenied(f"profile 'mine' not found in {aws}/config or {aws}/credentials",
                           "-o", "profile=mine")
 
-    def test_files_are_where_the_environment_says(self):
+    def test_files_at_the_paths_of_the_environment(self):
         file = self.write("elsewhere", f"[default]\n{self.keys()}")
         self.assertMounts(AWS_SHARED_CREDENTIALS_FILE=str(file))
 
@@ -123,7 +123,7 @@ class Places(Credentials):
         self.write(".aws/config", f"[profile mine]\ncredential_process = {command}\n")
         self.assertMounts("-o", "profile=mine")
 
-    def test_a_program_that_fails_is_told_without_what_it_prints(self):
+    def test_a_program_that_fails_is_reported_without_its_output(self):
         self.write(".aws/config", "[default]\ncredential_process = sh -c 'echo SECRET; exit 3'\n")
         self.assertDenied("credential_process 'sh': exited with status 3")
         self.write(".aws/config", "[default]\ncredential_process = echo SECRET\n")
@@ -138,7 +138,7 @@ class Places(Credentials):
                           AWS_ENDPOINT_URL_STS=server.url(""))
         self.assertEqual(server.asked, ["AssumeRoleWithWebIdentity"])
 
-    def test_a_web_identity_that_is_refused_is_told(self):
+    def test_a_refused_web_identity_fails(self):
         server = self.hand_out()
         file = self.write("token", "another-token")
         self.assertDenied(f"role '{ROLE}': security token service returned status 403, "
@@ -153,7 +153,7 @@ class Places(Credentials):
         self.assertMounts(AWS_PROFILE="mine", AWS_ENDPOINT_URL_STS=server.url(""))
         self.assertEqual(server.asked, ["AssumeRole"])
 
-    def test_profiles_that_lead_in_circles_are_told(self):
+    def test_profiles_in_circles_fail(self):
         self.write(".aws/config", f"[profile a]\nrole_arn = {ROLE}\nsource_profile = b\n"
                                   f"[profile b]\nrole_arn = {ROLE}\nsource_profile = a\n")
         self.assertDenied("profile 'a': too many roles in a chain: more than 8", "-o", "profile=a")
@@ -167,7 +167,7 @@ class Places(Credentials):
                           AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE=str(file))
         self.assertEqual(server.asked, ["container", "container"])
 
-    def test_a_container_that_refuses_is_told(self):
+    def test_a_container_that_refuses_fails(self):
         server = self.hand_out()
         self.assertDenied("container credentials refused: status 401",
                           AWS_CONTAINER_CREDENTIALS_FULL_URI=server.url("/container"),

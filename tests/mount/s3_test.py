@@ -102,19 +102,19 @@ class Objects(S3):
     def test_a_checkpoint_is_read_right(self):
         self.assertMounts("s3://models/m.safetensors")
 
-    def test_a_wrong_secret_is_told(self):
+    def test_a_wrong_secret_fails(self):
         self.assertRefused(self.refused("s3://models/m.safetensors", AWS_SECRET_ACCESS_KEY="wrong"),
                            SOURCE, f"s3://models/m.safetensors: {DENIED}SignatureDoesNotMatch")
 
-    def test_an_unknown_access_key_is_told(self):
+    def test_an_unknown_access_key_fails(self):
         self.assertRefused(self.refused("s3://models/m.safetensors", AWS_ACCESS_KEY_ID="AKNOBODY"),
                            SOURCE, f"s3://models/m.safetensors: {DENIED}InvalidAccessKeyId")
 
-    def test_a_key_without_an_object_is_told(self):
+    def test_a_key_without_an_object_fails(self):
         self.assertRefused(self.refused("s3://models/none"), SOURCE,
                            "s3://models/none: no such object: NoSuchKey")
 
-    def test_a_bucket_that_is_not_there_is_told(self):
+    def test_a_missing_bucket_fails(self):
         self.assertRefused(self.refused("s3://nowhere/m.safetensors"), SOURCE,
                            "s3://nowhere/m.safetensors: no such bucket")
 
@@ -220,7 +220,7 @@ class Versions(S3):
         self.put("m", self.second, bucket="kept")
         self.assertMounts(f"s3://kept/m?versionId={self.first}")
 
-    def test_that_is_not_there_is_told(self):
+    def test_that_is_missing_fails(self):
         uri = "s3://kept/m?versionId=" + "0" * 32
         self.assertRefusedLike(self.refused(uri), SOURCE,
                                r"s3://kept/m: no such object: \w+")
@@ -294,7 +294,7 @@ class Faults(S3):
             self.proxy.rules([{"reset": 10_000, "times": 2}])
             self.assertReads(mount)
 
-    def test_a_server_that_denies_access_for_good_is_told_to_readers(self):
+    def test_readers_fail_if_the_server_denies_access_for_good(self):
         with self.open("s3://models/m.safetensors") as mount:
             self.proxy.rules([{"status": 403}])
             self.assertErrno(errno.EACCES, ckptfs.read, mount / "d.memmap")
@@ -383,7 +383,7 @@ class Aws(ckptfs.Case):
         self.assertEqual(self.asked("region", "status")[:2],
                          [("us-east-1", 400), ("eu-central-1", 206)])
 
-    def test_a_region_that_is_not_told_cannot_be_found(self):
+    def test_a_region_that_the_server_does_not_name_fails(self):
         self.aws.tells_region = False
         self.assertRefused(self.refused(self.in_the_cloud(AWS_REGION="us-west-2")), SOURCE,
                            "s3://my-models/m.safetensors: bucket in another region, which the "
@@ -402,7 +402,7 @@ class Aws(ckptfs.Case):
             self.assertRefusedLike(done, SOURCE, ".*: bucket in another region, .*TemporaryRedirect.*")
             self.assertEqual((len(self.aws.log), other.log), (1, []))
 
-    def test_an_object_that_was_deleted_is_told_to_be_so(self):
+    def test_a_deleted_object_is_stale(self):
         self.aws.is_deleted = True
         self.assertRefused(self.refused(self.environment()), SOURCE,
                            "s3://my-models/m.safetensors: object deleted: append ?versionId= and an "
@@ -418,7 +418,7 @@ class Aws(ckptfs.Case):
         self.assertMounts(self.environment())
         self.assertEqual([status for status, in self.asked("status")].count(403), 1)
 
-    def test_a_clock_that_never_agrees_is_told(self):
+    def test_a_clock_that_never_agrees_fails(self):
         self.aws.ahead = 3600
         self.aws.drift = 3600
         self.assertRefused(self.refused(self.environment()), SOURCE,
@@ -453,7 +453,7 @@ class Aws(ckptfs.Case):
                 self.assertEqual(ckptfs.read(mount / f"{name}.memmap"), content(name))
         self.assertEqual(self.asked("key", "status")[-1], ("AKIDNEW", 206))
 
-    def test_a_token_that_has_expired_is_told_if_there_is_no_other(self):
+    def test_an_expired_token_fails_if_there_is_no_other(self):
         path = self.write_keys("AKIDOLD")
         self.aws.expired = {"AKIDOLD"}
         self.assertRefused(self.refused(self.keys_from(path)), SOURCE,

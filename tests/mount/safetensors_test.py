@@ -219,7 +219,7 @@ class Random(ckptfs.Case):
         self.assertEqual(ckptfs.read(mount / "embed/weight.memmap"), raw)
         self.assertEqual(ckptfs.read(mount / "head/weight.memmap"), raw)
 
-    def test_a_file_that_another_user_wrote_says_that_it_may_not_be_read(self):
+    def test_a_file_of_another_user_is_denied(self):
         if os.geteuid() == 0:
             self.skipTest("root may read every file")
         file = self.scratch() / "model.safetensors"

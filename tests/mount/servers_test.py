@@ -148,7 +148,7 @@ class Redis(Case):
 
 
 class Web(Case):
-    def test_a_line_of_headers_without_end_is_told(self):
+    def test_an_endless_header_line_fails(self):
         server = self.start(WebLiar(lambda request: b"HTTP/1.1 206 X\r\nX-Long: " + b"x" * 200_000))
         code, said = self.refused(server.url("/m"), "-o", "timeout=1")
         self.assertEqual(code, SOURCE)
@@ -157,7 +157,7 @@ class Web(Case):
                          "bytes; gave up "
                          "after 1 s")
 
-    def test_very_many_headers_are_told(self):
+    def test_very_many_headers_fail(self):
         server = self.start(WebLiar(lambda request: b"HTTP/1.1 206 X\r\n" + b"A: b\r\n" * 5000))
         code, said = self.refused(server.url("/m"), "-o", "timeout=1")
         self.assertIn("too many response headers: more than 200; gave up after 1 s\n", said)
@@ -186,7 +186,7 @@ class Web(Case):
         self.assertIn("response without ETag and Last-Modified", mount.messages)
         self.assertEqual(ckptfs.read(mount / "w.memmap"), b"1234")
 
-    def test_a_redirect_to_a_url_without_end_is_told(self):
+    def test_a_redirect_to_an_endless_url_fails(self):
         server = self.start(WebLiar(lambda request: response(302, Location="/" + "x" * 20_000)))
         code, said = self.refused(server.url("/m"))
         self.assertEqual((code, said), (
@@ -210,7 +210,7 @@ class Web(Case):
         self.assertRegex(said, "takes more than half of the space in .TMPDIR or /var/tmp: ")
         self.assertTrue((7 << 20) < taken <= (8 << 20), taken)
 
-    def test_it_says_who_asks(self):
+    def test_the_user_agent(self):
         body = model()
         server = self.start(WebLiar(lambda request: file_response(request, body)))
         self.mount(server.url("/m"), env=environment())

@@ -268,7 +268,7 @@ class Directory(Case):
         self.refuse(FORMAT, "directory with 2 checkpoints, 'x.safetensors', 'y.safetensors': "
                             "name the one to mount")
 
-    def test_without_a_checkpoint_says_what_it_has(self):
+    def test_without_a_checkpoint_fails_with_its_contents(self):
         (self.folder / "README.md").write_text("# A model\n")
         self.refuse(FORMAT, "directory without a checkpoint in a supported format, but with "
                             "'README.md'")

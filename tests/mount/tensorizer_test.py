@@ -156,7 +156,7 @@ class Samples(ckptfs.Case):
 class Kept(ckptfs.Case):
     """What the file says beside the tensors."""
 
-    def test_hashes_are_told(self):
+    def test_hashes_are_listed(self):
         mount = self.mount(sealed.FOLDER / "handmade" / "v1_f32.tensors")
         place = view.places(mount.path)[mount / "fc/weight.memmap"]
         self.assertEqual(place["hashes"], {
@@ -164,7 +164,7 @@ class Kept(ckptfs.Case):
             "sha256": "fb67afcb25a0b196836d2859f8346177727ddcb5a6dbcb8fa6992291"
                       "04d0b747"})
 
-    def test_encryption_is_told(self):
+    def test_encryption_is_listed(self):
         mount = self.mount(sealed.FOLDER / "handmade" / "v3_pass.tensors",
                            sealed.key_file(self, sealed.HANDMADE_DERIVED))
         place = view.places(mount.path)[mount / "fc/weight.memmap"]

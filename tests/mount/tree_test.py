@@ -70,7 +70,7 @@ class Tree(ckptfs.Case):
         self.assertEqual(ckptfs.read(mount / "a.b.memmap"), B)
         self.assertEqual(ckptfs.read(mount / "x.shape.memmap"), B)
 
-    def test_a_reserved_key_gets_an_underscore_and_its_entry_tells_it(self):
+    def test_a_reserved_key_gets_an_underscore_and_an_annotation(self):
         mount = self.mount(self.checkpoint(
             ("shape", tensor("0", [6])), ("shape_", tensor("1", [2])), ("device", integer(1))))
         keys = {".".join(keys): what for _, keys, what in view.walk(mount.path)}
@@ -85,7 +85,7 @@ class Tree(ckptfs.Case):
         encoded, raw = os.stat(mount / "a%20b.memmap"), os.stat(mount / "a b.memmap")
         self.assertEqual((encoded.st_ino, encoded.st_nlink), (raw.st_ino, 1))
 
-    def test_hostile_keys_stay_inside_the_mount_and_are_told_in_meta_json(self):
+    def test_hostile_keys_stay_inside_the_mount_and_are_in_meta_json(self):
         keys = ["..", ".", "", "/", "../../etc/passwd", "/etc/passwd", "x\0y", "a\nb", "\x1b[31m",
                 "é", "e\u0301", "A", "a", "meta.json", "x" * 300, "y" * 5000, "ü" * 200, " ", "%",
                 "..memmap", "C:d", "\ud800", "-rf", "_type", "meta", "a.memmap", "\u202egnp"]
@@ -203,7 +203,7 @@ class Tree(ckptfs.Case):
                          sorted(["meta.json", *(f"{name}.memmap" for name, _ in pairs)]))
         self.assertEqual(os.stat(mount / "t00000.memmap").st_nlink, 5000)
 
-    def test_meta_json_keeps_the_order_of_the_checkpoint_and_tensors_jsonl_tells_where_bytes_are(self):
+    def test_meta_json_keeps_the_order_and_tensors_jsonl_has_offsets(self):
         file = self.scratch() / "model.pth"
         offsets = craft.write_checkpoint(
             file, mapping(("z", tensor("0", [2, 3])), ("a", tensor("1", [1], numel=2, offset=1)),
@@ -282,7 +282,7 @@ class ReadOnly(ckptfs.Case):
         self.assertErrno(errno.EROFS, os.open, self.path, os.O_WRONLY | os.O_TRUNC)
         self.assertErrno(errno.EROFS, os.truncate, self.path, 0)
 
-    def test_access_says_that_nothing_is_writable(self):
+    def test_access_denies_writing(self):
         self.assertFalse(os.access(self.path, os.W_OK))
         self.assertFalse(os.access(self.root.path, os.W_OK))
         self.assertTrue(os.access(self.path, os.R_OK))

@@ -125,7 +125,7 @@ class Verify(ckptfs.Case):
                 self.assertNotIn(ATTRIBUTE, os.listxattr(mount / "bad.memmap"))
                 self.assertEqual(mount.end(), [])
 
-    def test_warn_tells_what_is_wrong_and_what_is_right(self):
+    def test_warn_logs_mismatches_and_matches(self):
         mount = Foreground(self, self.file, "verify=warn")
         for _ in range(2):
             self.assertEqual(ckptfs.read(mount / "good.memmap"), GOOD)
@@ -137,7 +137,7 @@ class Verify(ckptfs.Case):
         self.assertEqual(ckptfs.read(mount / "bad.memmap", 0, 4096), BAD[:4096])
         self.assertEqual(mount.end(), [])
 
-    def test_the_attribute_tells_it(self):
+    def test_the_attribute_has_the_verdict(self):
         mount = self.mount(self.file, "-o", "xattr,verify=warn")
         for name in "good.memmap", "bad.memmap":
             self.assertIn(ATTRIBUTE, os.listxattr(mount / name))
@@ -176,7 +176,7 @@ class Verify(ckptfs.Case):
         self.assertEqual(ckptfs.read(mount / "good.memmap"), GOOD)
         self.assertEqual(mount.unmount(), 0)
 
-    def test_enforce_says_why(self):
+    def test_enforce_logs_why(self):
         mount = Foreground(self, self.file, "verify=enforce")
         self.assertErrno(errno.EIO, ckptfs.read, mount / "bad.memmap")
         said = mount.end()
@@ -253,7 +253,7 @@ class Verify(ckptfs.Case):
             self.assertEqual(reader.wait(60), 0)
         self.assertEqual(mount.end(), [self.right(), self.wrong()])
 
-    def test_a_damaged_pickle_is_told_of_before_the_mount(self):
+    def test_a_corrupt_pickle_is_reported_before_the_mount(self):
         offsets = self.write()
         pickle = self.file.read_bytes()[offsets["data.pkl"]:offsets["data/0"]]
         self.change(offsets["data.pkl"] + pickle.index(b"good"))
@@ -266,7 +266,7 @@ class Verify(ckptfs.Case):
         self.assertRegex(done.stderr, rf"\A(ckptfs: {self.file}: .*{found}\n)+\Z")
         self.assertFalse(ckptfs.is_mounted(mountpoint))
 
-    def test_a_daemon_tells_it_in_the_log_of_the_system(self):
+    def test_a_daemon_writes_to_the_log_of_the_system(self):
         path = Path("/dev/log")
         if os.geteuid() != 0 or path.exists():
             self.skipTest("the log of the system is not ours to take")

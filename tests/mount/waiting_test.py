@@ -141,7 +141,7 @@ class Waiting(ckptfs.Case):
             self.assertLess(self.server.stats()["bytes"] - before, 6 << 20)
             self.assertEqual(ckptfs.read(mount / "a.memmap"), self.content)
 
-    def test_a_signal_has_the_daemon_tell_what_its_cache_is_doing(self):
+    def test_a_signal_logs_the_state_of_the_cache(self):
         daemon, mountpoint, errors = self.in_foreground("-o", "memory=16m")
         self.assertEqual(ckptfs.read(mountpoint / "a.memmap"), self.content)
 

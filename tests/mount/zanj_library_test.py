@@ -212,7 +212,7 @@ class Library(ckptfs.Case):
         with zipfile.ZipFile(file) as archive:
             self.assertEqual(ckptfs.read(mount / "rows.jsonl"), archive.read("rows.jsonl"))
 
-    def test_dataclasses_tell_what_they_are(self):
+    def test_dataclasses_have_their_class_names(self):
         mount = self.mount(self.save([Config(inputs=1, hidden=2, name="x"), numpy.arange(3)]))
         entries = ckptfs.meta(mount.path)
         self.assertEqual(entries["0"]["python_type"], "Config(SerializableDataclass)")
