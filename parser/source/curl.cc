@@ -72,21 +72,6 @@ namespace {
 // for twice as long is reset.
 constexpr long kProbeAfter = 5;
 
-// Returns the part of libcurl's message that describes the error. URLs in it, such as that of a
-// proxy, may contain a password.
-std::string Describe(CURLcode code, std::string_view details) {
-  if (details.empty() || details.find("://") != std::string_view::npos) {
-    details = LibCurl().easy_strerror(code);
-  }
-  for (const std::string_view prefix : {"SSL certificate problem: ", "SSL: "}) {
-    if (details.starts_with(prefix)) details.remove_prefix(prefix.size());
-  }
-  // "error:0A00010B:SSL routines::wrong version number": only the end is for people.
-  const size_t routines = details.rfind("::");
-  if (routines != std::string_view::npos) details.remove_prefix(routines + 2);
-  return std::string(Trim(details));
-}
-
 }  // namespace
 
 CurlShare::CurlShare() : handle_(LibCurl().share_init()) {
@@ -174,15 +159,36 @@ int CurlConnection::CloseSocket(void* self, curl_socket_t socket) noexcept {
   return ::close(socket);
 }
 
+namespace {
+
+// Returns the errno that a transfer on `handle` ended with; 0 if there is none.
 int CurlErrno(CURL* handle) {
   long error = 0;
   LibCurl().easy_getinfo(handle, CURLINFO_OS_ERRNO, &error);
   return static_cast<int>(error);
 }
 
+// Whether a peer that resets the connection causes the errno `error`.
 bool IsConnectionReset(int error) {
   return error == ECONNRESET || error == EPIPE || error == ECONNABORTED;
 }
+
+// Returns the part of libcurl's message that describes the error. URLs in it, such as that of a
+// proxy, may contain a password.
+std::string Describe(CURLcode code, std::string_view details) {
+  if (details.empty() || details.find("://") != std::string_view::npos) {
+    details = LibCurl().easy_strerror(code);
+  }
+  for (const std::string_view prefix : {"SSL certificate problem: ", "SSL: "}) {
+    if (details.starts_with(prefix)) details.remove_prefix(prefix.size());
+  }
+  // "error:0A00010B:SSL routines::wrong version number": only the end is for people.
+  const size_t routines = details.rfind("::");
+  if (routines != std::string_view::npos) details.remove_prefix(routines + 2);
+  return std::string(Trim(details));
+}
+
+}  // namespace
 
 void ThrowCurlError(CURLcode code, CURL* handle, std::string_view details,
                     std::chrono::milliseconds connect_timeout) {

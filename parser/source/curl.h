@@ -1,7 +1,8 @@
 // libcurl: its functions, its connections, and what its errors mean.
 //
 // It is loaded when the first remote source is opened: it depends on some 30 libraries (TLS, LDAP,
-// Kerberos, ...), which take half of the start-up time and of the memory of a mount of a local file.
+// Kerberos, ...), which take half of the start-up time and of the memory of a mount of a local
+// file.
 
 #pragma once
 
@@ -112,12 +113,6 @@ class CurlConnection {
   bool is_shut_ GUARDED_BY(mutex_) = false;
   std::unique_ptr<CURL, Close> handle_;  // Destroyed first: its destructor closes sockets.
 };
-
-// Returns the errno that a transfer on `handle` ended with; 0 if there is none.
-int CurlErrno(CURL* handle);
-
-// Whether a peer that resets the connection causes the errno `error`.
-bool IsConnectionReset(int error);
 
 // Throws the Error for a transfer on `handle` that ended with `code`: std::bad_alloc, EHOSTUNREACH
 // (host or proxy not found), ECONNREFUSED, ETIMEDOUT (not connected within `connect_timeout`),

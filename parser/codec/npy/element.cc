@@ -93,13 +93,8 @@ std::string InstantText(Wide ticks, int64_t scale, int digits) {
   return text;
 }
 
-}  // namespace
-
-TimeUnit TimeUnitNamed(std::string_view name, int64_t count) {
-  const auto* row = std::ranges::find(kRows, name, &Row::name);
-  return row != std::end(kRows) ? TimeUnit{row->name, count} : TimeUnit{"", count};
-}
-
+// Returns the unit of "M8[25s]" or "m8", which TypeNamed accepts; `brackets` follows the two
+// characters.
 TimeUnit TimeUnitOf(std::string_view brackets) {
   if (brackets.size() < 3) return TimeUnitNamed("generic", 1);
   brackets = brackets.substr(1, brackets.size() - 2);
@@ -109,6 +104,7 @@ TimeUnit TimeUnitOf(std::string_view brackets) {
   return TimeUnitNamed(brackets, count);
 }
 
+// A datetime64 in ISO 8601, as exact as its unit: "2020-02-29", "2020-02-29T12", "NaT".
 std::string DateTimeText(int64_t number, const TimeUnit& unit) {
   if (number == kNotATime) return "NaT";
   const Row& row = RowOf(unit.name);
@@ -129,6 +125,13 @@ std::string DateTimeText(int64_t number, const TimeUnit& unit) {
   int64_t scale = 1;
   for (int i = 0; i < row.digits; ++i) scale *= 10;
   return InstantText(ticks, scale, row.digits);
+}
+
+}  // namespace
+
+TimeUnit TimeUnitNamed(std::string_view name, int64_t count) {
+  const auto* row = std::ranges::find(kRows, name, &Row::name);
+  return row != std::end(kRows) ? TimeUnit{row->name, count} : TimeUnit{"", count};
 }
 
 std::string DurationText(int64_t number, const TimeUnit& unit) {
@@ -180,6 +183,10 @@ const MlDtype* MlDtypeNamed(std::string_view name) {
   return type != std::end(kTypes) && type->name == name ? type : nullptr;
 }
 
+namespace {
+
+// The value of a float of a few bits: IEEE 754 binary16 is {.special = kInfinities,
+// .exponent_bits = 5, .fraction_bits = 10, .bias = 15}.
 double SmallFloat(const MlDtype& format, uint32_t bits) {
   const uint32_t most_exponent = (1U << format.exponent_bits) - 1;
   const uint32_t most_fraction = (1U << format.fraction_bits) - 1;
@@ -204,6 +211,7 @@ double SmallFloat(const MlDtype& format, uint32_t bits) {
   return sign * std::ldexp(fraction + hidden, scale);
 }
 
+// Appends an element in JSON. `bytes` are little-endian, `type.item_size` of them.
 void AppendMlElement(std::string& out, const MlDtype& type, std::string_view bytes) {
   const uint32_t bits = BitsOf(bytes, type.item_size);
   const uint32_t low = bits & ((1U << type.exponent_bits) - 1);
@@ -230,8 +238,6 @@ void AppendMlElement(std::string& out, const MlDtype& type, std::string_view byt
       json::AppendDouble(out, SmallFloat(type, bits));
   }
 }
-
-namespace {
 
 constexpr MlDtype kHalf = {"float16", Dtype::kFloat16, 2, 2, MlDtype::Special::kInfinities, 5, 10,
                            15};

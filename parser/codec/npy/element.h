@@ -20,12 +20,6 @@ struct TimeUnit {
 // Returns the unit with that name: {"D", count}. The name is empty if NumPy has no such unit.
 TimeUnit TimeUnitNamed(std::string_view name, int64_t count);
 
-// Those of "M8[25s]" and "m8", which TypeNamed accepts: what follows the two characters.
-TimeUnit TimeUnitOf(std::string_view brackets);
-
-// A datetime64 in ISO 8601, as exact as its unit: "2020-02-29", "2020-02-29T12", "NaT".
-std::string DateTimeText(int64_t number, const TimeUnit& unit);
-
 // A timedelta64: "75 seconds", "5 generic time units", "NaT".
 std::string DurationText(int64_t number, const TimeUnit& unit);
 
@@ -56,13 +50,6 @@ struct MlDtype {
 
 // Returns null if ml_dtypes has no such type.
 const MlDtype* MlDtypeNamed(std::string_view name);
-
-// The value of a float of a few bits: IEEE 754 binary16 is {.special = kInfinities,
-// .exponent_bits = 5, .fraction_bits = 10, .bias = 15}.
-double SmallFloat(const MlDtype& format, uint32_t bits);
-
-// Appends an element in JSON. `bytes` are little-endian, `type.item_size` of them.
-void AppendMlElement(std::string& out, const MlDtype& type, std::string_view bytes);
 
 // Appends the element in `bytes`, in the byte order and the length of `type`: numbers
 // as numbers, complex ones as [real, imaginary], times in ISO 8601, durations with their unit,

@@ -20,6 +20,14 @@ bool IsNegative(char most_significant) { return (most_significant & 0x80) != 0; 
 
 bool Grows(Kind kind) { return kind == Kind::kList || kind == Kind::kSet || kind == Kind::kDict; }
 
+// The value that is `node`.
+Value OfNode(Node* node) {
+  Value value;
+  value.kind = node->kind;
+  value.node = node;
+  return value;
+}
+
 }  // namespace
 
 Value OfInteger(Kind kind, int64_t integer) {
@@ -41,13 +49,6 @@ Value OfText(Kind kind, std::string_view text) {
   value.kind = kind;
   value.length = static_cast<uint32_t>(text.size());
   value.text_data = text.data();
-  return value;
-}
-
-Value OfNode(Node* node) {
-  Value value;
-  value.kind = node->kind;
-  value.node = node;
   return value;
 }
 

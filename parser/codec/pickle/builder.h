@@ -24,9 +24,6 @@ Value OfTwosComplement(std::string_view bytes);
 // The number that INT and LONG have as decimal digits.
 Value OfDecimal(std::string_view line);
 
-// The value that is `node`.
-Value OfNode(Node* node);
-
 // Makes nodes in an arena, which must outlive it.
 class Builder {
  public:

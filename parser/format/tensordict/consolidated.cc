@@ -246,8 +246,8 @@ std::string_view TextOf(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-}  // namespace
-
+// Returns whether the end of the file looks like the metadata of such a file.
+//
 // There is no magic number. Required are a length that fits, before it the end of a JSON object,
 // and in the visible part of the object the name of the member that each level has last.
 bool IsConsolidated(const Probe& probe) {
@@ -265,6 +265,8 @@ bool IsConsolidated(const Probe& probe) {
   if (text.size() == length && !text.starts_with('{')) return false;
   return text.find("\"cls_metadata\"") != std::string_view::npos;
 }
+
+}  // namespace
 
 Checkpoint ReadConsolidated(const ByteSourcePtr& file, Budget& budget) {
   std::array<std::byte, kLengthSize> bytes = {};

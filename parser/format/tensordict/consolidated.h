@@ -14,13 +14,9 @@
 
 #include "parser/base/budget.h"
 #include "parser/checkpoint.h"
-#include "parser/format.h"
 #include "parser/io/byte_source.h"
 
 namespace ckptfs::tensordict {
-
-// Returns whether the end of the file looks like the metadata of such a file.
-bool IsConsolidated(const Probe& probe);
 
 // Reads such a file. A corrupt tensor or collection does not affect the others. Throws Error.
 Checkpoint ReadConsolidated(const ByteSourcePtr& file, Budget& budget);

@@ -58,6 +58,29 @@ void CheckIndex(const FileHeader& header, uint64_t file_size) {
   }
 }
 
+[[noreturn]] void Refuse(std::string_view what) {
+  Fail(ENOTSUP, "was written by an unreleased development version of tensorizer, {}", what);
+}
+
+constexpr size_t kDevelopmentMark = 11;  // Bytes of the index that identify unreleased layouts.
+
+// Throws Error(ENOTSUP) if the begin of the index identifies a layout that RefuseDevelopmentLayout
+// describes, too.
+void RefuseDevelopmentHead(const FileHeader& header, std::span<const std::byte> index) {
+  if (index.size() < kDevelopmentMark) return;
+  constexpr uint64_t kBlockSize = 45;
+  constexpr std::array kBlock = {std::byte{1}, std::byte{3}, std::byte{1}};
+  const auto index_begin =
+      ByteReader("layout", index.subspan(kBlock.size())).Read<uint64_t>("start of the index");
+  if (header.index_size == kBlockSize && index_begin == FileHeader::kSize + kBlockSize &&
+      std::ranges::equal(index.first(kBlock.size()), kBlock)) {
+    Refuse("whose offsets are relative");
+  }
+  // A name of 1 or 5 bytes beginning with NUL would look the same; such names do not occur.
+  const auto tag = ByteReader("index", index).Read<uint32_t>("tag");
+  if (tag == 1 || tag == 5) Refuse("whose index has tags but no flag for them");
+}
+
 }  // namespace
 
 FileHeader ReadFileHeader(const ByteSource& file) {
@@ -144,29 +167,6 @@ Index ReadIndex(const ByteSource& file, const FileHeader& header, Budget& budget
     index.entries.push_back(std::move(entry));
   }
   return index;
-}
-
-namespace {
-
-[[noreturn]] void Refuse(std::string_view what) {
-  Fail(ENOTSUP, "was written by an unreleased development version of tensorizer, {}", what);
-}
-
-}  // namespace
-
-void RefuseDevelopmentHead(const FileHeader& header, std::span<const std::byte> index) {
-  if (index.size() < kDevelopmentMark) return;
-  constexpr uint64_t kBlockSize = 45;
-  constexpr std::array kBlock = {std::byte{1}, std::byte{3}, std::byte{1}};
-  const auto index_begin =
-      ByteReader("layout", index.subspan(kBlock.size())).Read<uint64_t>("start of the index");
-  if (header.index_size == kBlockSize && index_begin == FileHeader::kSize + kBlockSize &&
-      std::ranges::equal(index.first(kBlock.size()), kBlock)) {
-    Refuse("whose offsets are relative");
-  }
-  // A name of 1 or 5 bytes beginning with NUL would look the same; such names do not occur.
-  const auto tag = ByteReader("index", index).Read<uint32_t>("tag");
-  if (tag == 1 || tag == 5) Refuse("whose index has tags but no flag for them");
 }
 
 void RefuseDevelopmentLayout(const ByteSource& file, const Index& index) {

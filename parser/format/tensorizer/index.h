@@ -17,7 +17,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "parser/base/budget.h"
@@ -40,7 +39,7 @@ struct FileHeader {
 
   uint64_t index_end() const { return kSize + index_size; }  // Offset in the file.
 
-  // Returns whether the file was written by an unreleased version: see RefuseDevelopmentHead.
+  // Returns whether the file was written by an unreleased version: see RefuseDevelopmentLayout.
   bool is_unreleased() const { return version == kNewest && !has_tags; }
 };
 
@@ -68,13 +67,8 @@ Index ReadIndex(const ByteSource& file, const FileHeader& header, Budget& budget
 // A further layout, with padded headers, is version 4. They are not supported: reading
 // a file with the wrong layout would return corrupt data.
 
-constexpr size_t kDevelopmentMark = 11;  // Bytes of the index that identify these layouts.
-
-// Both functions are for files of version 5 without tags. Throws Error(ENOTSUP) if the begin of the
-// index identifies an unreleased layout.
-void RefuseDevelopmentHead(const FileHeader& header, std::span<const std::byte> index);
-
-// Throws Error(ENOTSUP) if the data of a tensor does not follow its header.
+// Is for files of version 5 without tags. ReadFileHeader has refused the layouts that the begin of
+// the index identifies. Throws Error(ENOTSUP) if the data of a tensor does not follow its header.
 void RefuseDevelopmentLayout(const ByteSource& file, const Index& index);
 
 }  // namespace ckptfs::tensorizer

@@ -135,6 +135,152 @@ bool Archive::IsBigEndian() const {
   return text == "big";
 }
 
+namespace {
+
+// A pickle that is a record, and where the storages are that it names: `storages` KEY `suffix`.
+struct PickleOfArchive {
+  std::string record;
+  std::string_view storages;
+  std::string_view suffix = {};
+  bool is_big_endian = false;
+};
+
+// Adds the objects of one pickle, as AddScript and AddPackage add theirs: to the root, the
+// annotations and the warnings of `checkpoint`. Throws Error.
+void AddPickleOf(const Archive& archive, const PickleOfArchive& which, Reading& reading,
+                 Checkpoint& checkpoint) {
+  const std::vector<std::byte> bytes = archive.Read(which.record);
+  Storages storages(reading.budget, reading.sidecar, [&](std::string_view key) {
+    return archive.Open(fmt::format("{}{}{}", which.storages, key, which.suffix));
+  });
+  Context context{.reading = reading,
+                  .storages = storages,
+                  .is_big_endian = which.is_big_endian,
+                  .pickle = bytes,
+                  .pickle_record = archive.Open(which.record)};
+  AddPickle(which.record, context, checkpoint);
+}
+
+}  // namespace
+
+void AddPart(Checkpoint part, std::string name, Group& group, Checkpoint& checkpoint) {
+  std::ranges::move(part.warnings, std::back_inserter(checkpoint.warnings));
+  group.members.push_back(
+      {{std::move(name), Key::Kind::kText}, std::make_unique<Group>(std::move(part.root))});
+}
+
+namespace {
+
+// TorchScript: what torch.jit.save writes. data.pkl has the module as an object of a class
+// "__torch__...", whose attributes are its parameters, buffers, submodules and everything else;
+// constants.pkl is a tuple of the tensors that the code mentions. Each has storages of its own,
+// whose keys both begin at 0. The code itself is text, and no concern of ours.
+
+void AddScript(const Archive& archive, bool is_big_endian, Reading& reading,
+               Checkpoint& checkpoint) {
+  AddPickleOf(archive, {.record = "data.pkl", .storages = "data/", .is_big_endian = is_big_endian},
+              reading, checkpoint);
+  Checkpoint constants;
+  AddPickleOf(archive,
+              {.record = "constants.pkl", .storages = "constants/", .is_big_endian = is_big_endian},
+              reading, constants);
+  if (!constants.root.members.empty()) {
+    AddPart(std::move(constants), "constants", checkpoint.root, checkpoint);
+  }
+  AddExtraFiles(archive, "extra/", reading, checkpoint);
+}
+
+// torch.package: the pickles that PackageExporter.save_pickle writes, each at the path of its
+// package, beside source code and other resources. Storages are shared by all of them.
+//
+//   folder/models/net.pkl         a pickle
+//   folder/.data/KEY.storage      the bytes of the storage KEY
+//   folder/.data/extern_modules   the modules that it does not carry
+
+// Returns the group of the package at `path`, "models/" or "a/b/"; makes what is not there yet.
+Group& PackageAt(Group& root, std::string_view path, Budget& budget) {
+  Group* group = &root;
+  while (!path.empty()) {
+    const size_t length = path.find('/');
+    const std::string_view name = path.substr(0, length);
+    path.remove_prefix(length + 1);
+    // The members of an archive are in order mostly: it is the last package.
+    Group* below = nullptr;
+    if (!group->members.empty() && group->members.back().key.text == name) {
+      auto* last = std::get_if<std::unique_ptr<Group>>(&group->members.back().content);
+      if (last != nullptr && (*last)->python_type == "package") below = last->get();
+    }
+    if (below == nullptr) {
+      budget.Charge(2 * sizeof(Member) + sizeof(Group) + name.size());
+      auto made = std::make_unique<Group>();
+      made->python_type = "package";
+      below = made.get();
+      group->members.push_back({{std::string(name), Key::Kind::kText}, std::move(made)});
+    }
+    group = below;
+  }
+  return *group;
+}
+
+void AddPackage(const Archive& archive, bool is_big_endian, Reading& reading,
+                Checkpoint& checkpoint) {
+  constexpr std::string_view kEnding = ".pkl";
+  size_t read = 0;
+  std::optional<Error> damage;
+  for (const zip::Member& member : archive.members()) {
+    if (!member.name.starts_with(archive.prefix()) || !member.name.ends_with(kEnding)) continue;
+    const std::string record(member.name.substr(archive.prefix().size()));
+    const size_t name = record.rfind('/') + 1;
+    Checkpoint one;
+    try {
+      AddPickleOf(archive,
+                  {.record = record,
+                   .storages = ".data/",
+                   .suffix = ".storage",
+                   .is_big_endian = is_big_endian},
+                  reading, one);
+    } catch (const Error& e) {
+      if (e.code() == EFBIG || IsTransient(e.code())) throw;
+      if (!damage) damage = e;
+      checkpoint.warnings.push_back(fmt::format("{}: ignored", e.what()));
+      continue;
+    }
+    ++read;
+    Group& package =
+        PackageAt(checkpoint.root, std::string_view(record).substr(0, name), reading.budget);
+    AddPart(std::move(one), record.substr(name, record.size() - name - kEnding.size()), package,
+            checkpoint);
+  }
+  if (read == 0 && damage) throw Error(damage->code(), damage->what());
+}
+
+}  // namespace
+
+// The files that a caller of torch.jit.save (_extra_files) or torch.export.save (extra_files) has
+// put into the archive beside the model: names of classes, symbols, cutoffs.
+
+void AddExtraFiles(const Archive& archive, std::string_view folder, Reading& reading,
+                   Checkpoint& checkpoint) {
+  const std::string prefix = archive.prefix() + std::string(folder);
+  auto group = std::make_unique<Group>();
+  for (const zip::Member& member : archive.members()) {
+    if (!member.name.starts_with(prefix) || member.name.size() == prefix.size()) continue;
+    const std::string record(member.name.substr(archive.prefix().size()));
+    const std::string name = record.substr(folder.size());
+    Content content;
+    try {
+      content = ContentOfFile(archive.Require(record), reading.budget);
+    } catch (const Error& e) {
+      if (e.code() == EFBIG || IsTransient(e.code())) throw;
+      checkpoint.warnings.push_back(fmt::format("{}: ignored", e.what()));
+      continue;
+    }
+    group->members.push_back({{name, Key::Kind::kWhole}, std::move(content)});
+  }
+  if (group->members.empty()) return;
+  checkpoint.root.members.push_back({{"extra", Key::Kind::kText}, std::move(group)});
+}
+
 // PyTorch's zip container, what torch.save writes since 1.6 (and could write since 1.4):
 //
 //   folder/data.pkl    the object, one pickle, in which storages have persistent ids
@@ -201,138 +347,6 @@ Checkpoint ReadZip(const Source& source, Members members, const ReadOptions& opt
   Checkpoint checkpoint = ReadMembers(std::move(members), reading);
   reading.Report(checkpoint);
   return checkpoint;
-}
-
-void AddPickleOf(const Archive& archive, const PickleOfArchive& which, Reading& reading,
-                 Checkpoint& checkpoint) {
-  const std::vector<std::byte> bytes = archive.Read(which.record);
-  Storages storages(reading.budget, reading.sidecar, [&](std::string_view key) {
-    return archive.Open(fmt::format("{}{}{}", which.storages, key, which.suffix));
-  });
-  Context context{.reading = reading,
-                  .storages = storages,
-                  .is_big_endian = which.is_big_endian,
-                  .pickle = bytes,
-                  .pickle_record = archive.Open(which.record)};
-  AddPickle(which.record, context, checkpoint);
-}
-
-void AddPart(Checkpoint part, std::string name, Group& group, Checkpoint& checkpoint) {
-  std::ranges::move(part.warnings, std::back_inserter(checkpoint.warnings));
-  group.members.push_back(
-      {{std::move(name), Key::Kind::kText}, std::make_unique<Group>(std::move(part.root))});
-}
-
-// TorchScript: what torch.jit.save writes. data.pkl has the module as an object of a class
-// "__torch__...", whose attributes are its parameters, buffers, submodules and everything else;
-// constants.pkl is a tuple of the tensors that the code mentions. Each has storages of its own,
-// whose keys both begin at 0. The code itself is text, and no concern of ours.
-
-void AddScript(const Archive& archive, bool is_big_endian, Reading& reading,
-               Checkpoint& checkpoint) {
-  AddPickleOf(archive, {.record = "data.pkl", .storages = "data/", .is_big_endian = is_big_endian},
-              reading, checkpoint);
-  Checkpoint constants;
-  AddPickleOf(archive,
-              {.record = "constants.pkl", .storages = "constants/", .is_big_endian = is_big_endian},
-              reading, constants);
-  if (!constants.root.members.empty()) {
-    AddPart(std::move(constants), "constants", checkpoint.root, checkpoint);
-  }
-  AddExtraFiles(archive, "extra/", reading, checkpoint);
-}
-
-// torch.package: the pickles that PackageExporter.save_pickle writes, each at the path of its
-// package, beside source code and other resources. Storages are shared by all of them.
-//
-//   folder/models/net.pkl         a pickle
-//   folder/.data/KEY.storage      the bytes of the storage KEY
-//   folder/.data/extern_modules   the modules that it does not carry
-
-namespace {
-
-// Returns the group of the package at `path`, "models/" or "a/b/"; makes what is not there yet.
-Group& PackageAt(Group& root, std::string_view path, Budget& budget) {
-  Group* group = &root;
-  while (!path.empty()) {
-    const size_t length = path.find('/');
-    const std::string_view name = path.substr(0, length);
-    path.remove_prefix(length + 1);
-    // The members of an archive are in order mostly: it is the last package.
-    Group* below = nullptr;
-    if (!group->members.empty() && group->members.back().key.text == name) {
-      auto* last = std::get_if<std::unique_ptr<Group>>(&group->members.back().content);
-      if (last != nullptr && (*last)->python_type == "package") below = last->get();
-    }
-    if (below == nullptr) {
-      budget.Charge(2 * sizeof(Member) + sizeof(Group) + name.size());
-      auto made = std::make_unique<Group>();
-      made->python_type = "package";
-      below = made.get();
-      group->members.push_back({{std::string(name), Key::Kind::kText}, std::move(made)});
-    }
-    group = below;
-  }
-  return *group;
-}
-
-}  // namespace
-
-void AddPackage(const Archive& archive, bool is_big_endian, Reading& reading,
-                Checkpoint& checkpoint) {
-  constexpr std::string_view kEnding = ".pkl";
-  size_t read = 0;
-  std::optional<Error> damage;
-  for (const zip::Member& member : archive.members()) {
-    if (!member.name.starts_with(archive.prefix()) || !member.name.ends_with(kEnding)) continue;
-    const std::string record(member.name.substr(archive.prefix().size()));
-    const size_t name = record.rfind('/') + 1;
-    Checkpoint one;
-    try {
-      AddPickleOf(archive,
-                  {.record = record,
-                   .storages = ".data/",
-                   .suffix = ".storage",
-                   .is_big_endian = is_big_endian},
-                  reading, one);
-    } catch (const Error& e) {
-      if (e.code() == EFBIG || IsTransient(e.code())) throw;
-      if (!damage) damage = e;
-      checkpoint.warnings.push_back(fmt::format("{}: ignored", e.what()));
-      continue;
-    }
-    ++read;
-    Group& package =
-        PackageAt(checkpoint.root, std::string_view(record).substr(0, name), reading.budget);
-    AddPart(std::move(one), record.substr(name, record.size() - name - kEnding.size()), package,
-            checkpoint);
-  }
-  if (read == 0 && damage) throw Error(damage->code(), damage->what());
-}
-
-// The files that a caller of torch.jit.save (_extra_files) or torch.export.save (extra_files) has
-// put into the archive beside the model: names of classes, symbols, cutoffs.
-
-void AddExtraFiles(const Archive& archive, std::string_view folder, Reading& reading,
-                   Checkpoint& checkpoint) {
-  const std::string prefix = archive.prefix() + std::string(folder);
-  auto group = std::make_unique<Group>();
-  for (const zip::Member& member : archive.members()) {
-    if (!member.name.starts_with(prefix) || member.name.size() == prefix.size()) continue;
-    const std::string record(member.name.substr(archive.prefix().size()));
-    const std::string name = record.substr(folder.size());
-    Content content;
-    try {
-      content = ContentOfFile(archive.Require(record), reading.budget);
-    } catch (const Error& e) {
-      if (e.code() == EFBIG || IsTransient(e.code())) throw;
-      checkpoint.warnings.push_back(fmt::format("{}: ignored", e.what()));
-      continue;
-    }
-    group->members.push_back({{name, Key::Kind::kWhole}, std::move(content)});
-  }
-  if (group->members.empty()) return;
-  checkpoint.root.members.push_back({{"extra", Key::Kind::kText}, std::move(group)});
 }
 
 }  // namespace ckptfs::torch

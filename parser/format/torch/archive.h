@@ -79,34 +79,12 @@ Checkpoint ReadZip(const Extent& data, Reading& reading);
 // Reads the archive `source`, whose members these are. Throws Error.
 Checkpoint ReadZip(const Source& source, Members members, const ReadOptions& options);
 
-// The functions below read one kind of archive each. They add to the root, the annotations and the
-// warnings of `checkpoint`, and throw Error.
-
-// A pickle that is a record, and where the storages are that it names: `storages` KEY `suffix`.
-struct PickleOfArchive {
-  std::string record;
-  std::string_view storages;
-  std::string_view suffix = {};
-  bool is_big_endian = false;
-};
-
-// Adds the objects of one pickle.
-void AddPickleOf(const Archive& archive, const PickleOfArchive& which, Reading& reading,
-                 Checkpoint& checkpoint);
-
 // Adds one part of an archive to `group`, which is in `checkpoint`, as the member `name`, and its
 // warnings to those of `checkpoint`.
 void AddPart(Checkpoint part, std::string name, Group& group, Checkpoint& checkpoint);
 
-// The object of a TorchScript archive, and its constants as the member "constants".
-void AddScript(const Archive& archive, bool is_big_endian, Reading& reading,
-               Checkpoint& checkpoint);
-
-// The objects of a torch.package, by package and resource.
-void AddPackage(const Archive& archive, bool is_big_endian, Reading& reading,
-                Checkpoint& checkpoint);
-
-// The files below `folder` ("extra/") that its writer has put there, as the member "extra".
+// Adds the files below `folder` ("extra/") that its writer has put there, as the member "extra".
+// Throws Error.
 void AddExtraFiles(const Archive& archive, std::string_view folder, Reading& reading,
                    Checkpoint& checkpoint);
 

@@ -48,14 +48,7 @@ std::string TupleText(const std::vector<uint64_t>& numbers);
 // Throws Error(EBADMSG) if a constructor has fewer than `count` arguments.
 void Require(std::span<const pickle::Value> arguments, size_t count);
 
-// These add to `about`.
+// Adds a text to `about`.
 void AddText(Composite& composite, std::string_view name, std::string_view text);
-void AddShape(Composite& composite, const std::vector<uint64_t>& shape);
-
-// composite.cc lists the arguments of the constructors. The functions throw Error: EBADMSG, and
-// ENOTSUP for an unknown layout.
-void ComposeSparse(std::span<const pickle::Value> arguments, Composite& composite);
-void ComposeNested(std::span<const pickle::Value> arguments, Composite& composite);
-void ComposeJagged(std::span<const pickle::Value> arguments, Composite& composite);
 
 }  // namespace ckptfs::torch

@@ -348,6 +348,12 @@ constexpr std::string_view kAllowed[] = {
 };
 static_assert(std::is_sorted(std::begin(kAllowed), std::end(kAllowed)));
 
+// Whether torch.load(weights_only=True) of PyTorch 2.13 takes a pickle that names this, for what is
+// in its own list: users can add to that.
+bool IsAllowedByWeightsOnly(std::string_view name) {
+  return std::ranges::binary_search(kAllowed, name);
+}
+
 // Names are cut there: many may share a long one.
 constexpr size_t kMostOfName = 256;  // Bytes.
 
@@ -375,10 +381,6 @@ void Globals::Report(Checkpoint& checkpoint) const {
   for (const std::string& name : names_) {
     checkpoint.globals.push_back({.name = name, .is_refused = !IsAllowedByWeightsOnly(name)});
   }
-}
-
-bool IsAllowedByWeightsOnly(std::string_view name) {
-  return std::ranges::binary_search(kAllowed, name);
 }
 
 }  // namespace ckptfs::torch

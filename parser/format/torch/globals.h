@@ -123,8 +123,4 @@ class Globals {
   std::set<std::string> names_;  // "module.name", long ones cut.
 };
 
-// Whether torch.load(weights_only=True) of PyTorch 2.13 takes a pickle that names this, for what is
-// in its own list: users can add to that.
-bool IsAllowedByWeightsOnly(std::string_view module_and_name);
-
 }  // namespace ckptfs::torch

@@ -70,6 +70,17 @@ bool GetState(const Value& state, Parts& parts) {
   return true;
 }
 
+// The attributes of `value` if that stands for an array of joblib: a dict; null of anything else.
+// Points into the graph.
+const Value* StateOfJoblibArray(const Value& value) {
+  if (!pickle::IsObject(value) || pickle::ObjectOf(value).states().empty()) return nullptr;
+  const Value* python_class = ClassOfObject(value);
+  const bool is_array = python_class != nullptr &&
+                        pickle::IsGlobal(*python_class, "joblib.numpy_pickle", kJoblibArray);
+  const Value& state = pickle::ObjectOf(value).states().back();
+  return is_array && state.kind == Kind::kDict ? &state : nullptr;
+}
+
 // Finds the parts of an array. Returns whether all of them are present.
 bool GetParts(const Value& value, Parts& parts) {
   if (const Value* state = StateOfJoblibArray(value)) {
@@ -298,15 +309,6 @@ class Arrays {
 };
 
 }  // namespace
-
-const Value* StateOfJoblibArray(const Value& value) {
-  if (!pickle::IsObject(value) || pickle::ObjectOf(value).states().empty()) return nullptr;
-  const Value* python_class = ClassOfObject(value);
-  const bool is_array = python_class != nullptr &&
-                        pickle::IsGlobal(*python_class, "joblib.numpy_pickle", kJoblibArray);
-  const Value& state = pickle::ObjectOf(value).states().back();
-  return is_array && state.kind == Kind::kDict ? &state : nullptr;
-}
 
 Checkpoint ReadJoblib(const Record& record, Reading& reading, uint64_t& length) {
   Storages storages(reading.budget, reading.sidecar, [](std::string_view) {

@@ -346,10 +346,7 @@ void FillTensor(const Value& value, Context& context, Tensor& tensor) {
   const size_t least = innermost.function == KnownCallable::kRebuildTensor ? 4
                        : is_v3 || is_quantized                             ? 7
                                                                            : 6;
-  if (arguments.size() < least) {
-    Fail(EBADMSG, "too few arguments of the constructor (found {}, expected {})", arguments.size(),
-         least);
-  }
+  Require(arguments, least);
   const Storage& storage = StorageOf(arguments[0], context);
   View view{.dtype = storage.type.dtype,
             .shape = Numbers(arguments[2], "size"),

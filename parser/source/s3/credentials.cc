@@ -321,12 +321,13 @@ CredentialsPtr FromChain(const CredentialContext& context, std::vector<std::stri
   return FindOwnKeys(context, profile);
 }
 
-}  // namespace
-
+// A profile of the files: keys, a program that prints them, or a role to assume.
 CredentialsPtr FromProfile(const CredentialContext& context, const std::string& profile) {
   std::vector<std::string> profiles = {profile};
   return FromChain(context, profiles);
 }
+
+}  // namespace
 
 CredentialsPtr FindCredentials(const CredentialContext& context) {
   const Config& config = context.config;

@@ -96,7 +96,4 @@ struct CredentialContext {
 // Tries all providers in the order of the AWS tools, then that of tensorizer. Null: anonymous.
 CredentialsPtr FindCredentials(const CredentialContext& context);
 
-// A profile of the files: keys, a program that prints them, or a role to assume.
-CredentialsPtr FromProfile(const CredentialContext& context, const std::string& profile);
-
 }  // namespace ckptfs::s3

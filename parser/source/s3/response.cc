@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
+#include <map>
 #include <pugixml.hpp>
 #include <span>
 #include <string>
@@ -43,6 +44,16 @@ class StringCollector final : public json::Visitor {
   std::map<std::string, std::string> texts_;
 };
 
+// Returns the members of a JSON object that are strings. Throws Error(EBADMSG) if `json` is not an
+// object.
+std::map<std::string, std::string> ParseStringMembers(const std::string& json) {
+  const MemorySource source(json);
+  Budget budget = Budget::ForFile(source.size());
+  StringCollector collector;
+  json::Read(source, 0, source.size(), budget, collector, json::Dialect::kPython);
+  return collector.Take();
+}
+
 // Returns an error code, which is a word; empty for anything else, which could contain a secret.
 std::string FilterCode(std::string_view text) {
   const bool is_word = !text.empty() && text.size() <= 64 && std::ranges::all_of(text, [](char c) {
@@ -75,14 +86,6 @@ std::string FindTextBelow(const pugi::xml_node& node, const char* name) {
 }
 
 }  // namespace
-
-std::map<std::string, std::string> ParseStringMembers(const std::string& json) {
-  const MemorySource source(json);
-  Budget budget = Budget::ForFile(source.size());
-  StringCollector collector;
-  json::Read(source, 0, source.size(), budget, collector, json::Dialect::kPython);
-  return collector.Take();
-}
 
 CredentialsPtr ParseJsonCredentials(const std::string& json, const std::string& origin) {
   std::map<std::string, std::string> texts;

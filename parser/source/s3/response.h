@@ -6,7 +6,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,10 +14,6 @@
 #include "parser/source/s3/credentials.h"
 
 namespace ckptfs::s3 {
-
-// Returns the members of a JSON object that are strings. Throws Error(EBADMSG) if `json` is not an
-// object.
-std::map<std::string, std::string> ParseStringMembers(const std::string& json);
 
 // Parses the credentials that containers, instances and programs return: AccessKeyId,
 // SecretAccessKey, Token or SessionToken, Expiration. Throws Error: EACCES if they are refused or
