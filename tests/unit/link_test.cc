@@ -28,7 +28,7 @@ class LinkTest : public ::testing::Test {
 
 TEST_F(LinkTest, BeginsWithTheUsualNumberOfRequests) {
   EXPECT_EQ(link_.fetches(), 8U);
-  EXPECT_EQ(link_.in_flight(), 8 * kMiB);
+  EXPECT_EQ(link_.in_flight(), 4 * kMiB);
   EXPECT_EQ(Link(2).fetches(), 2U);
 }
 
@@ -38,6 +38,18 @@ TEST_F(LinkTest, KeepsBandwidthTimesLatencyInFlight) {
   EXPECT_LE(link_.in_flight(), 14'000'000U);
   Answer(seconds(5), milliseconds(150), 1'250'000);
   EXPECT_LE(link_.in_flight(), 14'000'000U) << "latency in a queue is none of the link";
+}
+
+TEST_F(LinkTest, KeepsMoreInFlightAsLongAsTheRateGrows) {
+  link_.RecordAnswer(milliseconds(50), now_);
+  link_.RecordArrived(kMiB, now_);
+  EXPECT_EQ(link_.in_flight(), 6 * kMiB);
+  for (uint64_t bytes = 100'000; bytes <= 400'000; bytes *= 2) {
+    Answer(milliseconds(250), milliseconds(50), bytes / 25);
+  }
+  EXPECT_GT(link_.in_flight(), 6 * kMiB);
+  Answer(seconds(2), milliseconds(50), 16'000);
+  EXPECT_EQ(link_.in_flight(), 4 * kMiB);
 }
 
 TEST_F(LinkTest, KeepsLittleInFlightOnASlowLink) {

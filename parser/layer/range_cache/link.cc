@@ -49,12 +49,13 @@ void Link::RecordAnswer(Duration latency, Clock::time_point now) {
 
 void Link::RecordArrived(uint64_t bytes, Clock::time_point now) {
   arrived_ += bytes;
-  total_ += static_cast<double>(bytes);
+  total_ += bytes;
   const Duration elapsed = now - measured_;
   // Bytes come in bursts: a short interval would measure these.
   const Duration interval = std::clamp<Duration>(usual_, milliseconds(200), seconds(1));
   if (elapsed < interval) return;
   const double rate = static_cast<double>(arrived_) / duration<double>(elapsed).count();
+  is_growing_ = rate > bandwidth_ * 1.25;
   bandwidth_ = std::max(rate, bandwidth_ * 0.98);
   arrived_ = 0;
   measured_ = now;
@@ -79,16 +80,18 @@ bool Link::is_long() const { return least_ != Duration::max() && least_ >= milli
 uint64_t Link::in_flight() const {
   constexpr double kMargin = 1.2;
   constexpr double kQueued = 3 << 20;
-  constexpr double kFirst = 8 << 20;  // While connections are in slow start.
   constexpr double kLeast = 4 << 20;
+  constexpr double kMostFirst = 8 << 20;
   constexpr double kSlowStart = 6 << 20;
   constexpr double kUsualBandwidth = 100e6;  // Bytes per second.
-  if (bandwidth_ == 0) return static_cast<uint64_t>(kFirst);
+  // While connections are in slow start, their rate says little.
+  const double least =
+      is_growing_ ? std::min(kLeast + 2 * static_cast<double>(total_), kMostFirst) : kLeast;
+  if (bandwidth_ == 0) return static_cast<uint64_t>(least);
   const double latency = duration<double>(least_).count();
   const double wanted =
       std::max(kMargin * bandwidth_ * latency + kQueued, kUsualBandwidth * latency + kSlowStart);
-  return static_cast<uint64_t>(
-      std::min(wanted, std::max(bandwidth_ / 2, total_ < 2 * kFirst ? kFirst : kLeast)));
+  return static_cast<uint64_t>(std::min(wanted, std::max(bandwidth_ / 2, least)));
 }
 
 }  // namespace ckptfs

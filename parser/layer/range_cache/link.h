@@ -42,7 +42,8 @@ class Link {
 
   // How many bytes keep the link busy when they have been requested and have not arrived: bandwidth
   // x latency, some that wait in its queue, and what the slow start of all connections needs, but
-  // no more than arrives in half a second, or 4 MiB; 8 MiB at first. Many more would overflow the queue.
+  // no more than arrives in half a second, or 4 MiB, and up to 8 MiB as long as the rate grows. Many
+  // more would overflow the queue.
   uint64_t in_flight() const;
 
   // How many requests may run at the same time.
@@ -62,7 +63,8 @@ class Link {
   Duration longest_{0};                   // Latency of the last few answers.
   Duration usual_{0};                     // Latency, a moving average.
 
-  double total_ = 0;            // Bytes that have arrived.
+  uint64_t total_ = 0;          // Bytes that have arrived.
+  bool is_growing_ = true;      // Whether the rate was still growing when last measured.
   double bandwidth_ = 0;        // The highest of the last seconds, in bytes per second.
   uint64_t arrived_ = 0;        // Bytes, since ...
   Clock::time_point measured_;  // ... this time.
