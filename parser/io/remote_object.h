@@ -21,6 +21,9 @@ class Delivery {
  public:
   virtual ~Delivery() = default;
 
+  // Called when there is a connection for the request.
+  virtual void Connected() {}
+
   // Called when a server has answered, before the first byte, and after an error that is followed
   // by another attempt.
   virtual void Answered() {}
@@ -66,7 +69,7 @@ class RemoteObject {
   // The first bytes, if opening has asked for them.
   struct Head {
     uint64_t length = 0;
-    std::chrono::steady_clock::duration latency{0};  // Of the answer to that; 0 if not known.
+    std::chrono::steady_clock::duration round_trip{0};  // To the server; 0 if not known.
   };
 
   // The first Fetch from 0 on delivers these bytes as they arrive, without a request.

@@ -98,19 +98,23 @@ class RangeCache : public std::enable_shared_from_this<RangeCache> {
   void Dispatch() REQUIRES(mutex_);
   void StartThreads() REQUIRES(mutex_);
   void RunFetches();
-  void RunFetch(RangeFetch& fetch);
+  void RecordConnected(RangeFetch& fetch) REQUIRES(mutex_);
+  void AwaitConnections(MutexLock& lock) REQUIRES(mutex_);
+  void RunFetch(const Object& object, RangeFetch& fetch);
   void FetchRun(const Object& object, RangeFetch& fetch, size_t begin, size_t end);
 
   const Settings settings_;
 
-  mutable Mutex mutex_;              // Nothing waits under it.
-  std::condition_variable arrived_;  // Wakes readers: bytes have arrived, or a fetch has failed.
-  std::condition_variable taken_;    // Wakes fetchers: a range is due.
+  mutable Mutex mutex_;                // Nothing waits under it.
+  std::condition_variable arrived_;    // Wakes readers: bytes have arrived, or a fetch has failed.
+  std::condition_variable taken_;      // Wakes fetchers: a range is due.
+  std::condition_variable connected_;  // Wakes fetchers: readers' fetches have connections.
   Scheduler scheduler_ GUARDED_BY(mutex_);
   std::vector<Object> objects_ GUARDED_BY(mutex_);
   // That no thread has begun yet.
   std::deque<std::unique_ptr<RangeFetch>> fetches_ GUARDED_BY(mutex_);
-  Stats stats_ GUARDED_BY(mutex_);  // The last three of it.
+  size_t unconnected_ GUARDED_BY(mutex_) = 0;  // Fetches for readers without a connection yet.
+  Stats stats_ GUARDED_BY(mutex_);             // The last three of it.
   bool is_stopped_ GUARDED_BY(mutex_) = false;
 
   // Since when readers have waited while no byte has arrived, and when one last waited in vain.

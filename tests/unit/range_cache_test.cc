@@ -212,16 +212,17 @@ TEST_F(RangeCacheTest, ForgetsAHeadThatItHasNoMemoryFor) {
 TEST_F(RangeCacheTest, DividesWhatAParserWaitsForIfTheLinkIsLong) {
   constexpr ByteRange kDirectory{.offset = 5 * kMiB, .length = 2 * kMiB};
   MakeOpening(16 * kMiB, 10 * kMiB,
-              {.length = kBlockSize, .latency = std::chrono::milliseconds(1)});
+              {.length = kBlockSize, .round_trip = std::chrono::milliseconds(1)});
   source_->Prefetch({&kDirectory, 1});
   AwaitIdle();
   EXPECT_EQ(server_->requests(), 2U);
   MakeOpening(16 * kMiB, 10 * kMiB,
-              {.length = kBlockSize, .latency = std::chrono::milliseconds(50)});
+              {.length = kBlockSize, .round_trip = std::chrono::milliseconds(50)});
   AwaitIdle();
   source_->Prefetch({&kDirectory, 1});
   AwaitIdle();
-  EXPECT_EQ(server_->requests(), 9U);
+  EXPECT_GE(server_->requests(), 9U);
+  EXPECT_LE(server_->requests(), 16U);
   EXPECT_EQ(server_->requested(), kBlockSize + kDirectory.length);
 }
 

@@ -75,7 +75,7 @@ Link::Duration Link::patience() const {
   return std::max<Duration>(4 * usual_ + milliseconds(50), 2 * longest_);
 }
 
-bool Link::is_long() const { return least_ != Duration::max() && least_ >= milliseconds(8); }
+bool Link::is_long() const { return round_trip_ >= milliseconds(8); }
 
 uint64_t Link::in_flight() const {
   constexpr double kMargin = 1.2;

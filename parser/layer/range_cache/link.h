@@ -24,6 +24,11 @@ class Link {
   // Records the first byte of an answer, `latency` after its request.
   void RecordAnswer(Duration latency, Clock::time_point now);
 
+  // Records how long a packet and its answer take; 0 if that is not known.
+  void RecordRoundTrip(Duration round_trip) {
+    if (round_trip > Duration(0)) round_trip_ = round_trip;
+  }
+
   // Records that bytes have arrived.
   void RecordArrived(uint64_t bytes, Clock::time_point now);
 
@@ -61,7 +66,8 @@ class Link {
   Duration least_now_ = Duration::max();  // Of this minute.
   Clock::time_point minute_;              // When it began.
   Duration longest_{0};                   // Latency of the last few answers.
-  Duration usual_{0};                     // Latency, a moving average.
+  Duration round_trip_{0};
+  Duration usual_{0};  // Latency, a moving average.
 
   uint64_t total_ = 0;          // Bytes that have arrived.
   bool is_growing_ = true;      // Whether the rate was still growing when last measured.

@@ -42,7 +42,7 @@ uint32_t Scheduler::AddObject(uint64_t size) {
 
 std::unique_ptr<RangeFetch> Scheduler::TakeHead(uint32_t object, const RemoteObject::Head& head,
                                                 Clock::time_point now) {
-  if (head.latency > Clock::duration(0)) link_.RecordAnswer(head.latency, now);
+  link_.RecordRoundTrip(head.round_trip);
   const uint64_t end =
       head.length == sizes_[object] ? BlockCount(head.length) : head.length / kBlockSize;
   auto fetch = Begin(object, 0, end, Frames::Need::kOpening, now);
@@ -66,7 +66,12 @@ void Scheduler::Prefetch(uint32_t object, std::span<const ByteRange> ranges) {
     const uint64_t behind = BlockCount(range.offset + range.length);
     uint64_t first = range.offset / kBlockSize;
     if (read_ahead_.IsOpening(object) && behind == BlockCount(sizes_[object])) {
-      first = std::min(first, TailOf(sizes_[object]));
+      const uint64_t tail = TailOf(sizes_[object]);
+      // The end is needed first; all of the tail, if a directory is long.
+      for (uint64_t block = behind; link_.is_long() && block-- > tail;) {
+        prefetches_.push_back({object, block, block + 1});
+      }
+      first = std::min(first, tail);
     }
     if (first > end || begin == end) {
       add();
@@ -174,6 +179,7 @@ std::unique_ptr<RangeFetch> Scheduler::TakeFor(const Waiter& waiter, Clock::time
   const auto need = read_ahead_.IsOpening(object) ? Frames::Need::kOpening : Frames::Need::kReader;
   auto fetch = Begin(object, first, end, need, now);
   if (fetch == nullptr) return nullptr;
+  fetch->is_awaited = true;
   fetch->stream = waiter.stream;
   read_ahead_.RecordFetched(waiter.stream, RangeOf(*fetch));
   return fetch;
@@ -181,12 +187,12 @@ std::unique_ptr<RangeFetch> Scheduler::TakeFor(const Waiter& waiter, Clock::time
 
 // How many blocks of a range one request asks for. What a parser waits for is divided among all
 // connections that are free if the link is long: most of them are new, and TCP starts slowly on
-// each.
+// each. Those that are faster get more pieces.
 uint64_t Scheduler::PieceOf(const PrefetchRange& range) const {
   const uint64_t count = range.end_block - range.block;
   if (!read_ahead_.IsOpening(range.object) || !link_.is_long()) return count;
   const size_t free = std::min(link_.fetches(), Link::kUsualFetches) - fetches_.size();
-  return (count + free - 1) / free;
+  return (2 * count + 3 * free - 1) / (3 * free);
 }
 
 std::unique_ptr<RangeFetch> Scheduler::TakePrefetch(Clock::time_point now) {

@@ -47,6 +47,8 @@ struct RangeFetch {
   uint64_t first_block = 0;
   std::vector<Frame*> frames;
   ReadAhead::StreamId stream = 0;
+  bool is_awaited = false;  // By a reader, when it was taken.
+  bool is_connected = false;
   bool is_head = false;     // It was begun when the object was opened.
   bool is_to_disk = false;  // Its blocks need no memory once they are on the disk.
   bool is_answered = false;

@@ -21,6 +21,7 @@
 #include "parser/base/text.h"
 #include "parser/base/user_settings.h"
 #include "parser/source/curl.h"
+#include "parser/source/http/connection_pool.h"
 #include "parser/source/http/url.h"
 
 namespace ckptfs::http {
@@ -98,8 +99,8 @@ bool MayUseProxy(const Request& request) {
 class Transfer {
  public:
   // All of these must outlive this; `receiver` may be null.
-  Transfer(const Request& request, Receiver* receiver, const std::stop_token& stop)
-      : request_(request), receiver_(receiver), stop_(stop) {}
+  Transfer(const Request& request, Receiver* receiver, Lease& lease, const std::stop_token& stop)
+      : request_(request), receiver_(receiver), lease_(lease), stop_(stop) {}
 
   // Sends the request and waits for the end of the response. Throws Error as Client::Perform does,
   // and the exceptions of the receiver.
@@ -119,7 +120,9 @@ class Transfer {
 
   void TakeHeader(std::string_view line);
   void EndHead();
-  std::chrono::microseconds Latency() const;
+
+  // How long it took from the call until an event.
+  std::chrono::microseconds Elapsed(CURLINFO until) const;
   void TakeBody(std::string_view bytes);
 
   bool IsCancelled() const { return stop_.stop_requested() || Cancellation::IsRequested(); }
@@ -137,6 +140,7 @@ class Transfer {
 
   const Request& request_;
   Receiver* const receiver_;
+  Lease& lease_;
   const std::stop_token& stop_;
   CURL* handle_ = nullptr;  // Of the connection.
 
@@ -260,23 +264,24 @@ void Transfer::TakeHeader(std::string_view line) {
                                  Trim(line.substr(colon + 1)));
 }
 
-std::chrono::microseconds Transfer::Latency() const {
-  curl_off_t sent = 0;
-  curl_off_t answered = 0;
-  LibCurl().easy_getinfo(handle_, CURLINFO_PRETRANSFER_TIME_T, &sent);
-  LibCurl().easy_getinfo(handle_, CURLINFO_STARTTRANSFER_TIME_T, &answered);
-  return std::chrono::microseconds(std::max<curl_off_t>(answered - sent, 0));
+std::chrono::microseconds Transfer::Elapsed(CURLINFO until) const {
+  curl_off_t elapsed = 0;
+  LibCurl().easy_getinfo(handle_, until, &elapsed);
+  return std::chrono::microseconds(elapsed);
 }
 
 void Transfer::EndHead() {
   has_head_ = true;
-  response_.latency = Latency();
+  response_.round_trip =
+      lease_.Answered(Elapsed(CURLINFO_PRETRANSFER_TIME_T),
+                      Elapsed(CURLINFO_CONNECT_TIME_T) - Elapsed(CURLINFO_NAMELOOKUP_TIME_T));
   is_for_receiver_ = receiver_ != nullptr && receiver_->Begin(response_);
 }
 
 void Transfer::TakeBody(std::string_view bytes) {
   if (!has_head_) Fail(ECONNRESET, "response without headers");
   body_size_ += bytes.size();
+  lease_.Received(body_size_);
   if (is_for_receiver_) {
     receiver_->Take(std::as_bytes(std::span(bytes)));
     return;
@@ -337,61 +342,27 @@ TrustedCertificates FindCertificates(const std::string& ca_file) {
 
 }  // namespace
 
-// Idle connections. Leases the one that was used last, so that a few of them stay in use and
-// servers close the others in the end. Thread-safe.
-class Client::Pool {
- public:
-  Pool(TrustedCertificates trust, std::string user_agent)
-      : trust_(std::move(trust)), user_agent_(std::move(user_agent)) {}
-
-  std::unique_ptr<CurlConnection> Take() {
-    {
-      const MutexLock lock(mutex_);
-      if (!idle_.empty()) {
-        auto connection = std::move(idle_.back());
-        idle_.pop_back();
-        return connection;
-      }
-    }
-    return std::make_unique<CurlConnection>(share_, trust_, user_agent_);
-  }
-
-  // Only for connections without an error; others are destroyed by the caller.
-  void Return(std::unique_ptr<CurlConnection> connection) {
-    const MutexLock lock(mutex_);
-    if (idle_.size() < kMostIdle) idle_.push_back(std::move(connection));
-  }
-
- private:
-  static constexpr size_t kMostIdle = 64;
-
-  const TrustedCertificates trust_;
-  const std::string user_agent_;
-  const CurlShare share_;  // Destroyed after the connections.
-  Mutex mutex_;
-  std::vector<std::unique_ptr<CurlConnection>> idle_
-      GUARDED_BY(mutex_);  // The last one was used last.
-};
-
 std::string_view Response::Find(std::string_view name) const {
   const auto found = std::ranges::find(headers, name, &std::pair<std::string, std::string>::first);
   return found == headers.end() ? std::string_view() : found->second;
 }
 
 Client::Client(const Options& options)
-    : pool_(std::make_unique<Pool>(FindCertificates(options.ca_file), options.user_agent)) {}
+    : pool_(std::make_unique<ConnectionPool>(FindCertificates(options.ca_file),
+                                             options.user_agent)) {}
 
 Client::~Client() = default;
 
 Response Client::Perform(const Request& request, Receiver* receiver, const std::stop_token& stop) {
-  std::unique_ptr<CurlConnection> connection = pool_->Take();
-  Transfer transfer(request, receiver, stop);
+  const auto lease = pool_->Take(request.length);
+  if (receiver != nullptr) receiver->Connected();
+  Transfer transfer(request, receiver, *lease, stop);
   Response response;
   {
-    const std::stop_callback end(stop, [&connection] { connection->ShutDown(); });
-    response = transfer.Run(*connection);
+    const std::stop_callback end(stop, [&lease] { lease->connection().ShutDown(); });
+    response = transfer.Run(lease->connection());
   }
-  if (transfer.is_clean() && !stop.stop_requested()) pool_->Return(std::move(connection));
+  if (transfer.is_clean() && !stop.stop_requested()) lease->Keep();
   return response;
 }
 

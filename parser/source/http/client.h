@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <stop_token>
@@ -26,12 +27,13 @@ struct Request {
   // signature. Over http:// such a request is not sent through a proxy.
   bool has_secret = false;
 
+  uint64_t length = 0;  // Bytes of the body of the response; 0 if not known.
   TimeLimits limits;
 };
 
 struct Response {
   int status = 0;
-  std::chrono::microseconds latency{0};  // From the end of the request to the first byte.
+  std::chrono::microseconds round_trip{0};                   // To the server; 0 if not known.
   std::vector<std::pair<std::string, std::string>> headers;  // Names in lower case.
   std::string body;      // Unless a receiver took it; at most the first 1 MiB.
   std::string location;  // Target of a redirect: an absolute URL. Empty if it is no redirect.
@@ -45,6 +47,9 @@ class Receiver {
  public:
   virtual ~Receiver() = default;
 
+  // Called before the request is sent, when there is a connection for it.
+  virtual void Connected() {}
+
   // Called after the last header. Returns whether the body is passed to Take; else it becomes
   // Response::body. An exception ends the request, and Perform throws it.
   virtual bool Begin(const Response& head) = 0;
@@ -56,6 +61,8 @@ class Receiver {
 // Message for status 407.
 constexpr std::string_view kProxyNeedsPassword =
     "proxy authentication required: put user and password into the proxy's URL";
+
+class ConnectionPool;
 
 // Thread-safe.
 class Client {
@@ -78,8 +85,7 @@ class Client {
   Response Perform(const Request& request, Receiver* receiver, const std::stop_token& stop);
 
  private:
-  class Pool;
-  std::unique_ptr<Pool> pool_;
+  const std::unique_ptr<ConnectionPool> pool_;
 };
 
 }  // namespace ckptfs::http

@@ -95,10 +95,10 @@ void FirstBytes::Deliver(uint64_t length, Delivery& delivery, uint64_t& done,
       ckptfs::Deliver(arrived.subspan(done), delivery);
       done = arrived.size();
       lock.lock();
-    } else if (done == length || (has_ended_ && !error_)) {
-      return;
-    } else if (has_ended_) {
+    } else if (has_ended_ && error_ && done < length) {
       std::rethrow_exception(error_);
+    } else if (has_ended_ || (done == length && done < *expected_)) {
+      return;  // After the end of the response, so that its connection can be used again.
     } else {
       changed_.wait(lock);
     }

@@ -29,6 +29,8 @@ class PartReceiver final : public Receiver {
                uint64_t& done)
       : version_(version), part_(part), delivery_(delivery), retry_(retry), done_(done) {}
 
+  void Connected() override { delivery_.Connected(); }
+
   bool Begin(const Response& response) override {
     delivery_.Answered();
     if (response.status != 200 && response.status != 206) return false;
@@ -80,7 +82,7 @@ class Object final : public RemoteObject {
         version_(std::move(opened.version)),
         identity_(std::move(opened.identity)),
         download_(std::move(opened.download)),
-        head_(opened.first == nullptr ? Head() : Head{opened.first->length(), opened.latency}),
+        head_(opened.first == nullptr ? Head() : Head{opened.first->length(), opened.round_trip}),
         first_(std::move(opened.first)) {}
 
   std::string name() const override { return name_; }
@@ -131,6 +133,7 @@ class Object final : public RemoteObject {
         headers.push_back(std::move(condition));
       }
       PreparedRequest prepared = access_->Prepare(headers);
+      prepared.request.length = rest.length;
       prepared.request.limits = retry.Limits(rest.length);
       PartReceiver receiver(version_, rest, delivery, retry, done);
       const Response response = client_->Perform(prepared.request, &receiver, stop);

@@ -61,6 +61,7 @@ Opened Open(const std::string& name, Client& client, Access& access, const Sourc
         asks_for_part ? std::vector{RangeHeader({.offset = 0, .length = kPrefetchedHead})}
                       : std::vector<std::string>());
     prepared.request.limits = retry.Limits(options.download ? UINT64_MAX : kPrefetchedHead);
+    prepared.request.length = kPrefetchedHead;
     if (url.empty()) url = prepared.request.url;
     auto first = std::make_unique<FirstBytes>(client, prepared.request, options, retry);
     const Response response = first->Await();
@@ -68,7 +69,7 @@ Opened Open(const std::string& name, Client& client, Access& access, const Sourc
       opened.version = ParseVersion(response, first->total());
       opened.download = first->TakeDownload();
       if (!opened.download) opened.first = std::move(first);
-      opened.latency = response.latency;
+      opened.round_trip = response.round_trip;
       pin = access.Pin(response);
       access.Succeeded();
       return true;

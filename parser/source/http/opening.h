@@ -15,10 +15,10 @@ namespace ckptfs::http {
 
 struct Opened {
   Version version;
-  std::string identity;               // As of RemoteObject.
-  std::unique_ptr<FirstBytes> first;  // Null if there are none.
-  std::chrono::microseconds latency{0};
-  std::unique_ptr<Download> download;  // All bytes, if they had to be fetched; else null.
+  std::string identity;                     // As of RemoteObject.
+  std::unique_ptr<FirstBytes> first;        // Null if there are none.
+  std::chrono::microseconds round_trip{0};  // To the server; 0 if not known.
+  std::unique_ptr<Download> download;       // All bytes, if they had to be fetched; else null.
 };
 
 // Sends no request: `version` is known from a listing. Throws Error as Access::Prepare does.

@@ -1,0 +1,74 @@
+#include "parser/source/http/connection_pool.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace ckptfs::http {
+
+Lease::Lease(ConnectionPool& pool, std::unique_ptr<CurlConnection> connection, uint64_t length)
+    : pool_(pool), connection_(std::move(connection)), length_(length) {
+  const MutexLock lock(pool_.mutex_);
+  pool_.leases_.push_back(this);
+}
+
+Lease::~Lease() {
+  const MutexLock lock(pool_.mutex_);
+  std::erase(pool_.leases_, this);
+  if (is_kept_ && pool_.idle_.size() < ConnectionPool::kMostIdle) {
+    pool_.idle_.push_back(std::move(connection_));
+  }
+  pool_.returned_.notify_all();
+}
+
+std::chrono::microseconds Lease::Answered(Clock::duration connecting,
+                                          std::chrono::microseconds handshake) {
+  constexpr std::chrono::milliseconds kReused(1);  // More than it takes if there is a connection.
+  const MutexLock lock(pool_.mutex_);
+  if (connecting > kReused) {
+    pool_.connecting_ = connecting;
+    pool_.round_trip_ = handshake;
+  }
+  answered_ = Clock::now();
+  return pool_.round_trip_;
+}
+
+void Lease::Received(uint64_t bytes) {
+  const MutexLock lock(pool_.mutex_);
+  received_ = bytes;
+}
+
+// Counts the connections whose responses will have ended before a new connection is there, if they
+// continue as fast as they have come so far. What has come in less than that time, in which a new
+// connection sends its first few packets only, is no measure.
+size_t ConnectionPool::CountSoonIdle(Clock::time_point now) const {
+  return static_cast<size_t>(std::ranges::count_if(leases_, [&](const Lease* lease) {
+    if (lease->received_ == 0 || lease->received_ > lease->length_) return false;
+    const double rest = static_cast<double>(lease->length_ - lease->received_) /
+                        static_cast<double>(lease->received_);
+    return rest * std::max(now - lease->answered_, connecting_) < connecting_;
+  }));
+}
+
+std::unique_ptr<Lease> ConnectionPool::Take(uint64_t length) {
+  std::unique_ptr<CurlConnection> connection;
+  {
+    MutexLock lock(mutex_);
+    constexpr std::chrono::milliseconds kMost(500);
+    const Clock::time_point latest = Clock::now() + std::min<Clock::duration>(connecting_, kMost);
+    ++waiting_;
+    while (idle_.empty() && Clock::now() < latest && waiting_ <= CountSoonIdle(Clock::now())) {
+      returned_.wait_until(lock, latest);
+    }
+    --waiting_;
+    if (!idle_.empty()) {
+      connection = std::move(idle_.back());
+      idle_.pop_back();
+    }
+  }
+  if (connection == nullptr) {
+    connection = std::make_unique<CurlConnection>(share_, trust_, user_agent_);
+  }
+  return std::make_unique<Lease>(*this, std::move(connection), length);
+}
+
+}  // namespace ckptfs::http
