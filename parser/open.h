@@ -16,8 +16,8 @@ namespace ckptfs {
 using CacheObject = std::function<ByteSourcePtr(RemoteObjectPtr)>;
 
 // Opens the file or folder `uri`; without a scheme and "://" it is a local path.
-// Remote objects are read through `cache`, which must not be empty if the scheme is remote, and must
-// be usable as long as the result. Throws Error; the message starts with the URI, redacted.
+// Remote objects are read through `cache`, which must not be empty if the scheme is remote, and
+// must be usable as long as the result. Throws Error; the message starts with the URI, redacted.
 Source OpenSource(const std::string& uri, const SourceOptions& options = {},
                   const CacheObject& cache = {});
 

@@ -75,8 +75,8 @@ class RemoteObject {
   // The first Fetch from 0 on delivers these bytes as they arrive, without a request.
   virtual Head head() const { return {}; }
 
-  // Frees the bytes of the head, which may be 64 KiB of each of very many objects. Call it if they are not
-  // fetched soon.
+  // Frees the bytes of the head, which may be 64 KiB of each of very many objects. Call it if they
+  // are not fetched soon.
   virtual void ForgetHead() const {}
 
   // Fetches `length` bytes, which lie within the object, from `offset` on, in order. Retries after

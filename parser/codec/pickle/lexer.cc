@@ -26,8 +26,8 @@ namespace {
 
 constexpr size_t kMostOfName = 64;  // Bytes, of those that anybody asks for.
 
-// Reads forward through an extent, and counts the bytes as work, for which the budget grows with the
-// stored bytes; both must outlive this. Most pickles are short, so the first read is small.
+// Reads forward through an extent, and counts the bytes as work, for which the budget grows with
+// the stored bytes; both must outlive this. Most pickles are short, so the first read is small.
 class Window {
  public:
   Window(const Extent& data, Budget& budget)

@@ -47,8 +47,8 @@ class Archive {
     return members_.Find(prefix_ + std::string(record));
   }
 
-  // Opens a record: the same extent each time, so that tensors which share it are detected. A record
-  // that is missing or corrupt has an error. Throws Error(EFBIG) if the budget is exceeded.
+  // Opens a record: the same extent each time, so that tensors which share it are detected. A
+  // record that is missing or corrupt has an error. Throws Error(EFBIG) if the budget is exceeded.
   Record Open(const std::string& record) const;
 
   // The same, but throws Error if there is no such record, or it cannot be read.

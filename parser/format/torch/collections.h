@@ -17,8 +17,8 @@ namespace ckptfs::torch {
 bool InterpretCollection(const pickle::Value& value, Interpretation& interpretation,
                          Budget& budget);
 
-// The batch size of `value` if it is one value for a whole batch (a NonTensorData), of a sane number
-// of dimensions; else empty.
+// The batch size of `value` if it is one value for a whole batch (a NonTensorData), of a sane
+// number of dimensions; else empty.
 std::vector<uint64_t> BatchSizeOfValue(const pickle::Value& value);
 
 // Returns the data of a NonTensorData, or the TensorDict that a TensorDictParams has; null of

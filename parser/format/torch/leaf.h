@@ -29,8 +29,8 @@ std::optional<std::string> BytesOfLatin1(std::string_view text);
 std::optional<std::string_view> BytesOf(const pickle::Value& value, std::string& decoded,
                                         Budget& budget);
 
-// The bytes of `value` as a record. Bytes that the pickle of `context` has verbatim stay in the file.
-// Throws Error: EBADMSG if `value` is not bytes, EFBIG.
+// The bytes of `value` as a record. Bytes that the pickle of `context` has verbatim stay in the
+// file. Throws Error: EBADMSG if `value` is not bytes, EFBIG.
 Record RecordOfBytes(const pickle::Value& value, Context& context);
 
 // The charge of each value besides its text, so that empty ones are not free.

@@ -37,8 +37,8 @@ class Sidecar {
   Sidecar(Source source, const ReadOptions& options)
       : source_(std::move(source)), options_(options) {}
 
-  // Returns the bytes of tensor `index`, or a record with an error. Throws Error if the user must do
-  // something first (EKEYREJECTED), or if a limit is exceeded.
+  // Returns the bytes of tensor `index`, or a record with an error. Throws Error if the user must
+  // do something first (EKEYREJECTED), or if a limit is exceeded.
   Record Find(uint64_t index);
 
   // Adds the name and the warnings of the sidecar to `checkpoint`, if it was opened.
@@ -132,8 +132,8 @@ struct Context;
 // All such storages of one pickle, each read when a tensor first needs it. Belongs to one thread.
 class NestedStorages {
  public:
-  // Returns the storage that `call`, which calls KnownCallable::kLoadFromBytes, makes. It lives as long as
-  // this. Throws Error if the file in it is invalid.
+  // Returns the storage that `call`, which calls KnownCallable::kLoadFromBytes, makes. It lives as
+  // long as this. Throws Error if the file in it is invalid.
   const Storage& Get(const pickle::Value& call, Context& context);
 
  private:

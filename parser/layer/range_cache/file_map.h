@@ -43,7 +43,8 @@ class FileMap {
   // Returns the end of the file that contains `offset`, or of the gap before the next one.
   uint64_t EndAt(uint32_t object, uint64_t offset);
 
-  // Returns the begin of the file that ends at or contains `end`, or of the gap before the next one.
+  // Returns the begin of the file that ends at or contains `end`, or of the gap before the next
+  // one.
   uint64_t BeginAt(uint32_t object, uint64_t end);
 
   // Whether a file ends at `offset`.

@@ -1,11 +1,12 @@
 // Predicts that a program loads the whole checkpoint, and what to fetch for it.
 //
-// The evidence is files that are read from their begin to their end, or backward, one after another,
-// in any order. From the second one on, all files that have not been read yet are fetched in the order of
-// the objects, beginning behind the file that was opened last: a little at first, and more with
-// each file that is read. Reads in the middle of a file, or many files that are opened but not read
-// to their ends, refute the prediction. But threads that share the work on a file begin in the
-// middle of it, too: reads of one file count only if they are more than threads can be.
+// The evidence is files that are read from their begin to their end, or backward, one after
+// another, in any order. From the second one on, all files that have not been read yet are fetched
+// in the order of the objects, beginning behind the file that was opened last: a little at first,
+// and more with each file that is read. Reads in the middle of a file, or many files that are
+// opened but not read to their ends, refute the prediction. But threads that share the work on a
+// file begin in the middle of it, too: reads of one file count only if they are more than threads
+// can be.
 
 #pragma once
 

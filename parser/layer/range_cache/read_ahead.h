@@ -1,11 +1,11 @@
 // The policy of read-ahead. Uses no threads and does no I/O.
 //
 // Reads that follow each other form a *stream*. Since the kernel sends two and more requests at a
-// time, "follow" is meant loosely. A stream may run *backward*: memcpy copies a mapped file from its
-// end to its begin if the addresses suggest it. The *window* of a stream, which is read ahead, is several times as
-// long as the bytes that it has read so far: scattered reads of 4 KiB cost little. At the beginning
-// of a file of the mount a new window begins, which a program that reads in large pieces opens
-// within a few reads, as its connections do.
+// time, "follow" is meant loosely. A stream may run *backward*: memcpy copies a mapped file from
+// its end to its begin if the addresses suggest it. The *window* of a stream, which is read ahead,
+// is several times as long as the bytes that it has read so far: scattered reads of 4 KiB cost
+// little. At the beginning of a file of the mount a new window begins, which a program that reads
+// in large pieces opens within a few reads, as its connections do.
 //
 // A window ends shortly after the end of the file that is being read. What is fetched of other
 // files is the concern of the *plan* (load_plan.h), which goes into effect after a few files were
@@ -54,8 +54,8 @@ class ReadAhead {
   StreamId RecordRead(uint32_t object, ByteRange read, bool is_fetched, Clock::time_point now);
 
   // Returns where the window of a stream ends: an offset behind the last read; 0 if the stream is
-  // forgotten or runs backward. While an object is being opened, a range for a reader may reach that far beyond the
-  // read, and no other range is fetched.
+  // forgotten or runs backward. While an object is being opened, a range for a reader may reach
+  // that far beyond the read, and no other range is fetched.
   uint64_t EndOf(StreamId id, Clock::time_point now);
 
   // How long a range should be that is fetched for a stream, in bytes, on average.
@@ -82,7 +82,8 @@ class ReadAhead {
 
   using PresentUpTo = LoadPlan::PresentUpTo;
 
-  // Returns where a range before `offset` begins that is fetched or on its way; `offset` if none is.
+  // Returns where a range before `offset` begins that is fetched or on its way; `offset` if none
+  // is.
   using PresentDownTo = std::function<uint64_t(uint32_t object, uint64_t offset)>;
 
   // Returns the next range to fetch for a window, taking streams in turns; nothing if all windows
