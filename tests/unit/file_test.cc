@@ -322,6 +322,7 @@ TEST_F(FolderTest, OpensMoreFilesThanAreKeptOpen) {
   for (int i = 0; i < kMany; ++i) Write(folder_ / "inner" / std::to_string(i), std::to_string(i));
   const FolderPtr inner = OpenFolder()->OpenFolder("inner");
   std::vector<ByteSourcePtr> sources;
+  sources.reserve(kMany);
   for (int i = 0; i < kMany; ++i) sources.push_back(inner->Open(std::to_string(i)));
   EXPECT_EQ(ReadString(*sources.front(), 0, 1), "0");
   EXPECT_EQ(ReadString(*sources.back(), 0, 4), "1099");

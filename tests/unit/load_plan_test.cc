@@ -80,7 +80,7 @@ TEST_F(LoadPlanTest, FetchesEachFileOnce) {
   // All but the two that readers have begun, and the gaps within pieces.
   const uint64_t bytes = FetchAll(3 * kMiB);
   EXPECT_GE(bytes, 98 * kMiB);
-  EXPECT_LE(bytes, 98 * kMiB + 98 * 100);
+  EXPECT_LE(bytes, 98 * kMiB + 98 * uint64_t{100});
 }
 
 TEST_F(LoadPlanTest, DoesNotFetchPresentRanges) {
@@ -96,7 +96,7 @@ TEST_F(LoadPlanTest, DoesNotFetchPresentRanges) {
     plan_.RecordFetched(*piece);
   }
   EXPECT_GE(bytes, 48 * kMiB);
-  EXPECT_LE(bytes, 48 * kMiB + 48 * 100);
+  EXPECT_LE(bytes, 48 * kMiB + 48 * uint64_t{100});
 }
 
 TEST_F(LoadPlanTest, LeadsFartherTheMoreWasRead) {

@@ -52,7 +52,7 @@ class Server final : public RemoteObject {
     while (length > 0) {
       if (stop.stop_requested()) Fail(ECANCELED, "stopped");
       const auto room = delivery.room();
-      const size_t count = std::min<uint64_t>({room.size(), length, 10'000});
+      const auto count = std::min<uint64_t>({room.size(), length, 10'000});
       for (size_t i = 0; i < count; ++i) room[i] = ByteAt(offset + i);
       delivery.Arrived(count);
       offset += count;
@@ -161,6 +161,7 @@ TEST_F(RangeCacheTest, FetchesOnceWhatManyReadAtTheSameTime) {
   Make(16 * kMiB, 2 * kMiB);
   server_->Close();
   std::vector<std::jthread> readers;
+  readers.reserve(8);
   std::atomic<int> right = 0;
   for (int i = 0; i < 8; ++i) {
     readers.emplace_back([&] { right += IsRight(0, 2 * kMiB) ? 1 : 0; });
@@ -339,7 +340,7 @@ TEST_F(RangeCacheTest, FetchesLittleMoreThanARandomReadAsksFor) {
   Make(64 * kMiB, 1000 * kMiB);
   for (size_t i = 1; i <= 100; ++i) ASSERT_TRUE(IsRight(i * 9 * kMiB + i * 4099, 4096));
   AwaitIdle();
-  EXPECT_LE(server_->requested(), 100 * 2 * kBlockSize);
+  EXPECT_LE(server_->requested(), uint64_t{100} * 2 * kBlockSize);
 }
 
 TEST_F(RangeCacheTest, ReadsInOrderWithFewLongRequests) {
@@ -396,7 +397,7 @@ class NotedDisk final : public DiskObject {
 };
 
 TEST(RangeCache, KeepsOnTheDiskWhatHasComeBeforeAFault) {
-  const auto disk = std::make_shared<NotedDisk>();
+  auto disk = std::make_shared<NotedDisk>();
   const auto cache = std::make_shared<RangeCache>(
       RangeCache::Settings{.memory = RangeCache::kLeastMemory,
                            .open_on_disk = [&](std::string_view, uint64_t) { return disk; }});

@@ -24,7 +24,7 @@ namespace ckptfs {
 namespace {
 
 std::byte ByteAt(uint32_t object, uint64_t offset) {
-  return static_cast<std::byte>((offset * 2654435761U) >> 7U ^ offset ^ object * 77);
+  return static_cast<std::byte>((offset * 2654435761U) >> 7U ^ offset ^ uint64_t{object} * 77);
 }
 
 // Says which of `count` things happens next.

@@ -147,6 +147,11 @@ Index ReadIndex(const ByteSource& file, const FileHeader& header, Budget& budget
   budget.Charge(header.index_size);
   Index index{.bytes = std::vector<std::byte>(static_cast<size_t>(header.index_size)),
               .entries = {}};
+  // The header of the first tensor, which RefuseDevelopmentLayout reads, is usually next.
+  const ByteRange announced{
+      .offset = FileHeader::kSize,
+      .length = std::min(header.index_size + sizeof(uint64_t), file.size() - FileHeader::kSize)};
+  file.Prefetch({&announced, 1});
   file.ReadAt(FileHeader::kSize, index.bytes);
   const auto end = std::ranges::find_if(index.bytes.rbegin(), index.bytes.rend(),
                                         [](std::byte b) { return b != std::byte{}; });

@@ -41,11 +41,12 @@ void Lease::Received(uint64_t bytes) {
 // continue as fast as they have come so far. What has come in less than that time, in which a new
 // connection sends its first few packets only, is no measure.
 size_t ConnectionPool::CountSoonIdle(Clock::time_point now) const {
+  const Clock::duration connecting = connecting_;
   return static_cast<size_t>(std::ranges::count_if(leases_, [&](const Lease* lease) {
     if (lease->received_ == 0 || lease->received_ > lease->length_) return false;
     const double rest = static_cast<double>(lease->length_ - lease->received_) /
                         static_cast<double>(lease->received_);
-    return rest * std::max(now - lease->answered_, connecting_) < connecting_;
+    return rest * std::max(now - lease->answered_, connecting) < connecting;
   }));
 }
 
@@ -54,7 +55,8 @@ std::unique_ptr<Lease> ConnectionPool::Take(uint64_t length) {
   {
     MutexLock lock(mutex_);
     constexpr std::chrono::milliseconds kMost(500);
-    const Clock::time_point latest = Clock::now() + std::min<Clock::duration>(connecting_, kMost);
+    const Clock::time_point latest =
+        Clock::now() + std::min(Clock::duration(connecting_), Clock::duration(kMost));
     ++waiting_;
     while (idle_.empty() && Clock::now() < latest && waiting_ <= CountSoonIdle(Clock::now())) {
       returned_.wait_until(lock, latest);
