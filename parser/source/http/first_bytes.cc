@@ -68,7 +68,7 @@ void FirstBytes::Receive(const std::stop_token& stop) {
   }
   const MutexLock lock(mutex_);
   if (!is_open_) response_ = std::move(response);
-  error_ = error;
+  error_ = std::move(error);  // The thread that rethrows it also frees it.
   has_ended_ = true;
   changed_.notify_all();
 }
