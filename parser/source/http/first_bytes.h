@@ -55,7 +55,7 @@ class FirstBytes final : private Receiver {
   uint64_t length() const { return expected_.value_or(received_); }
 
   // The whole object, if it is longer than the first bytes and the server has sent it; else null.
-  std::unique_ptr<Download> TakeDownload() { return std::move(download_); }
+  std::unique_ptr<Download> TakeDownload() { return total_ ? nullptr : std::move(download_); }
 
   // Delivers the first `length` bytes, or as many as there are, as they arrive. Increases `done`,
   // which is 0 at first, by what has been delivered. Throws why the response has ended early:
@@ -78,9 +78,9 @@ class FirstBytes final : private Receiver {
 
   // Set before Await returns.
   bool is_begun_ = false;
-  std::optional<uint64_t> expected_;  // Bytes of this response.
-  std::optional<uint64_t> total_;     // Bytes of the object, if they are more.
-  std::unique_ptr<Download> download_;
+  std::optional<uint64_t> expected_;    // Bytes of this response.
+  std::optional<uint64_t> total_;       // Bytes of the object, if they are more.
+  std::unique_ptr<Download> download_;  // Belongs to thread_ if there is a total_.
 
   Mutex mutex_;
   std::condition_variable changed_;
