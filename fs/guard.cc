@@ -36,6 +36,7 @@ ExitCode ExitCodeOf(Step step, int error) {
   }
   switch (error) {
     case ENOTSUP:
+    case ENOTUNIQ:
       return ExitCode::kNoCheckpoint;
     case EFBIG:
     case EOVERFLOW:

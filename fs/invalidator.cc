@@ -1,5 +1,9 @@
 #include "fs/invalidator.h"
 
+#include <utility>
+
+#include "parser/base/error.h"
+
 namespace ckptfs {
 namespace {
 
@@ -13,39 +17,51 @@ void Invalidate(fuse_session* session, uint64_t number) {
 
 }  // namespace
 
-Invalidator::Invalidator(const Tree& tree)
-    : tree_(tree), is_known_(Tree::kRoot + tree.inode_count()) {}
+void Invalidator::Add(uint64_t number) { AddEntry(number, {}); }
 
-void Invalidator::Add(uint64_t number) {
+void Invalidator::AddEntry(uint64_t directory, std::string name) {
   {
     const MutexLock lock(mutex_);
-    added_.insert(number);
+    added_.insert({.number = directory, .name = std::move(name)});
   }
   is_added_.notify_one();
 }
 
-uint64_t Invalidator::Take(const std::stop_token& stop) {
+std::optional<Invalidator::Item> Invalidator::Take(const std::stop_token& stop) {
   MutexLock lock(mutex_);
   if (!is_added_.wait(lock, stop, [&]() REQUIRES(mutex_) { return !added_.empty(); }) ||
       stop.stop_requested()) {
-    return 0;
+    return std::nullopt;
   }
-  return added_.extract(added_.begin()).value();
+  return std::move(added_.extract(added_.begin()).value());
 }
 
 void Invalidator::Run(fuse_session* session, const std::stop_token& stop) {
-  while (const uint64_t number = Take(stop)) {
-    Invalidate(session, number);
-    if (is_known_[number]) continue;
-    // Other files may show the same bytes in another way.
-    for (uint64_t i = Tree::kRoot; i < is_known_.size() && !stop.stop_requested(); ++i) {
-      const Inode* const inode = tree_.Find(i);
-      if (is_known_[i] || inode == nullptr || inode->is_directory()) continue;
-      if (inode->source->verdict() != Verdict::kWrong) continue;
-      is_known_[i] = true;
-      if (i != number) Invalidate(session, i);
+  while (const std::optional<Item> item = Take(stop)) {
+    if (item->name.empty()) {
+      InvalidateCorrupt(session, item->number, stop);
+    } else {
+      fuse_lowlevel_notify_inval_entry(session, item->number, item->name.data(), item->name.size());
     }
   }
+}
+
+void Invalidator::InvalidateCorrupt(fuse_session* session, uint64_t number,
+                                    const std::stop_token& stop) try {
+  Invalidate(session, number);
+  if (known_.contains(number)) return;
+  const Node node = files_.Find(number);
+  if (node.tree == nullptr) return;
+  // Other files may show the same bytes in another way.
+  const Tree& tree = *node.tree;
+  for (uint64_t i = Tree::kRoot; i < Tree::kRoot + tree.inode_count(); ++i) {
+    if (stop.stop_requested()) return;
+    const Inode& inode = *tree.Find(i);
+    if (inode.is_directory() || inode.source->verdict() != Verdict::kWrong) continue;
+    if (!known_.insert(node.base + i).second) continue;
+    if (node.base + i != number) Invalidate(session, node.base + i);
+  }
+} catch (const Error&) {  // NOLINT(bugprone-empty-catch): the kernel has forgotten the file.
 }
 
 }  // namespace ckptfs

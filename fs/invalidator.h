@@ -7,42 +7,59 @@
 
 #include <fuse_lowlevel.h>
 
+#include <compare>
 #include <condition_variable>
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <stop_token>
-#include <vector>
+#include <string>
 
-#include "fs/tree.h"
+#include "fs/namespace.h"
 #include "parser/base/mutex.h"
 
 namespace ckptfs {
 
-// Invalidates files that turn out to be corrupt. Thread-safe.
+// Invalidates files that turn out to be corrupt, and directories that the kernel should forget.
+// Thread-safe.
 class Invalidator {
  public:
-  // `tree` must outlive this.
-  explicit Invalidator(const Tree& tree);
+  // `files` must outlive this.
+  explicit Invalidator(const Namespace& files) : files_(files) {}
 
   // Adds the file `number`, of which a read has failed because it is corrupt. To be called after
   // the reply to the kernel. Returns immediately.
   void Add(uint64_t number);
 
-  // Invalidates these files, and all others that are corrupt by then. To be called once, in a
+  // Makes the kernel forget the entry `name` of a directory and all below it that is not in use.
+  // Returns immediately.
+  void AddEntry(uint64_t directory, std::string name);
+
+  // Invalidates these, and all other files of the same checkpoint that are corrupt by then. To be called once, in a
   // thread that answers no requests: the kernel waits for the pending requests of the file. Returns
   // when `stop` is requested.
   void Run(fuse_session* session, const std::stop_token& stop);
 
  private:
-  // Waits for a file. Returns 0 if `stop` is requested.
-  uint64_t Take(const std::stop_token& stop);
+  // An inode, or an entry of a directory.
+  struct Item {
+    uint64_t number = 0;
+    std::string name;  // Empty: the inode itself.
 
-  const Tree& tree_;
-  std::vector<bool> is_known_;  // By inode: it was found to be corrupt. Only for Run.
+    friend auto operator<=>(const Item&, const Item&) = default;
+  };
+
+  // Waits for an item. Returns nothing if `stop` is requested.
+  std::optional<Item> Take(const std::stop_token& stop);
+
+  void InvalidateCorrupt(fuse_session* session, uint64_t number, const std::stop_token& stop);
+
+  const Namespace& files_;
+  std::set<uint64_t> known_;  // Files that were found to be corrupt. Only for Run.
 
   Mutex mutex_;
   std::condition_variable_any is_added_;
-  std::set<uint64_t> added_ GUARDED_BY(mutex_);
+  std::set<Item> added_ GUARDED_BY(mutex_);
 };
 
 }  // namespace ckptfs

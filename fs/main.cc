@@ -28,6 +28,7 @@
 #include "fs/log.h"
 #include "fs/mounting.h"
 #include "fs/mountpoint.h"
+#include "fs/namespace.h"
 #include "fs/options.h"
 #include "fs/remote.h"
 #include "fs/secrets.h"
@@ -35,6 +36,7 @@
 #include "fs/strict.h"
 #include "fs/tensordict.h"
 #include "fs/tree.h"
+#include "fs/verification.h"
 #include "parser/base/budget.h"
 #include "parser/base/error.h"
 #include "parser/base/fd.h"
@@ -93,17 +95,6 @@ void LogWarnings(Log& log, const std::string& source, const std::vector<std::str
   if (warnings.size() > kMost) {
     log.Warning("{}: {} more warnings", source, warnings.size() - kMost);
   }
-}
-
-// Returns the verification of hashes that the options ask for; null without it.
-std::shared_ptr<const Verification> VerificationFor(Verify verify, Log& log) {
-  if (verify == Verify::kOff) return nullptr;
-  const auto report = [&log](std::string_view what, Verdict verdict, std::string_view found) {
-    const auto level = verdict == Verdict::kRight ? Log::Level::kNotice : Log::Level::kError;
-    log.Write(level, fmt::format("{}: {}", what, found));
-  };
-  return std::make_shared<Verification>(
-      Verification{.is_enforced = verify == Verify::kEnforce, .report = report});
 }
 
 ByteSourcePtr OpenSidecar(const std::string& uri, Remote& remote) {
@@ -204,8 +195,8 @@ int Serve(Options options, Mountpoint mountpoint, Log& log, const std::function<
     step = Step::kMount;
     ::malloc_trim(0);  // Reading has left holes that serving will not need.
     if (!options.umask) options.umask = readers.MaskFor(options.gid.value_or(::getgid()));
-    Session session(tree, source.modified(), NameInMountTable(options.source), options,
-                    std::move(mountpoint),
+    TreeNamespace files(tree, source.modified(), *options.umask);
+    Session session(files, NameInMountTable(options.source), options, std::move(mountpoint),
                     {.is_remote = remote.is_used(),
                      .stop = [&remote] { remote.Stop(); },
                      .status = [&remote] { return remote.Status(); }},

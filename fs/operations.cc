@@ -10,12 +10,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <new>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "fs/slow_reads.h"
 #include "parser/base/cancellation.h"
@@ -25,25 +27,18 @@
 namespace ckptfs {
 namespace {
 
-constexpr double kForever = 1e9;  // Seconds.
-
 constexpr std::string_view kVerified = "user.ckptfs.verified";
 
 Mount& MountOf(fuse_req_t req) { return *static_cast<Mount*>(fuse_req_userdata(req)); }
 
-const Tree& TreeOf(fuse_req_t req) { return MountOf(req).tree; }
+Namespace& FilesOf(fuse_req_t req) { return MountOf(req).files; }
 
-const Inode& InodeOf(fuse_req_t req, fuse_ino_t number) {
-  const Inode* inode = TreeOf(req).Find(number);
-  if (inode == nullptr) Fail(ENOENT, "no such inode");
-  return *inode;
-}
-
-struct stat AttributesOf(const Mount& mount, const Inode& inode, fuse_ino_t number) {
+struct stat AttributesOf(const Mount& mount, const Node& node, fuse_ino_t number) {
+  const Inode& inode = *node.inode;
   struct stat st = {};
   st.st_ino = number;
   st.st_mode =
-      inode.is_directory() ? S_IFDIR | (0555 & ~mount.umask) : S_IFREG | (0444 & ~mount.umask);
+      inode.is_directory() ? S_IFDIR | (0555 & ~node.umask) : S_IFREG | (0444 & ~node.umask);
   st.st_nlink = inode.links;
   st.st_uid = mount.uid;
   st.st_gid = mount.gid;
@@ -55,16 +50,16 @@ struct stat AttributesOf(const Mount& mount, const Inode& inode, fuse_ino_t numb
       st.st_blocks = static_cast<blkcnt_t>(inode.length / 512 + (inode.length % 512 != 0 ? 1 : 0));
     }
   }
-  st.st_atim = st.st_mtim = st.st_ctim = mount.modified;
+  st.st_atim = st.st_mtim = st.st_ctim = node.modified;
   return st;
 }
 
-fuse_entry_param EntryOf(fuse_req_t req, fuse_ino_t number) {
+fuse_entry_param EntryOf(const Mount& mount, const Node& node, fuse_ino_t number) {
   fuse_entry_param entry = {};
   entry.ino = number;
   entry.entry_timeout = kForever;
-  entry.attr_timeout = kForever;
-  entry.attr = AttributesOf(MountOf(req), InodeOf(req, number), number);
+  entry.attr_timeout = node.seconds;
+  entry.attr = AttributesOf(mount, node, number);
   return entry;
 }
 
@@ -133,36 +128,93 @@ void InitOp(void* userdata, fuse_conn_info* connection) {
   }
 }
 
+bool IsReaderGone(fuse_req_t req) {
+  const pid_t thread = fuse_req_ctx(req)->pid;
+  return fuse_req_interrupted(req) != 0 ? HasTerminatingSignal(thread) : HasVanished(thread);
+}
+
+// A request that may have to wait, such as for the parse of a checkpoint.
+class SlowRequest final : public SlowReads::Request {
+ public:
+  using Body = std::function<void(fuse_req_t req)>;
+
+  // `body` replies, or throws.
+  SlowRequest(fuse_req_t req, const char* what, fuse_ino_t number, Body body)
+      : req_(req), what_(what), number_(number), body_(std::move(body)) {}
+
+  bool Run() noexcept override {
+    bool is_preempted = false;
+    Answer(req_, what_, number_, [&] {
+      try {
+        body_(req_);
+      } catch (const Preempted&) {
+        is_preempted = true;
+      }
+    });
+    return !is_preempted;
+  }
+
+  bool IsCancelled() const noexcept override { return IsReaderGone(req_); }
+  void Refuse(int code) noexcept override { fuse_reply_err(req_, code); }
+
+ private:
+  fuse_req_t req_;
+  const char* const what_;
+  const fuse_ino_t number_;
+  const Body body_;
+};
+
+void ReplyFound(fuse_req_t req, const Found& found) {
+  Mount& mount = MountOf(req);  // After the reply there is no request any more.
+  fuse_entry_param entry = {};
+  if (found.number != 0) entry = EntryOf(mount, found.node, found.number);
+  entry.entry_timeout = found.seconds;
+  if (fuse_reply_entry(req, &entry) != 0 && found.number != 0) mount.files.Forget(found.number, 1);
+}
+
 void LookupOp(fuse_req_t req, fuse_ino_t parent, const char* name) {
-  Answer(req, "look into", parent, [&] {
+  constexpr const char* kWhat = "look into";
+  Answer(req, kWhat, parent, [&] {
     if (std::string_view(name).size() > Tree::kMaxName) {  // Newer kernels do not check it.
       fuse_reply_err(req, ENAMETOOLONG);
       return;
     }
-    const uint64_t number = TreeOf(req).Lookup(parent, name);
-    fuse_entry_param missing = {};
-    missing.entry_timeout = kForever;
-    const fuse_entry_param entry = number == 0 ? missing : EntryOf(req, number);
-    fuse_reply_entry(req, &entry);
+    if (const auto found = FilesOf(req).Lookup(parent, name, false)) return ReplyFound(req, *found);
+    const auto body = [parent, name = std::string(name)](fuse_req_t later) {
+      ReplyFound(later, FilesOf(later).Lookup(parent, name, true).value());
+    };
+    MountOf(req).slow_reads->Add(std::make_unique<SlowRequest>(req, kWhat, parent, body));
   });
+}
+
+void ForgetOp(fuse_req_t req, fuse_ino_t number, uint64_t count) {
+  FilesOf(req).Forget(number, count);
+  fuse_reply_none(req);
+}
+
+void ForgetMultiOp(fuse_req_t req, size_t count, fuse_forget_data* forgotten) {
+  for (const fuse_forget_data& data : std::span(forgotten, count)) {
+    FilesOf(req).Forget(data.ino, data.nlookup);
+  }
+  fuse_reply_none(req);
 }
 
 void GetAttrOp(fuse_req_t req, fuse_ino_t number, fuse_file_info* /*file*/) {
   Answer(req, "stat", number, [&] {
-    const fuse_entry_param entry = EntryOf(req, number);
+    const fuse_entry_param entry = EntryOf(MountOf(req), FilesOf(req).Find(number), number);
     fuse_reply_attr(req, &entry.attr, entry.attr_timeout);
   });
 }
 
 // Open files need no state. A kernel with `capability` opens everything without further requests
-// after ENOSYS, and keeps pages and listings.
+// after ENOSYS, and keeps pages and listings; but it could then not close a directory of a store.
 void ReplyOpen(fuse_req_t req, fuse_file_info* file, unsigned capability) {
-  if ((MountOf(req).capabilities & capability) != 0) {
+  const Mount& mount = MountOf(req);
+  if (mount.files.is_constant() && (mount.capabilities & capability) != 0) {
     fuse_reply_err(req, ENOSYS);
     return;
   }
   file->keep_cache = 1;
-  file->cache_readdir = 1;
   fuse_reply_open(req, file);
 }
 
@@ -170,26 +222,49 @@ void OpenOp(fuse_req_t req, fuse_ino_t /*number*/, fuse_file_info* file) {
   ReplyOpen(req, file, FUSE_CAP_NO_OPEN_SUPPORT);
 }
 
-void OpenDirOp(fuse_req_t req, fuse_ino_t /*number*/, fuse_file_info* file) {
-  ReplyOpen(req, file, FUSE_CAP_NO_OPENDIR_SUPPORT);
+// A directory of a store while it is open: listed once, however many requests that takes. Belongs to
+// one request at a time, as the kernel sends them.
+struct OpenDirectory {
+  std::optional<DirectoryView> view;
+};
+
+OpenDirectory* HandleOf(const fuse_file_info* file) {
+  return reinterpret_cast<OpenDirectory*>(file->fh);  // NOLINT: the kernel keeps an integer.
+}
+
+void OpenDirOp(fuse_req_t req, fuse_ino_t number, fuse_file_info* file) {
+  Answer(req, "open", number, [&] {
+    file->fh = 0;
+    if (FilesOf(req).is_constant() || FilesOf(req).Find(number).tree != nullptr) {
+      file->cache_readdir = 1;
+      return ReplyOpen(req, file, FUSE_CAP_NO_OPENDIR_SUPPORT);
+    }
+    auto handle = std::make_unique<OpenDirectory>();
+    file->fh = reinterpret_cast<uint64_t>(handle.get());  // NOLINT: the kernel keeps an integer.
+    if (fuse_reply_open(req, file) == 0) static_cast<void>(handle.release());
+  });
+}
+
+void ReleaseDirOp(fuse_req_t req, fuse_ino_t /*number*/, fuse_file_info* file) {
+  const std::unique_ptr<OpenDirectory> closed(HandleOf(file));
+  fuse_reply_err(req, 0);
 }
 
 // Reports a file to the invalidator if it could not be read because its bytes are corrupt.
 void ReportCorrupt(const Mount& mount, fuse_ino_t number) noexcept {
-  const Inode* const inode = mount.tree.Find(number);
-  if (inode == nullptr || inode->is_directory()) return;
-  if (inode->source->verdict() != Verdict::kWrong) return;
   try {
+    const Node node = mount.files.Find(number);
+    if (node.inode->is_directory() || node.inode->source->verdict() != Verdict::kWrong) return;
     mount.invalidator->Add(number);
-  } catch (const std::bad_alloc&) {
-    // The next read that fails reports it, too.
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the next failure reports it.
   }
 }
 
 // Copies through a buffer. Measured: to splice the file or to map it is a tenth to a fifth faster,
 // but neither can report that the file was changed or truncated under the mount.
 void Read(fuse_req_t req, fuse_ino_t number, size_t size, off_t off) {
-  const Inode& inode = InodeOf(req, number);
+  const Node node = FilesOf(req).Find(number);
+  const Inode& inode = *node.inode;
   const uint64_t begin = std::min(static_cast<uint64_t>(off), inode.length);
   const auto buffer = Scratch(std::min<uint64_t>(size, inode.length - begin));
   if (!buffer.empty()) {
@@ -229,10 +304,7 @@ class SlowRead final : public SlowReads::Request {
     return !is_preempted;
   }
 
-  bool IsCancelled() const noexcept override {
-    const pid_t thread = fuse_req_ctx(req_)->pid;
-    return fuse_req_interrupted(req_) != 0 ? HasTerminatingSignal(thread) : HasVanished(thread);
-  }
+  bool IsCancelled() const noexcept override { return IsReaderGone(req_); }
 
   void Refuse(int code) noexcept override { fuse_reply_err(req_, code); }
 
@@ -246,7 +318,8 @@ class SlowRead final : public SlowReads::Request {
 void ReadOp(fuse_req_t req, fuse_ino_t number, size_t size, off_t off, fuse_file_info* /*file*/) {
   Answer(req, "read", number, [&] {
     const Mount& mount = MountOf(req);
-    const Inode& inode = InodeOf(req, number);
+    const Node node = mount.files.Find(number);
+    const Inode& inode = *node.inode;
     if (inode.is_directory()) Fail(EISDIR, "it is a directory");
     if (!TryRead(req, inode, size, off)) {
       mount.slow_reads->Add(std::make_unique<SlowRead>(req, number, size, off));
@@ -262,7 +335,22 @@ class Listing {
 
   // `next` is the offset of the entry after this one. Returns false if there is no room.
   bool Add(const char* name, uint64_t number, size_t next) {
-    const fuse_entry_param entry = EntryOf(req_, number);
+    return Append(name, EntryOf(MountOf(req_), FilesOf(req_).Find(number), number), next);
+  }
+
+  // The same for an entry without an inode, which the kernel then looks up.
+  bool AddUnknown(const char* name, bool is_directory, size_t next) {
+    constexpr ino_t kUnknown = 0xffff'ffff;
+    fuse_entry_param entry = {};
+    entry.attr.st_ino = kUnknown;
+    entry.attr.st_mode = is_directory ? S_IFDIR : S_IFREG;
+    return Append(name, entry, next);
+  }
+
+  void Reply() const { fuse_reply_buf(req_, buffer_.data(), used_); }
+
+ private:
+  bool Append(const char* name, const fuse_entry_param& entry, size_t next) {
     const auto room = buffer_.subspan(used_);
     const auto offset = static_cast<off_t>(next);
     const size_t need =
@@ -274,52 +362,85 @@ class Listing {
     return true;
   }
 
-  void Reply() const { fuse_reply_buf(req_, buffer_.data(), used_); }
-
- private:
   fuse_req_t req_;
   std::span<char> buffer_;
   size_t used_ = 0;
   bool with_attributes_;
 };
 
-// The kernel's offset counts entries: 0 is ".", 1 is "..", the others follow.
-void List(fuse_req_t req, fuse_ino_t number, size_t size, off_t off, bool with_attributes) {
-  Answer(req, "list", number, [&] {
-    const Inode& directory = InodeOf(req, number);
-    const auto entries = TreeOf(req).Entries(directory);
-    Listing listing(req, size, with_attributes);
-    std::string name;  // libfuse requires a NUL at the end.
-    for (auto i = static_cast<size_t>(off); i < entries.size() + 2; ++i) {
-      if (i < 2) {
-        if (!listing.Add(i == 0 ? "." : "..", i == 0 ? number : directory.parent, i + 1)) break;
-      } else if (entries[i - 2].is_listed) {
-        name = entries[i - 2].name;
-        if (!listing.Add(name.c_str(), entries[i - 2].inode, i + 1)) break;
-      }
+// A part of a directory that a request asks for. The kernel's offset counts entries: 0 is ".", 1 is
+// "..", the others follow.
+struct Part {
+  fuse_ino_t number;
+  size_t size;
+  off_t offset;
+  bool with_attributes;
+};
+
+bool AddParent(Listing& listing, uint64_t parent, size_t next) {
+  return parent == 0 ? listing.AddUnknown("..", true, next) : listing.Add("..", parent, next);
+}
+
+void ReplyListing(fuse_req_t req, const Part& part, const DirectoryView& view) {
+  Listing listing(req, part.size, part.with_attributes);
+  std::string name;  // libfuse requires a NUL at the end.
+  for (auto i = static_cast<size_t>(part.offset); i < view.entries.size() + 2; ++i) {
+    if (i < 2) {
+      // The kernel takes no reference to these two.
+      const bool is_added =
+          i == 0 ? listing.Add(".", part.number, i + 1) : AddParent(listing, view.parent, i + 1);
+      if (!is_added) break;
+      continue;
     }
-    listing.Reply();
+    const Entry& entry = view.entries[i - 2];
+    if (!entry.is_listed) continue;
+    name = entry.name;
+    if (entry.inode == 0) {
+      if (!listing.AddUnknown(name.c_str(), entry.is_directory, i + 1)) break;
+    } else {
+      if (!listing.Add(name.c_str(), view.base + entry.inode, i + 1)) break;
+      if (part.with_attributes) FilesOf(req).Refer(view.base + entry.inode);
+    }
+  }
+  listing.Reply();
+}
+
+void List(fuse_req_t req, const Part& part, OpenDirectory* handle) {
+  constexpr const char* kWhat = "list";
+  Answer(req, kWhat, part.number, [&] {
+    if (handle != nullptr && handle->view) return ReplyListing(req, part, *handle->view);
+    if (const auto view = FilesOf(req).List(part.number, false)) {
+      if (handle != nullptr) handle->view = view;
+      return ReplyListing(req, part, *view);
+    }
+    const auto body = [part, handle](fuse_req_t later) {
+      const DirectoryView view = FilesOf(later).List(part.number, true).value();
+      if (handle != nullptr) handle->view = view;
+      ReplyListing(later, part, view);
+    };
+    MountOf(req).slow_reads->Add(std::make_unique<SlowRequest>(req, kWhat, part.number, body));
   });
 }
 
-void ReadDirOp(fuse_req_t req, fuse_ino_t number, size_t size, off_t off,
-               fuse_file_info* /*file*/) {
-  List(req, number, size, off, false);
+void ReadDirOp(fuse_req_t req, fuse_ino_t number, size_t size, off_t off, fuse_file_info* file) {
+  List(req, {.number = number, .size = size, .offset = off, .with_attributes = false},
+       HandleOf(file));
 }
 
 void ReadDirPlusOp(fuse_req_t req, fuse_ino_t number, size_t size, off_t off,
-                   fuse_file_info* /*file*/) {
-  List(req, number, size, off, true);
+                   fuse_file_info* file) {
+  List(req, {.number = number, .size = size, .offset = off, .with_attributes = true},
+       HandleOf(file));
 }
 
 // A full file system. `df` omits one without blocks.
 void StatFsOp(fuse_req_t req, fuse_ino_t /*number*/) {
   constexpr unsigned kBlock = 4096;
-  const Tree& tree = TreeOf(req);
+  const Namespace::Totals totals = FilesOf(req).totals();
   struct statvfs st = {};
   st.f_bsize = st.f_frsize = kBlock;
-  st.f_blocks = tree.size() / kBlock + tree.inode_count();  // At most one block is not full.
-  st.f_files = tree.inode_count();
+  st.f_blocks = totals.bytes / kBlock + totals.inodes;  // At most one block is not full.
+  st.f_files = totals.inodes;
   st.f_namemax = Tree::kMaxName;
   fuse_reply_statfs(req, &st);
 }
@@ -351,13 +472,19 @@ std::string_view VerifiedText(const Inode& inode) {
   return {};
 }
 
+const Attributes& ExtendedOf(const Node& node, fuse_ino_t number) {
+  static const Attributes none;
+  return node.tree == nullptr ? none : node.tree->AttributesOf(number - node.base);
+}
+
 void GetXattrOp(fuse_req_t req, fuse_ino_t number, const char* name, size_t size) {
   Answer(req, "get an attribute of", number, [&] {
     if (name == kVerified) {
-      const std::string_view text = VerifiedText(InodeOf(req, number));
+      const std::string_view text = VerifiedText(*FilesOf(req).Find(number).inode);
       return text.empty() ? void(fuse_reply_err(req, ENODATA)) : ReplyXattr(req, text, size);
     }
-    const Attributes& attributes = TreeOf(req).AttributesOf(number);
+    const Node node = FilesOf(req).Find(number);
+    const Attributes& attributes = ExtendedOf(node, number);
     const auto found = std::ranges::find(attributes, name, &Attributes::value_type::first);
     if (found == attributes.end()) {
       fuse_reply_err(req, ENODATA);
@@ -370,8 +497,9 @@ void GetXattrOp(fuse_req_t req, fuse_ino_t number, const char* name, size_t size
 void ListXattrOp(fuse_req_t req, fuse_ino_t number, size_t size) {
   Answer(req, "list the attributes of", number, [&] {
     std::string names;
-    for (const auto& [name, value] : TreeOf(req).AttributesOf(number)) names.append(name) += '\0';
-    if (!VerifiedText(InodeOf(req, number)).empty()) names.append(kVerified) += '\0';
+    const Node node = FilesOf(req).Find(number);
+    for (const auto& [name, value] : ExtendedOf(node, number)) names.append(name) += '\0';
+    if (!VerifiedText(*node.inode).empty()) names.append(kVerified) += '\0';
     ReplyXattr(req, names, size);
   });
 }
@@ -382,14 +510,17 @@ fuse_lowlevel_ops Operations(bool has_attributes) {
   return {
       .init = InitOp,
       .lookup = LookupOp,
+      .forget = ForgetOp,
       .getattr = GetAttrOp,
       .open = OpenOp,
       .read = ReadOp,
       .opendir = OpenDirOp,
       .readdir = ReadDirOp,
+      .releasedir = ReleaseDirOp,
       .statfs = StatFsOp,
       .getxattr = has_attributes ? GetXattrOp : nullptr,
       .listxattr = has_attributes ? ListXattrOp : nullptr,
+      .forget_multi = ForgetMultiOp,
       .readdirplus = ReadDirPlusOp,
   };
 }

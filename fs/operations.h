@@ -6,28 +6,25 @@
 #include <sys/types.h>
 
 #include <atomic>
-#include <ctime>
 
 #include "fs/invalidator.h"
 #include "fs/log.h"
+#include "fs/namespace.h"
 #include "fs/slow_reads.h"
-#include "fs/tree.h"
 
 namespace ckptfs {
 
 // The data of the callbacks. Must outlive the session.
 struct Mount {
-  const Tree& tree;
+  Namespace& files;
   Log& log;
-  timespec modified = {};                  // The times of all files.
-  uid_t uid = 0;                           // Their owner ...
-  gid_t gid = 0;                           // ... and group.
-  mode_t umask = 0;                        // Taken away from their permissions.
+  uid_t uid = 0;                           // The owner of all files ...
+  gid_t gid = 0;                           // ... and their group.
   std::atomic<unsigned> capabilities = 0;  // Of the kernel: FUSE_CAP_*, set by its first request.
 
   bool is_remote = false;
 
-  // Does the reads of sources that are not immediate; null if all are.
+  // Does the reads of sources that are not immediate, and what else may block; null if nothing does.
   SlowReads* slow_reads = nullptr;
 
   // Gets the files that turn out to be corrupt when they are read; may be null.

@@ -51,14 +51,6 @@ sigset_t AwaitedSignals() {
   return signals;
 }
 
-bool HasSlowReads(const Tree& tree) {
-  for (uint64_t number = Tree::kRoot; number < Tree::kRoot + tree.inode_count(); ++number) {
-    const Inode& inode = *tree.Find(number);
-    if (!inode.is_directory() && !inode.source->is_immediate()) return true;
-  }
-  return false;
-}
-
 // Sets a longer read-ahead than the kernel's default, which only root may. Must happen
 // before the reply to the first request of the kernel. Failure only makes reads slower.
 void RaiseReadAhead(const std::string& mountpoint, unsigned bytes) {
@@ -74,17 +66,15 @@ void RaiseReadAhead(const std::string& mountpoint, unsigned bytes) {
 
 }  // namespace
 
-Session::Session(const Tree& tree, timespec modified, const std::string& source,
-                 const Options& options, Mountpoint mountpoint, Backend backend, Log& log)
+Session::Session(Namespace& files, const std::string& source, const Options& options,
+                 Mountpoint mountpoint, Backend backend, Log& log)
     : backend_(std::move(backend)),
-      has_slow_reads_(HasSlowReads(tree)),
-      invalidator_(tree),
-      shared_{.tree = tree,
+      has_slow_reads_(files.has_slow_reads()),
+      invalidator_(files),
+      shared_{.files = files,
               .log = log,
-              .modified = modified,
               .uid = options.uid.value_or(::getuid()),
               .gid = options.gid.value_or(::getgid()),
-              .umask = options.umask.value_or(0),
               .is_remote = backend_.is_remote,
               .invalidator = &invalidator_} {
   std::string program = "ckptfs";

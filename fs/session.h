@@ -2,7 +2,6 @@
 
 #pragma once
 
-#include <ctime>
 #include <functional>
 #include <memory>
 #include <string>
@@ -10,9 +9,9 @@
 #include "fs/invalidator.h"
 #include "fs/log.h"
 #include "fs/mounting.h"
+#include "fs/namespace.h"
 #include "fs/operations.h"
 #include "fs/options.h"
-#include "fs/tree.h"
 
 namespace ckptfs {
 
@@ -33,11 +32,13 @@ struct Backend {
 // SIGTERM, SIGHUP and SIGUSR1 to it.
 class Session {
  public:
-  // Mounts `tree`, whose files were last changed at `modified`, on `mountpoint`, which is prepared.
-  // The table of mounts will show `source`. `tree` and `log` must outlive the session. Throws Error
-  // that names the mount point.
-  Session(const Tree& tree, timespec modified, const std::string& source, const Options& options,
+  // Mounts `files` on `mountpoint`, which is prepared. The table of mounts will show `source`.
+  // `files` and `log` must outlive the session. Throws Error that names the mount point.
+  Session(Namespace& files, const std::string& source, const Options& options,
           Mountpoint mountpoint, Backend backend, Log& log);
+
+  // Makes the kernel forget names.
+  Invalidator& invalidator() { return invalidator_; }
 
   // Answers the kernel with several threads; logs the status at SIGUSR1. Returns when the mount is
   // undone from outside or the process gets SIGINT, SIGTERM or SIGHUP. If then a request is not

@@ -19,7 +19,8 @@ namespace ckptfs {
 struct Entry {
   std::string_view name;  // In a Tree: points into it.
   uint32_t inode = 0;
-  bool is_listed = true;  // Else the name opens, but is not listed.
+  bool is_listed = true;      // Else the name opens, but is not listed.
+  bool is_directory = false;  // Of an entry without an inode, which no Tree has.
 };
 
 using Attributes = std::vector<std::pair<std::string, std::string>>;  // Extended: name and value.
