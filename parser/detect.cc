@@ -1,6 +1,4 @@
-// A file is matched against each file format, a folder against each folder format. A folder that
-// matches none may contain one checkpoint beside a README and a tokenizer; if it contains several,
-// the user has to name one.
+// A file is matched against each file format; folder_checkpoint.cc finds the checkpoint of a folder.
 
 #include "parser/detect.h"
 
@@ -18,6 +16,7 @@
 
 #include "parser/base/budget.h"
 #include "parser/base/error.h"
+#include "parser/folder_checkpoint.h"
 #include "parser/format.h"
 #include "parser/format/common/diagnose.h"
 #include "parser/io/byte_source.h"
@@ -73,113 +72,6 @@ Checkpoint ReadFile(const Source& source, const Sample& sample, const ReadOption
   if (format != nullptr) return Finished(format->parse(source, options), format->name);
   const std::string_view what = DiagnoseUnknownFile(sample.probe()).text;
   Fail(ENOTSUP, "not a checkpoint in a supported format{}{}", what.empty() ? "" : ": ", what);
-}
-
-// Detects the format of the file `name`; returns null if there is none or the file cannot be read.
-// Stores the first "permission denied" in `refusal`. Throws transient errors.
-const Format* FormatIn(const Folder& folder, const std::string& name,
-                       std::optional<Error>& refusal) try {
-  const ByteSourcePtr file = folder.Open(name);
-  return Sample(*file).format();
-} catch (const Error& e) {
-  if (IsTransient(e.code())) throw WithContext(name, e);
-  if (e.code() == EACCES && !refusal) refusal.emplace(WithContext(name, e));
-  return nullptr;
-}
-
-// Removes the sidecars, which have the tensors of another file: see format/torch/storage.h. `names`
-// are sorted.
-void RemoveSidecars(std::vector<std::string>& names) {
-  constexpr std::string_view kEnding = ".tensors";
-  const std::vector<std::string> all = names;
-  std::erase_if(names, [&](const std::string& name) {
-    return name.ends_with(kEnding) &&
-           std::ranges::binary_search(all, name.substr(0, name.size() - kEnding.size()));
-  });
-}
-
-// Returns whether `name` is that of one of several files: "model-00002-of-00003.safetensors".
-bool IsOneOfSeveral(std::string_view name) {
-  constexpr std::string_view kDigits = "0123456789";
-  constexpr std::string_view kOf = "-of-";
-  const size_t of = name.find(kOf);
-  if (of == std::string_view::npos || of == 0) return false;
-  if (kDigits.find(name[of - 1]) == std::string_view::npos) return false;
-  std::string_view count = name.substr(of + kOf.size());
-  count = count.substr(0, count.find_first_not_of(kDigits));
-  count.remove_prefix(std::min(count.find_first_not_of('0'), count.size()));
-  return !count.empty() && count != "1";
-}
-
-// Reads the only checkpoint in a folder.
-Checkpoint ReadOnly(const FolderPtr& folder, const std::string& name,
-                    const ReadOptions& options) try {
-  const Source source{.file = folder->Open(name), .folder = folder, .file_name = name};
-  Checkpoint checkpoint = ReadFile(source, Sample(*source.file), options);
-  if (IsOneOfSeveral(name)) {
-    checkpoint.warnings.push_back(
-        fmt::format("incomplete checkpoint: only {} found, without its index", Quoted(name)));
-  }
-  return checkpoint;
-} catch (const Error& e) {
-  throw WithContext(name, e);
-}
-
-// Reads the checkpoint with the index file `index`.
-Checkpoint ReadAll(const FolderFormat& format, const Folder& folder, const std::string& index,
-                   const ReadOptions& options) try {
-  return ReadCheckpoint(format, folder, index, options);
-} catch (const Error& e) {
-  throw WithContext(index, e);
-}
-
-// Adds a warning about files of `folder` that look like parts of another checkpoint.
-void WarnOfLeftOut(const WatchedFolder& folder, std::span<const std::string> files,
-                   Checkpoint& checkpoint) {
-  const std::vector<std::string> left_out = folder.LeftOut(files);
-  if (left_out.empty()) return;
-  checkpoint.warnings.push_back(
-      fmt::format("ignores {}, which may hold other tensors: mount {} separately", Listed(left_out),
-                  left_out.size() == 1 ? "it" : "them"));
-}
-
-Checkpoint ReadFolder(const FolderPtr& all, const ReadOptions& options) {
-  const auto folder = std::make_shared<const WatchedFolder>(all);
-  const std::vector<std::string> files = folder->List();
-  for (const FolderFormat* format : FolderFormats()) {
-    const std::string index = format->find(*folder, files);
-    if (index.empty()) continue;
-    Checkpoint checkpoint = ReadAll(*format, *folder, index, options);
-    WarnOfLeftOut(*folder, files, checkpoint);
-    return checkpoint;
-  }
-  constexpr size_t kMostLookedAt = 1000;
-  if (files.size() > kMostLookedAt) {
-    Fail(ENOTSUP, "directory of {} files, not a known sharded checkpoint: name the file to mount",
-         files.size());
-  }
-  std::vector<std::string> checkpoints;
-  std::vector<std::string> archives;  // These may contain checkpoints, or other files.
-  std::optional<Error> refusal;
-  for (const std::string& name : files) {
-    if (name.starts_with('.')) continue;
-    const Format* format = FormatIn(*folder, name, refusal);
-    if (format != nullptr) (format->is_archive ? archives : checkpoints).push_back(name);
-  }
-  if (checkpoints.empty()) checkpoints.swap(archives);
-  RemoveSidecars(checkpoints);
-  if (checkpoints.size() == 1) {
-    Checkpoint checkpoint = ReadOnly(folder, checkpoints.front(), options);
-    WarnOfLeftOut(*folder, {}, checkpoint);
-    return checkpoint;
-  }
-  if (checkpoints.empty() && refusal) throw Error(*refusal);
-  if (checkpoints.empty()) {
-    Fail(ENOTSUP, "directory without a checkpoint in a supported format{}{}",
-         files.empty() ? "" : ", but with ", Listed(files));
-  }
-  Fail(ENOTSUP, "directory with {} checkpoints, {}: name the one to mount", checkpoints.size(),
-       Listed(checkpoints));
 }
 
 // Calls `read`, metered, with `options` that have a budget.
@@ -243,6 +135,12 @@ Checkpoint Read(const Source& source, const ReadOptions& options) {
 }
 
 }  // namespace
+
+const Format* DetectFormat(const ByteSource& file) { return Sample(file).format(); }
+
+Checkpoint ReadFile(const Source& source, const ReadOptions& options) {
+  return ReadFile(source, Sample(*source.file), options);
+}
 
 const Format* FormatOf(const Probe& probe) {
   const auto formats = Formats();

@@ -31,9 +31,16 @@ const Format* FormatOf(const Probe& probe);
 // Returns the format that the head of a file identifies; null if its tail is needed. Does no I/O.
 const Format* FormatOfHead(const Probe& probe);
 
+// Returns the format of `file`, of which it reads the head and the tail; null if none matches.
+// Throws Error if they cannot be read.
+const Format* DetectFormat(const ByteSource& file);
+
 // Prefetches the bytes of `file` that the detection of its format needs; its head has been fetched
 // when it was opened. Throws Error.
 void PrefetchProbe(const ByteSource& file);
+
+// Reads the file of `source` with a budget that the caller has made. Messages need not name it.
+Checkpoint ReadFile(const Source& source, const ReadOptions& options);
 
 // Read a file or a folder whose format is known. Messages need not name it.
 Checkpoint ReadCheckpoint(const Format& format, const ByteSourcePtr& file,

@@ -9,8 +9,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
+#include <cstdint>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,6 +23,7 @@
 #include "parser/base/budget.h"
 #include "parser/base/error.h"
 #include "parser/base/json.h"
+#include "parser/base/text.h"
 #include "parser/checkpoint.h"
 #include "parser/detect.h"
 #include "parser/format.h"
@@ -155,7 +158,9 @@ void Merger::AddMember(size_t shard, Member member) {
   }
   std::vector<Annotation>& annotations = AnnotationsOf(member.content);
   annotations.emplace_back("file", json::String(index_.shards[shard]));
-  if (weight == Index::kNone) annotations.emplace_back("not_in_index", "true");
+  if (weight == Index::kNone && !index_.weights.empty()) {
+    annotations.emplace_back("not_in_index", "true");
+  }
   budget_.Charge(CostOf(member));
   merged_.root.members.push_back(std::move(member));
 }
@@ -236,6 +241,8 @@ bool IsIndexName(std::string_view name) {
          name.find(".index.") != std::string_view::npos;
 }
 
+bool IsSafetensors(std::string_view name) { return name.ends_with(".safetensors"); }
+
 bool IsOfSafetensors(std::string_view name) {
   return name.find(".safetensors.index.") != std::string_view::npos;
 }
@@ -244,6 +251,66 @@ bool IsOfSafetensors(std::string_view name) {
 bool IsForeign(std::string_view name) {
   return name.find(".h5.index.") != std::string_view::npos ||
          name.find(".msgpack.index.") != std::string_view::npos;
+}
+
+// Whether the weights of an index are those of another one in another precision.
+bool IsOfVariant(std::string_view name) {
+  constexpr std::string_view kVariants[] = {".fp16.", ".bf16.", ".fp32."};
+  return std::ranges::any_of(kVariants, [&](std::string_view variant) {
+    return name.find(variant) != std::string_view::npos;
+  });
+}
+
+// The name of a file of several: "model-00001-of-00003.safetensors".
+struct ShardName {
+  static std::optional<ShardName> Parse(std::string_view name) {
+    constexpr std::string_view kSuffixes[] = {".safetensors", ".bin", ".pt", ".pth"};
+    constexpr std::string_view kOf = "-of-";
+    constexpr size_t kDigits = 5;
+    const auto suffix = std::ranges::find_if(
+        kSuffixes, [&](std::string_view ending) { return name.ends_with(ending); });
+    const size_t of = name.find(kOf);
+    if (suffix == std::end(kSuffixes) || of == std::string_view::npos || of <= kDigits + 1 ||
+        name[of - kDigits - 1] != '-') {
+      return std::nullopt;
+    }
+    const size_t count_at = of + kOf.size();
+    const auto number = ParseNumber<uint32_t>(name.substr(of - kDigits, kDigits));
+    const auto count =
+        ParseNumber<uint32_t>(name.substr(count_at, name.size() - suffix->size() - count_at));
+    if (!number || !count || *number < 1 || *number > *count || *count < 2 || *count > kMostFiles) {
+      return std::nullopt;
+    }
+    ShardName shard{.stem = name.substr(0, of - kDigits - 1), .suffix = *suffix, .count = *count};
+    if (shard.Of(*number) != name) return std::nullopt;
+    return shard;
+  }
+
+  // Returns the name of the file `number`, from 1 on.
+  std::string Of(uint32_t number) const {
+    return fmt::format("{}-{:05}-of-{:05}{}", stem, number, count, suffix);
+  }
+
+  std::string_view stem;
+  std::string_view suffix;
+  uint32_t count = 0;
+};
+
+// Returns the first one of the files of a checkpoint that has lost its index, but is otherwise
+// complete; empty if there is none, or more than one.
+std::string FindWithoutIndex(std::span<const std::string> files) {
+  std::vector<std::string> firsts;
+  for (const std::string& name : files) {
+    const std::optional<ShardName> shard = ShardName::Parse(name);
+    if (!shard || name != shard->Of(1)) continue;
+    uint32_t number = 2;
+    while (number <= shard->count && std::ranges::binary_search(files, shard->Of(number))) ++number;
+    if (number > shard->count) firsts.push_back(name);
+  }
+  if (std::ranges::any_of(firsts, IsSafetensors)) {
+    std::erase_if(firsts, [](const std::string& name) { return !IsSafetensors(name); });
+  }
+  return firsts.size() == 1 ? firsts.front() : "";
 }
 
 // If there are two indexes, for safetensors and for pickles, both list the same tensors.
@@ -255,9 +322,10 @@ std::string Find(const Folder& /*folder*/, std::span<const std::string> files) {
   if (std::ranges::any_of(indexes, IsOfSafetensors)) {
     std::erase_if(indexes, [](const std::string& name) { return !IsOfSafetensors(name); });
   }
-  if (indexes.empty()) return {};
+  if (!std::ranges::all_of(indexes, IsOfVariant)) std::erase_if(indexes, IsOfVariant);
+  if (indexes.empty()) return FindWithoutIndex(files);
   if (indexes.size() > 1) {
-    Fail(ENOTSUP, "directory with {} indexes of checkpoints, {}: name the one to mount",
+    Fail(ENOTUNIQ, "directory with {} indexes of checkpoints, {}: name the one to mount",
          indexes.size(), Listed(indexes));
   }
   return indexes.front();
@@ -292,11 +360,26 @@ void PrefetchNext(std::span<const OpenedFile> shards, size_t i) {
   }
 }
 
-Checkpoint Parse(const Folder& folder, const std::string& name, const ReadOptions& options) {
+// Returns an index of the files that the one with `shard` as its name belongs to; it lists no
+// tensors.
+Index IndexOf(const ShardName& shard) {
+  Index index;
+  for (uint32_t number = 1; number <= shard.count; ++number) {
+    index.shards.push_back(shard.Of(number));
+  }
+  return index;
+}
+
+Index OpenIndex(const Folder& folder, const std::string& name, Budget& budget) {
+  if (const auto shard = ShardName::Parse(name)) return IndexOf(*shard);
   const ByteSourcePtr file = folder.Open(name);
-  Budget& budget = *options.budget;
   budget.Grow(file->size());
-  const Index index = ReadIndex(*file, budget);
+  return ReadIndex(*file, budget);
+}
+
+Checkpoint Parse(const Folder& folder, const std::string& name, const ReadOptions& options) {
+  Budget& budget = *options.budget;
+  const Index index = OpenIndex(folder, name, budget);
   const std::vector<OpenedFile> shards = OpenFiles(folder, index.shards);
   Merger merger(index, budget);
   for (size_t i = 0; i < shards.size(); ++i) {

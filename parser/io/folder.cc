@@ -33,10 +33,6 @@ std::string Listed(std::span<const std::string> names) {
   return list;
 }
 
-namespace {
-
-constexpr size_t kMostFolders = 100;
-
 bool IsCalledCheckpoint(std::string_view name) {
   constexpr std::string_view kEndings[] = {".safetensors", ".bin", ".pt",  ".pth",    ".ckpt",
                                            ".gguf",        ".npz", ".npy", ".tensors"};
@@ -44,6 +40,10 @@ bool IsCalledCheckpoint(std::string_view name) {
     return name.ends_with(ending);
   });
 }
+
+namespace {
+
+constexpr size_t kMostFolders = 100;
 
 bool HasCheckpoint(const Folder& folder) {
   return std::ranges::any_of(folder.List(),

@@ -19,6 +19,7 @@
 #include "parser/base/error.h"
 #include "parser/base/mutex.h"
 #include "parser/io/byte_source.h"
+#include "parser/io/remote_object.h"
 
 namespace ckptfs {
 
@@ -53,6 +54,10 @@ class Folder {
   // and in circles. Throws Error; EBADMSG if IsPlainName does not hold.
   virtual std::shared_ptr<const Folder> OpenFolder(const std::string& name) const = 0;
 
+  // Returns what is known of the file or folder `name` without opening it; nothing if there is none
+  // that List or ListFolders would return. Throws Error; EBADMSG if IsPlainName does not hold.
+  virtual std::optional<EntryInfo> Find(const std::string& name) const = 0;
+
   // Whether to open a file may cost a round trip over a network.
   virtual bool is_remote() const { return false; }
 
@@ -73,6 +78,9 @@ class ForwardingFolder : public Folder {
   ByteSourcePtr OpenData(const std::string& name) const override { return folder_->OpenData(name); }
   std::vector<std::string> ListFolders() const override { return folder_->ListFolders(); }
   FolderPtr OpenFolder(const std::string& name) const override { return folder_->OpenFolder(name); }
+  std::optional<EntryInfo> Find(const std::string& name) const override {
+    return folder_->Find(name);
+  }
   bool is_remote() const override { return folder_->is_remote(); }
   timespec modified() const override { return folder_->modified(); }
 
@@ -110,6 +118,9 @@ class WatchedFolder final : public ForwardingFolder {
 // Returns `folder`, of which each file that is opened is added to `budget`; null if that is null.
 // `budget` must outlive the result.
 FolderPtr MakeCountedFolder(FolderPtr folder, Budget& budget);
+
+// Whether the suffix of `name` is that of a checkpoint, and it is not hidden.
+bool IsCalledCheckpoint(std::string_view name);
 
 // Whether `name` names a file of a folder itself: not empty, ".", or "..", and without '/', '\' or
 // NUL.

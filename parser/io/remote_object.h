@@ -3,12 +3,14 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <ctime>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -66,6 +68,9 @@ class RemoteObject {
   // version. Empty if the version is unknown. Never contains a secret.
   virtual std::string identity() const = 0;
 
+  // The SHA-256 of all bytes, if a listing has told it.
+  virtual std::optional<std::array<std::byte, 32>> sha256() const { return {}; }
+
   // The first bytes, if opening has asked for them.
   struct Head {
     uint64_t length = 0;
@@ -105,6 +110,14 @@ class RemoteObject {
 
 using RemoteObjectPtr = std::shared_ptr<const RemoteObject>;
 
+// What a folder knows of a file or a folder in it without opening it.
+struct EntryInfo {
+  bool is_folder = false;
+  uint64_t size = 0;    // Of a file, in bytes.
+  timespec modified{};  // When it was last changed; the epoch if that is not known.
+  std::string version;  // Differs between versions of it. Empty if the version is unknown.
+};
+
 // A folder on a server. Its methods are those of Folder, but the files are objects, which are not
 // cached. All methods may be called by several threads at once.
 class RemoteFolder {
@@ -117,6 +130,7 @@ class RemoteFolder {
   virtual RemoteObjectPtr OpenData(const std::string& name) const { return Open(name); }
   virtual std::vector<std::string> ListFolders() const = 0;
   virtual std::shared_ptr<const RemoteFolder> OpenFolder(const std::string& name) const = 0;
+  virtual std::optional<EntryInfo> Find(const std::string& name) const = 0;
 };
 
 using RemoteFolderPtr = std::shared_ptr<const RemoteFolder>;

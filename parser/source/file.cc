@@ -15,6 +15,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -24,6 +25,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -75,6 +77,12 @@ struct Root {
 
 using RootPtr = std::shared_ptr<const Root>;
 
+// Returns what distinguishes the version of a file that `st` describes from others.
+std::string VersionOf(const struct stat& st) {
+  return fmt::format("{}:{}:{}:{}:{}", st.st_dev, st.st_ino, st.st_size, Since1970(st.st_mtim),
+                     Since1970(st.st_ctim));
+}
+
 // A file that is open for reading.
 struct OpenFile {
   explicit OpenFile(Fd file) : fd(std::move(file)), st(StatOf(fd)) {}
@@ -85,13 +93,23 @@ struct OpenFile {
 
 class FileSource final : public ByteSource, public PartlyStored {
  public:
-  // Keeps `file` open. `name` is for messages.
-  FileSource(std::string name, OpenFile file)
-      : name_(std::move(name)), fd_(std::move(file.fd)), pinned_(file.st) {}
+  // Keeps `file` open. `name` is for messages. If `counted` is not null, the file is one of its open
+  // files.
+  FileSource(std::string name, OpenFile file, RootPtr counted = nullptr)
+      : name_(std::move(name)),
+        fd_(std::move(file.fd)),
+        pinned_(file.st),
+        counted_(std::move(counted)) {}
 
   // Opens the file, whose stat is `st`, for each read: `path` in `root`.
   FileSource(std::string name, const struct stat& st, RootPtr root, std::string path)
       : name_(std::move(name)), pinned_(st), root_(std::move(root)), path_(std::move(path)) {}
+
+  FileSource(const FileSource&) = delete;
+  FileSource& operator=(const FileSource&) = delete;
+  ~FileSource() override {
+    if (counted_ != nullptr) --counted_->open_files;
+  }
 
   std::string name() const override { return name_; }
   uint64_t size() const override { return static_cast<uint64_t>(pinned_.st_size); }
@@ -168,7 +186,8 @@ class FileSource final : public ByteSource, public PartlyStored {
   const std::string name_;
   const Fd fd_{-1};
   const struct stat pinned_;
-  const RootPtr root_;  // Null if the file is kept open.
+  const RootPtr counted_;  // May be null.
+  const RootPtr root_;     // Null if the file is kept open.
   const std::string path_;
   mutable std::atomic<Nanoseconds> removed_ =
       0;  // The ctime of the file without a name, once known.
@@ -200,8 +219,9 @@ class LocalFolder final : public Folder {
     root_->Report(file.st);
     std::string full_name = (std::filesystem::path(name_) / name).string();
     if (root_->open_files.fetch_add(1) < Root::kMostOpen) {
-      return std::make_shared<FileSource>(std::move(full_name), std::move(file));
+      return std::make_shared<FileSource>(std::move(full_name), std::move(file), root_);
     }
+    --root_->open_files;
     return std::make_shared<FileSource>(std::move(full_name), file.st, root_, path_ + name);
   }
 
@@ -215,6 +235,30 @@ class LocalFolder final : public Folder {
     }
     if (errno == ENOENT || errno == ENOTDIR || errno == ENAMETOOLONG) return nullptr;
     FailErrno("cannot open");
+  }
+
+  std::optional<EntryInfo> Find(const std::string& name) const override {
+    RequirePlain(name);
+    struct stat st = {};
+    if (::fstatat(fd_->number(), name.c_str(), &st, AT_SYMLINK_NOFOLLOW) < 0) {
+      if (errno == ENOENT || errno == ENAMETOOLONG) return std::nullopt;
+      FailErrno("cannot stat");
+    }
+    if (S_ISLNK(st.st_mode)) {
+      try {
+        st = StatOf(file::OpenPath(*root_->fd, path_ + name, root_->links));
+      } catch (const Error& e) {
+        constexpr int kNoFile[] = {EISDIR, ELOOP, ENOENT, ENOTDIR};
+        if (std::ranges::count(kNoFile, e.code()) != 0) return std::nullopt;
+        throw;
+      }
+      if (!S_ISREG(st.st_mode)) return std::nullopt;
+    }
+    if (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)) return std::nullopt;
+    return EntryInfo{.is_folder = S_ISDIR(st.st_mode),
+                     .size = S_ISREG(st.st_mode) ? static_cast<uint64_t>(st.st_size) : 0,
+                     .modified = st.st_mtim,
+                     .version = VersionOf(st)};
   }
 
  private:

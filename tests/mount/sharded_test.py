@@ -278,9 +278,9 @@ class Directory(Case):
 
     def test_with_two_indexes_asks_which(self):
         self.write_three()
-        shutil.copy(self.folder / INDEX, self.folder / "model.fp16.safetensors.index.json")
+        shutil.copy(self.folder / INDEX, self.folder / "lora.safetensors.index.json")
         self.refuse(FORMAT, "directory with 2 indexes of checkpoints, "
-                            f"'model.fp16.safetensors.index.json', '{INDEX}': name the one to mount")
+                            f"'lora.safetensors.index.json', '{INDEX}': name the one to mount")
 
     def test_of_the_cache_of_hugging_face_which_consists_of_links(self):
         self.write_three()

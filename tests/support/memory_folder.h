@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -51,6 +52,14 @@ class MemoryFolder final : public Folder {
     const auto found = files_.find(name);
     if (found == files_.end()) Fail(ENOENT, "no such file");
     return std::make_shared<MemorySource>(found->second);
+  }
+
+  std::optional<EntryInfo> Find(const std::string& name) const override {
+    if (const auto file = files_.find(name); file != files_.end()) {
+      return EntryInfo{.size = file->second.size()};
+    }
+    if (OpenFolder(name) == nullptr) return std::nullopt;
+    return EntryInfo{.is_folder = true};
   }
 
  private:

@@ -272,9 +272,9 @@ TEST(Directory, OfShardsNamesTheFilesThatItLeavesOut) {
   const Checkpoint checkpoint =
       Read({{"model.safetensors.index.json", R"({"weight_map":{"w":"1.safetensors"}})"},
             {"1.safetensors", Model()},
-            {"pytorch_model.bin", "x"},
+            {"optimizer.bin", "x"},
             {"README.md", "x"}});
-  EXPECT_THAT(checkpoint.warnings, ElementsAre(HasSubstr("'pytorch_model.bin'")));
+  EXPECT_THAT(checkpoint.warnings, ElementsAre(HasSubstr("'optimizer.bin'")));
 }
 
 TEST(Directory, IsThatOfTheCheckpointBesideAnArchive) {

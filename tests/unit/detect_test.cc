@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "parser/base/error.h"
+#include "parser/folder_checkpoint.h"
 #include "parser/format/common/diagnose.h"
 #include "parser/io/simple_sources.h"
 #include "tests/support/memory_folder.h"
@@ -33,6 +34,9 @@ using Files = std::map<std::string, std::string>;
 std::string Model() {
   return SafetensorsFile(R"({"w":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})", "abcd");
 }
+
+// A pickle of None.
+std::string Pickle() { return "\x80\x04N."; }
 
 TEST(Detect, RejectsAFileThatIsNotACheckpoint) {
   EXPECT_THAT([] { ReadCheckpoint(std::make_shared<MemorySource>("hello")); },
@@ -71,7 +75,43 @@ TEST(Detect, AsksWhichOfSeveralCheckpointsIsMeant) {
       },
       Throws<Error>(AllOf(Property(&Error::what, StrEq("folder: directory with 2 checkpoints, 'a', "
                                                        "'b': name the one to mount")),
-                          Property(&Error::code, ENOTSUP))));
+                          Property(&Error::code, ENOTUNIQ))));
+}
+
+// Returns the annotation that names the other files of the model; empty without it.
+std::string TwinsIn(const Files& files) {
+  const Checkpoint checkpoint = ReadCheckpoint(FolderOf(files));
+  EXPECT_EQ(checkpoint.format, "safetensors");
+  EXPECT_THAT(checkpoint.warnings, IsEmpty());
+  for (const auto& [name, text] : checkpoint.annotations) {
+    if (name == "twins") return text;
+  }
+  return {};
+}
+
+TEST(Detect, PrefersSafetensors) {
+  EXPECT_EQ(TwinsIn({{"model.safetensors", Model()}, {"pytorch_model.bin", Pickle()}}),
+            R"(["pytorch_model.bin"])");
+  EXPECT_EQ(TwinsIn({{"x.bin", Pickle()}, {"x.fp16.bin", Pickle()}, {"x.safetensors", Model()}}),
+            R"(["x.fp16.bin","x.bin"])");
+  EXPECT_EQ(TwinsIn({{"model.safetensors", Model()},
+                     {"pytorch_model.bin.index.json", R"({"weight_map":{"w":"1.bin"}})"}}),
+            R"(["pytorch_model.bin.index.json"])");
+}
+
+TEST(Detect, PrefersTheFullPrecision) {
+  EXPECT_EQ(TwinsIn({{"unet.fp16.safetensors", Model()}, {"unet.safetensors", Model()}}),
+            R"(["unet.fp16.safetensors"])");
+}
+
+TEST(Detect, CountsOnlyFilesWithTensors) {
+  EXPECT_EQ(TwinsIn({{"a.safetensors", Model()}, {"b.pkl", Pickle()}}), "");
+  EXPECT_EQ(TwinsIn({{"model.safetensors", Model()}, {"training_args.bin", Pickle()}}), "");
+}
+
+TEST(Detect, FindsCheckpointsBelowAFolder) {
+  EXPECT_TRUE(HasCheckpointBelow(*FolderOf({{"2_Dense/model.safetensors", ""}}).folder));
+  EXPECT_FALSE(HasCheckpointBelow(*FolderOf({{"1_Pooling/config.json", ""}}).folder));
 }
 
 TEST(Detect, ListsTheFilesOfAFolderWithoutACheckpoint) {

@@ -314,6 +314,34 @@ TEST_F(FolderTest, HasNoDirectoryWhereThereIsAFileOrALinkOrNothing) {
   EXPECT_EQ(OpenFolder()->OpenFolder(std::string(300, 'n')), nullptr);
 }
 
+TEST_F(FolderTest, FindsFilesAndDirectories) {
+  Write(path_, "text");
+  std::filesystem::create_directory(folder_ / "inner");
+  std::filesystem::create_symlink("file", folder_ / "link");
+  std::filesystem::create_symlink("inner", folder_ / "leads to a directory");
+  std::filesystem::create_symlink("loop", folder_ / "loop");
+  ASSERT_EQ(::mkfifo((folder_ / "pipe").c_str(), 0600), 0);
+  const FolderPtr folder = OpenFolder();
+  EXPECT_FALSE(folder->Find("file")->is_folder);
+  EXPECT_EQ(folder->Find("file")->size, 4U);
+  EXPECT_EQ(folder->Find("link")->version, folder->Find("file")->version);
+  EXPECT_TRUE(folder->Find("inner")->is_folder);
+  for (const char* name : {"leads to a directory", "loop", "pipe", "nothing"}) {
+    EXPECT_FALSE(folder->Find(name)) << name;
+  }
+  EXPECT_FALSE(folder->Find(std::string(300, 'n')));
+}
+
+TEST_F(FolderTest, FindsTheVersionOfAFile) {
+  Write(path_, "text");
+  const FolderPtr folder = OpenFolder();
+  const std::string before = folder->Find("file")->version;
+  EXPECT_EQ(folder->Find("file")->version, before);
+  Write(folder_ / "new", "text");
+  std::filesystem::rename(folder_ / "new", path_);
+  EXPECT_NE(folder->Find("file")->version, before);
+}
+
 // A source for each of so many files, which are their own numbers; more than are kept open.
 constexpr int kMany = 1100;
 
@@ -326,6 +354,8 @@ TEST_F(FolderTest, OpensMoreFilesThanAreKeptOpen) {
   for (int i = 0; i < kMany; ++i) sources.push_back(inner->Open(std::to_string(i)));
   EXPECT_EQ(ReadString(*sources.front(), 0, 1), "0");
   EXPECT_EQ(ReadString(*sources.back(), 0, 4), "1099");
+  sources.erase(sources.begin(), sources.begin() + kMany / 2);
+  EXPECT_EQ(ReadString(*inner->Open("7"), 0, 1), "7");
   std::string pieces(2, '?');
   sources.back()->ReadPiecesAt(0, 2, 1, std::as_writable_bytes(std::span(pieces)));
   EXPECT_EQ(pieces, "19");

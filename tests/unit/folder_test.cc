@@ -46,6 +46,7 @@ class FarFolder final : public Folder {
   std::vector<std::string> List() const override { Fail(ENOTSUP, "cannot list"); }
   std::vector<std::string> ListFolders() const override { return {}; }
   FolderPtr OpenFolder(const std::string& /*name*/) const override { return nullptr; }
+  std::optional<EntryInfo> Find(const std::string& /*name*/) const override { return {}; }
 
   ByteSourcePtr Open(const std::string& name) const override {
     for (++opening_; opening_ < together_;) std::this_thread::yield();

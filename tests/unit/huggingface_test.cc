@@ -22,6 +22,7 @@ namespace {
 using testing::AllOf;
 using testing::Contains;
 using testing::ElementsAre;
+using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Pair;
 using testing::Property;
@@ -146,10 +147,26 @@ TEST(HuggingFace, LeavesOutTheIndexesOfOtherFrameworks) {
 
 TEST(HuggingFace, AsksWhichOfSeveralIndexesIsMeant) {
   Files files = TwoShards();
-  files["model.safetensors.index.fp16.json"] = IndexOf(R"("a":"1")");
+  files["lora.safetensors.index.json"] = IndexOf(R"("a":"1")");
   EXPECT_EQ(ErrorOf(files),
-            "folder: directory with 2 indexes of checkpoints, 'model.safetensors.index.fp16.json', "
+            "folder: directory with 2 indexes of checkpoints, 'lora.safetensors.index.json', "
             "'model.safetensors.index.json': name the one to mount");
+}
+
+TEST(HuggingFace, PrefersTheIndexOfTheFullPrecision) {
+  Files files = TwoShards();
+  files["model.safetensors.index.fp16.json"] = "not read";
+  EXPECT_EQ(ErrorOf(files), "no error");
+}
+
+TEST(HuggingFace, ReadsShardsWithoutAnIndex) {
+  const Checkpoint checkpoint =
+      ReadCheckpoint(FolderOf({{"model-00001-of-00002.safetensors", Shard("a", "x")},
+                               {"model-00002-of-00002.safetensors", Shard("b", "x")},
+                               {"model-00001-of-00003.safetensors", Shard("c", "x")}}));
+  ASSERT_EQ(checkpoint.root.members.size(), 2U);
+  EXPECT_EQ(checkpoint.root.members[1].key.text, "b");
+  EXPECT_THAT(checkpoint.warnings, ElementsAre(HasSubstr("'model-00001-of-00003.safetensors'")));
 }
 
 TEST(HuggingFace, LooksAtNoHiddenIndex) {

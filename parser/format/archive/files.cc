@@ -66,6 +66,15 @@ class ArchiveFolder final : public Folder {
     return std::make_shared<ArchiveFolder>(found->second, name);
   }
 
+  std::optional<EntryInfo> Find(const std::string& name) const override {
+    Check(name);
+    if (const auto file = node_.files.find(name); file != node_.files.end()) {
+      return EntryInfo{.size = file->second->record.data.length};
+    }
+    if (!node_.folders.contains(name)) return std::nullopt;
+    return EntryInfo{.is_folder = true};
+  }
+
  private:
   static void Check(const std::string& name) {
     if (!IsPlainName(name)) Fail(EBADMSG, "invalid file name");

@@ -272,7 +272,7 @@ std::string Find(const Folder& /*folder*/, std::span<const std::string> files) {
   }
   if (!has_parts) return {};
   if (models.size() > 1) {
-    Fail(ENOTSUP, "directory with {} models, {}: name the one to mount", models.size(),
+    Fail(ENOTUNIQ, "directory with {} models, {}: name the one to mount", models.size(),
          Listed(models));
   }
   return models.front();

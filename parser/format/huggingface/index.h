@@ -27,7 +27,7 @@ struct Weight {
 
 struct Index {
   std::vector<std::string> shards;  // Plain names of files, sorted by bytes.
-  std::vector<Weight> weights;      // Sorted by bytes of their names; not empty.
+  std::vector<Weight> weights;      // Sorted by bytes of their names; empty without an index.
   std::string metadata;             // JSON; may be empty.
 
   // Returns the position of the name in `weights`, or kNone.

@@ -1,0 +1,43 @@
+// Finds the checkpoints in a folder: which of its files belong together, and which are the same
+// model again.
+
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "parser/checkpoint.h"
+#include "parser/format.h"
+#include "parser/io/folder.h"
+#include "parser/read_options.h"
+
+namespace ckptfs {
+
+// A checkpoint in a folder: several files with an index, or one file.
+struct FolderCheckpoint {
+  const FolderFormat* format = nullptr;  // Null: one file.
+  std::string name;                      // Of the index, or of the file.
+  std::vector<std::string> twins;  // Files with the same model in other formats or precisions.
+};
+
+// Returns the checkpoints that the files of `folder` make up, in the order of their names, but at
+// most `most`: more are not searched. One with an index hides all others. `files` is the listing of
+// the folder. Reads heads and tails of files. Throws Error: EACCES if the only candidates may not be
+// read, and transient errors.
+std::vector<FolderCheckpoint> FindCheckpoints(const Folder& folder,
+                                              std::span<const std::string> files, size_t most);
+
+// Returns whether `name` is that of one of several files: "model-00002-of-00003.safetensors".
+bool IsOneOfSeveral(std::string_view name);
+
+// Returns whether a subfolder of `folder` contains a file with the name of a checkpoint. Looks only
+// into the first ones. Throws Error.
+bool HasCheckpointBelow(const Folder& folder);
+
+// Reads the checkpoint that `folder` is. Files without a tensor do not count if others have some.
+// Throws Error: ENOTUNIQ if the folder has several checkpoints, ENOTSUP if it has none.
+Checkpoint ReadFolder(const FolderPtr& folder, const ReadOptions& options);
+
+}  // namespace ckptfs
