@@ -9,7 +9,9 @@
 #include <string_view>
 #include <utility>
 
+#include "fs/verification.h"
 #include "parser/layer/disk_cache.h"
+#include "parser/layer/verified.h"
 #include "parser/location.h"
 
 namespace ckptfs {
@@ -53,7 +55,9 @@ void ShowProgress(uint64_t done, uint64_t total) {
 }  // namespace
 
 Remote::Remote(const Options& options, Readers& readers, Log& log)
-    : settings_(options), source_options_(options.sources) {
+    : settings_(options),
+      source_options_(options.sources),
+      verification_(VerificationFor(options.verify, log)) {
   source_options_.warn = [&log](std::string_view what) { log.Write(Log::Level::kWarning, what); };
   source_options_.opened = [&readers](mode_t permissions, gid_t group) {
     readers.Add(permissions, group);
@@ -62,13 +66,21 @@ Remote::Remote(const Options& options, Readers& readers, Log& log)
 }
 
 Source Remote::Open(const std::string& uri) {
-  Source source = OpenSource(uri, source_options_, [this](RemoteObjectPtr object) {
-    return Cache()->Add(std::move(object));
-  });
+  Source source = OpenSource(uri, source_options_,
+                             [this](RemoteObjectPtr object) { return Add(std::move(object)); });
   // A folder has opened no object yet, but the memory of the cache must exist before that for
   // parsing is limited.
   if (const auto scheme = SchemeNameOf(uri); !scheme.empty() && scheme != "file") Cache();
   return source;
+}
+
+ByteSourcePtr Remote::Add(RemoteObjectPtr object) {
+  const Hashes hashes{.crc32 = {}, .sha256 = object->sha256()};
+  ByteSourcePtr source = Cache()->Add(std::move(object));
+  if (!verification_ || !hashes.sha256) return source;
+  const uint64_t size = source->size();
+  return MakeVerified({.source = std::move(source), .offset = 0, .length = size}, hashes, {},
+                      "all bytes", verification_);
 }
 
 std::shared_ptr<RangeCache> Remote::Cache() {

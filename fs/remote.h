@@ -36,11 +36,13 @@ class Remote {
   std::string Status() const;
 
  private:
+  ByteSourcePtr Add(RemoteObjectPtr object);
   std::shared_ptr<RangeCache> Cache();
   std::shared_ptr<RangeCache> CacheIfAny() const;
 
   const Options& settings_;
   SourceOptions source_options_;
+  const std::shared_ptr<const Verification> verification_;  // May be null.
 
   mutable std::mutex mutex_;
   std::shared_ptr<RangeCache> cache_;  // Null until an object is remote.

@@ -26,6 +26,11 @@ bool IsOfScheme(char c) {
 size_t UserLength(std::string_view scheme, std::string_view rest) {
   const std::string_view authority = rest.substr(0, rest.find_first_of("/?#"));
   const size_t colon = authority.find(':');
+  // On the hub, '@' precedes a revision, unless a user or a token is there by mistake.
+  if (scheme == "hf" && colon == std::string_view::npos &&
+      (!authority.starts_with("hf_") || authority.find('@') == std::string_view::npos)) {
+    return 0;
+  }
   const std::string_view port = authority.substr(std::min(authority.size(), colon + 1));
   const bool is_web = scheme == "http" || scheme == "https";
   const bool has_port =

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -101,6 +102,10 @@ class CachedFolder final : public Folder {
   FolderPtr OpenFolder(const std::string& name) const override {
     RemoteFolderPtr folder = folder_->OpenFolder(name);
     return folder ? std::make_shared<CachedFolder>(std::move(folder), cache_) : nullptr;
+  }
+
+  std::optional<EntryInfo> Find(const std::string& name) const override {
+    return folder_->Find(name);
   }
 
  private:

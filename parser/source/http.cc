@@ -61,6 +61,8 @@ class WebFolder final : public RemoteFolder {
     return std::make_shared<WebFolder>(url_ + EncodeName(name) + "/", server_);
   }
 
+  std::optional<EntryInfo> Find(const std::string& /*name*/) const override { FailUnlisted(); }
+
  private:
   [[noreturn]] static void FailUnlisted() {
     Fail(ENOTSUP,

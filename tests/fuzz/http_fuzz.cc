@@ -50,6 +50,7 @@ void CheckFields(std::string_view text) {
 void CheckAnswer(const Response& response) {
   const Version version{.size = 100, .tag = "\"v1\"", .last_modified = ""};
   try {
+    ValidateVersion(response, version);
     ValidatePart(response, {.offset = 10, .length = 20}, version);
   } catch (const Error&) {
     return;

@@ -11,6 +11,7 @@
 #include "parser/base/error.h"
 #include "parser/codec/ini.h"
 #include "parser/io/folder.h"
+#include "parser/source/az/container.h"
 #include "parser/source/s3/folder.h"
 #include "parser/source/s3/location.h"
 #include "parser/source/s3/response.h"
@@ -76,11 +77,14 @@ void CheckListing(const std::string& xml, std::string_view prefix) {
   check(listing.folders);
 }
 
+void CheckPage(const Page& page) { Require(page.keys.size() == page.versions.size()); }
+
 void CheckAnswers(const std::string& text) {
   Try([&] { CheckCredentials(ParseJsonCredentials(text, "it")); });
   Try([&] { CheckCredentials(ParseXmlCredentials(text, "it")); });
   Try([&] { CheckListing(text, ""); });
   Try([&] { CheckListing(text, "d/"); });
+  Try([&] { CheckPage(az::ParsePage(text)); });
   const ErrorResponse error = ParseErrorResponse(text);
   Require(error.code.size() <= 64);
   ParseTime(text);

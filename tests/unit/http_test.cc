@@ -128,7 +128,10 @@ class Part : public testing::Test {
     return response;
   }
 
-  void Require(const Response& response) const { ValidatePart(response, range_, version_); }
+  void Require(const Response& response) const {
+    ValidateVersion(response, version_);
+    ValidatePart(response, range_, version_);
+  }
 
   const ByteRange range_{.offset = 10, .length = 10};
   const Version version_{.size = 100, .tag = "\"v1\"", .last_modified = ""};

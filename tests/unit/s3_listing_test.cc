@@ -66,6 +66,17 @@ TEST(S3Listing, HasFilesAndFoldersOfAPrefix) {
   EXPECT_THAT(listing.folders, ElementsAre("x", "y"));
 }
 
+TEST(S3Listing, HasNoEmptyObjectThatMarksAFolder) {
+  const auto empty = [](const char* key) {
+    return fmt::format("<Contents><Key>{}</Key><Size>0</Size></Contents>", key);
+  };
+  Server server({empty("d/x") + empty("d/y") + File("d/z") + Folder("d/x/") + Folder("d/z/")});
+  const Listing listing = server.List("d/");
+  EXPECT_THAT(listing.files, ElementsAre("y", "z"));
+  EXPECT_THAT(listing.folders, ElementsAre("x", "z"));
+  EXPECT_EQ(listing.versions.count("x"), 0U);
+}
+
 TEST(S3Listing, RequestsOneLevelBelowThePrefix) {
   Server server({""});
   server.List("d/");
@@ -188,7 +199,7 @@ TEST(S3Listing, RequiresXml) {
   EXPECT_THAT([] { ParsePage(""); }, ThrowsMessage<Error>("malformed listing: not in XML"));
 }
 
-TEST(S3Listing, HasTheVersionsOfFilesWithAStrongTag) {
+TEST(S3Listing, HasTheVersionsOfFiles) {
   const auto object = [](const char* key, const char* tag) {
     return fmt::format(
         "<Contents><Key>{}</Key><Size>12</Size><ETag>{}</ETag>"
@@ -198,7 +209,8 @@ TEST(S3Listing, HasTheVersionsOfFilesWithAStrongTag) {
   Server server({object("d/a", "&quot;v1&quot;") + object("d/b", "v1") + File("d/c")});
   const Listing listing = server.List("d/");
   EXPECT_THAT(listing.files, ElementsAre("a", "b", "c"));
-  ASSERT_EQ(listing.versions.size(), 1U);
+  ASSERT_EQ(listing.versions.size(), 3U);
+  EXPECT_EQ(listing.versions.at("b").tag, "v1");
   const http::Version& version = listing.versions.at("a");
   EXPECT_EQ(version.size, 12U);
   EXPECT_EQ(version.tag, "\"v1\"");

@@ -31,8 +31,6 @@ namespace {
 constexpr size_t kMostHeaders = 200;
 constexpr size_t kLargestHead = 64 << 10;  // Bytes.
 
-constexpr size_t kLargestBody = 1 << 20;  // Without a receiver.
-
 struct FreeList {
   void operator()(curl_slist* list) const noexcept { LibCurl().slist_free_all(list); }
 };
@@ -286,7 +284,7 @@ void Transfer::TakeBody(std::string_view bytes) {
     receiver_->Take(std::as_bytes(std::span(bytes)));
     return;
   }
-  const size_t room = kLargestBody - response_.body.size();
+  const size_t room = request_.largest_body - response_.body.size();
   is_body_cut_ = bytes.size() > room;
   response_.body += bytes.substr(0, room);
 }

@@ -27,7 +27,8 @@ struct Request {
   // signature. Over http:// such a request is not sent through a proxy.
   bool has_secret = false;
 
-  uint64_t length = 0;  // Bytes of the body of the response; 0 if not known.
+  uint64_t length = 0;              // Bytes of the body of the response; 0 if not known.
+  size_t largest_body = 1U << 20U;  // Bytes of Response::body: the rest is cut off.
   TimeLimits limits;
 };
 
@@ -35,7 +36,7 @@ struct Response {
   int status = 0;
   std::chrono::microseconds round_trip{0};                   // To the server; 0 if not known.
   std::vector<std::pair<std::string, std::string>> headers;  // Names in lower case.
-  std::string body;      // Unless a receiver took it; at most the first 1 MiB.
+  std::string body;                                          // Unless a receiver took it.
   std::string location;  // Target of a redirect: an absolute URL. Empty if it is no redirect.
 
   // Returns the value of the header `name`, which is in lower case; empty if it is missing.

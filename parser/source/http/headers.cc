@@ -128,8 +128,11 @@ void ValidateEncoding(const Response& response) {
   throw TransientError(EREMOTEIO, fmt::format("unexpected content encoding {}", Quoted(encoding)));
 }
 
-void ValidatePart(const Response& response, ByteRange range, const Version& version) {
+void ValidateVersion(const Response& response, const Version& version) {
   if (!IsOf(version, response)) FailChanged();
+}
+
+void ValidatePart(const Response& response, ByteRange range, const Version& version) {
   ValidateEncoding(response);
   const std::string_view content_range = response.Find("content-range");
   if (response.status == 200 && content_range.empty()) {

@@ -66,9 +66,13 @@ Version ParseVersion(const Response& response, uint64_t size);
 // those of the object.
 void ValidateEncoding(const Response& response);
 
-// Checks that `response`, whose status is 200 or 206, contains exactly the bytes `range` of
-// `version`, by its Content-Range whatever the status. Throws Error(ESTALE) if it belongs to
-// another version, TransientError if it contains other bytes.
+// Checks by the validators of `response`, whose status is 200 or 206, that it belongs to `version`.
+// Throws Error(ESTALE) if it does not.
+void ValidateVersion(const Response& response, const Version& version);
+
+// Checks that `response`, whose status is 200 or 206 and which belongs to `version`, contains
+// exactly the bytes `range`, by its Content-Range whatever the status. Throws TransientError if it
+// contains other bytes, Error(ESTALE) if another length shows that it is of another version.
 void ValidatePart(const Response& response, ByteRange range, const Version& version);
 
 // Returns `range` for messages: "bytes 0 to 65535". It must not be empty.

@@ -25,15 +25,22 @@ namespace {
 class PartReceiver final : public Receiver {
  public:
   // All of these must outlive this; `done` counts the bytes received in all attempts.
-  PartReceiver(const Version& version, ByteRange part, Delivery& delivery, RetryPolicy& retry,
-               uint64_t& done)
-      : version_(version), part_(part), delivery_(delivery), retry_(retry), done_(done) {}
+  PartReceiver(const Access& access, const PreparedRequest& prepared, const Version& version,
+               ByteRange part, Delivery& delivery, RetryPolicy& retry, uint64_t& done)
+      : access_(access),
+        prepared_(prepared),
+        version_(version),
+        part_(part),
+        delivery_(delivery),
+        retry_(retry),
+        done_(done) {}
 
   void Connected() override { delivery_.Connected(); }
 
   bool Begin(const Response& response) override {
     delivery_.Answered();
     if (response.status != 200 && response.status != 206) return false;
+    access_.ValidateVersion(prepared_, response, version_);
     ValidatePart(response, part_, version_);
     return true;
   }
@@ -57,6 +64,8 @@ class PartReceiver final : public Receiver {
   }
 
  private:
+  const Access& access_;
+  const PreparedRequest& prepared_;
   const Version& version_;
   const ByteRange part_;
   Delivery& delivery_;
@@ -81,6 +90,7 @@ class Object final : public RemoteObject {
         options_(options),
         version_(std::move(opened.version)),
         identity_(std::move(opened.identity)),
+        sha256_(opened.sha256),
         download_(std::move(opened.download)),
         head_(opened.first == nullptr ? Head() : Head{opened.first->length(), opened.round_trip}),
         first_(std::move(opened.first)) {}
@@ -88,6 +98,7 @@ class Object final : public RemoteObject {
   std::string name() const override { return name_; }
   uint64_t size() const override { return version_.size; }
   std::string identity() const override { return identity_; }
+  std::optional<std::array<std::byte, 32>> sha256() const override { return sha256_; }
   Head head() const override { return head_; }
   void ForgetHead() const override { TakeFirst(); }
 
@@ -135,7 +146,7 @@ class Object final : public RemoteObject {
       PreparedRequest prepared = access_->Prepare(headers);
       prepared.request.length = rest.length;
       prepared.request.limits = retry.Limits(rest.length);
-      PartReceiver receiver(version_, rest, delivery, retry, done);
+      PartReceiver receiver(*access_, prepared, version_, rest, delivery, retry, done);
       const Response response = client_->Perform(prepared.request, &receiver, stop);
       if (response.status == 200 || response.status == 206) {
         receiver.End();
@@ -157,6 +168,7 @@ class Object final : public RemoteObject {
   const SourceOptions options_;
   const Version version_;
   const std::string identity_;
+  const std::optional<std::array<std::byte, 32>> sha256_;
   const std::unique_ptr<Download> download_;  // All bytes, or null.
   const Head head_;
   mutable std::atomic<bool> has_changed_ = false;
@@ -175,8 +187,8 @@ RemoteObjectPtr OpenObject(std::string name, std::shared_ptr<Client> client,
 
 RemoteObjectPtr OpenListedObject(std::string name, std::shared_ptr<Client> client,
                                  std::shared_ptr<Access> access, const SourceOptions& options,
-                                 Version version) {
-  Opened opened = OpenListed(name, *access, std::move(version));
+                                 Listed listed) {
+  Opened opened = OpenListed(name, *access, std::move(listed));
   return std::make_shared<Object>(std::move(name), std::move(client), std::move(access), options,
                                   std::move(opened));
 }

@@ -2,9 +2,12 @@
 
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +27,9 @@ struct PreparedRequest {
   uint64_t generation = 0;
 
   std::string access_key;  // That the request is signed with; empty if it is not signed.
+
+  // Identifies the object instead of the URL, which has a signature in it; else empty.
+  std::string object_url;
 };
 
 // Makes the requests for one object: their URL and their credentials. Thread-safe. Blocking calls
@@ -45,6 +51,13 @@ class Access {
   // requests contain. Returns that id; empty if there is none.
   virtual std::string Pin(const Response& /*response*/) { return {}; }
 
+  // Checks that `response`, whose status is 200 or 206, belongs to `version`. Throws Error(ESTALE) if
+  // it does not.
+  virtual void ValidateVersion(const PreparedRequest& /*prepared*/, const Response& response,
+                               const Version& version) const {
+    http::ValidateVersion(response, version);
+  }
+
   // Records that a request succeeded: resets the limits of Recover.
   virtual void Succeeded() {}
 };
@@ -55,11 +68,17 @@ class Access {
 RemoteObjectPtr OpenObject(std::string name, std::shared_ptr<Client> client,
                            std::shared_ptr<Access> access, const SourceOptions& options);
 
-// The same for an object whose version, with a strong tag, is known from a listing. Sends no
-// request.
+// What a listing tells about an object.
+struct Listed {
+  Version version;       // With a strong tag, unless the access validates versions itself.
+  std::string identity;  // As of RemoteObject; empty: the URL and the tag are.
+  std::optional<std::array<std::byte, 32>> sha256;
+};
+
+// The same for an object of a listing. Sends no request.
 RemoteObjectPtr OpenListedObject(std::string name, std::shared_ptr<Client> client,
                                  std::shared_ptr<Access> access, const SourceOptions& options,
-                                 Version version);
+                                 Listed listed);
 
 // Sends the request that `prepare` returns, and retries it after transient errors. For requests
 // that do not fetch objects: listings, tokens.

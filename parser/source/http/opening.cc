@@ -28,6 +28,10 @@ std::string IdentityOf(const std::string& name, const std::string& url, const Ve
   return name + " " + Hex(std::as_bytes(std::span(hash)));
 }
 
+std::string ObjectUrl(const PreparedRequest& prepared) {
+  return prepared.object_url.empty() ? prepared.request.url : prepared.object_url;
+}
+
 void WarnOfWeakVersion(const std::string& name, const Version& version,
                        const SourceOptions& options) {
   if (!version.tag.empty() || version.size == 0 || !options.warn) return;
@@ -41,10 +45,13 @@ void WarnOfWeakVersion(const std::string& name, const Version& version,
 
 }  // namespace
 
-Opened OpenListed(const std::string& name, Access& access, Version version) {
+Opened OpenListed(const std::string& name, Access& access, Listed listed) {
   Opened opened;
-  opened.version = std::move(version);
-  opened.identity = IdentityOf(name, access.Prepare({}).request.url, opened.version, "");
+  opened.version = std::move(listed.version);
+  opened.identity = listed.identity.empty()
+                        ? IdentityOf(name, ObjectUrl(access.Prepare({})), opened.version, "")
+                        : std::move(listed.identity);
+  opened.sha256 = listed.sha256;
   return opened;
 }
 
@@ -62,7 +69,7 @@ Opened Open(const std::string& name, Client& client, Access& access, const Sourc
                       : std::vector<std::string>());
     prepared.request.limits = retry.Limits(options.download ? UINT64_MAX : kPrefetchedHead);
     prepared.request.length = kPrefetchedHead;
-    if (url.empty()) url = prepared.request.url;
+    if (url.empty()) url = ObjectUrl(prepared);
     auto first = std::make_unique<FirstBytes>(client, prepared.request, options, retry);
     const Response response = first->Await();
     if (first->is_begun()) {

@@ -108,6 +108,11 @@ std::optional<Login> FindLogin(std::string_view text, std::string_view host) {
   return found;
 }
 
+Authorization::Authorization(const Url& url, Token token)
+    : server_(url.Origin()), token_file_(std::move(token.file)) {
+  if (!token.value.empty()) SetToken(token.value, std::move(token.origin));
+}
+
 Authorization::Authorization(const Url& url, const SourceOptions& options) : server_(url.Origin()) {
   if (url.has_user) {
     value_ = EncodeBasic(url.user, url.password);
@@ -204,7 +209,7 @@ bool WebAccess::Recover(const PreparedRequest& prepared, const Response& respons
     if (target_.text != start_.text && IsExpired(response.status) && Restart()) return true;
   }
   if (response.status == 401 && authorization_->Renew()) return true;
-  ThrowError(response);
+  ThrowError(prepared, response);
 }
 
 void WebAccess::MoveTo(Url target) {
@@ -243,8 +248,9 @@ void WebAccess::Succeeded() {
   restarts_ = 0;
 }
 
-void WebAccess::ThrowError(const Response& response) const {
-  const std::string& origin = authorization_->origin();
+void WebAccess::ThrowError(const PreparedRequest& prepared, const Response& response) const {
+  // The target of a redirect gets no credentials.
+  const std::string origin = prepared.request.has_secret ? authorization_->origin() : "";
   switch (response.status) {
     case 401:
       if (!origin.empty()) Fail(EACCES, "authentication failed with {}", origin);

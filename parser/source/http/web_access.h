@@ -25,9 +25,19 @@
 
 namespace ckptfs::http {
 
+// A bearer token.
+struct Token {
+  std::string value;   // Empty: none.
+  std::string origin;  // For messages: "the token in HF_TOKEN".
+  std::string file;    // That it is read from again when it is refused; may be empty.
+};
+
 // Thread-safe.
 class Authorization {
  public:
+  // Sends `token` to the server of `url`, whose requests cannot be read on the way.
+  Authorization(const Url& url, Token token);
+
   // Finds the credentials for the server of `url`. Throws Error if the file of an option cannot be
   // used.
   Authorization(const Url& url, const SourceOptions& options);
@@ -80,7 +90,7 @@ class WebAccess final : public Access {
   bool Follow(const Response& response) REQUIRES(mutex_);
   bool Restart() REQUIRES(mutex_);
 
-  [[noreturn]] void ThrowError(const Response& response) const;
+  [[noreturn]] void ThrowError(const PreparedRequest& prepared, const Response& response) const;
 
   const Url start_;
   const std::shared_ptr<Authorization> authorization_;

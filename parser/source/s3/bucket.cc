@@ -1,40 +1,43 @@
 #include "parser/source/s3/bucket.h"
 
-#include <fmt/format.h>
-
-#include <algorithm>
 #include <cerrno>
-#include <chrono>
-#include <cstdlib>
-#include <ctime>
-#include <string_view>
 #include <utility>
 
-#include "parser/base/encoding.h"
 #include "parser/base/error.h"
-#include "parser/source/http/headers.h"
-#include "parser/source/s3/credentials.h"
-#include "parser/source/s3/location.h"
-#include "parser/source/s3/response.h"
+#include "parser/base/mutex.h"
+#include "parser/source/s3/folder.h"
 
 namespace ckptfs::s3 {
+
+Bucket::Bucket(const SourceOptions& options, const std::string& ca_file)
+    : options_(options),
+      client_(std::make_shared<http::Client>(
+          http::Client::Options{.ca_file = ca_file, .user_agent = options.user_agent})) {}
+
+Listing Bucket::List(std::string_view prefix) {
+  return s3::List(prefix, [this](const Query& query) { return Fetch(query); });
+}
+
+std::string Bucket::Fetch(const Query& query) {
+  constexpr int kOk = 200;
+  while (true) {
+    http::PreparedRequest prepared;
+    const auto prepare = [&] {
+      prepared = Prepare("", query, {});
+      return prepared.request;
+    };
+    http::Response response = http::PerformWithRetries(client(), prepare, options());
+    if (response.status == kOk) {
+      Succeeded();
+      return std::move(response.body);
+    }
+    if (!Recover(prepared, response)) {
+      Fail(EREMOTEIO, "server returned status {}", response.status);
+    }
+  }
+}
+
 namespace {
-
-// The oldest region of AWS redirects requests for all buckets; most other services accept this name
-// only.
-constexpr std::string_view kDefaultRegion = "us-east-1";
-
-// Whether two times, in seconds, are close enough: AWS tolerates a difference of 15 minutes.
-bool AreClose(int64_t a, int64_t b) {
-  constexpr int64_t kTolerance = 60;
-  return std::abs(a - b) < kTolerance;
-}
-
-std::string FindCertificates(const Config& config, const SourceOptions& options) {
-  if (!options.ca_file.empty()) return options.ca_file;
-  const std::string bundle = config.Variable("AWS_CA_BUNDLE");
-  return bundle.empty() ? std::string(config.Setting(config.profile(), "ca_bundle")) : bundle;
-}
 
 // Requests for one object. Pins its version, if the bucket keeps old ones.
 class ObjectAccess final : public http::Access {
@@ -78,132 +81,6 @@ class ObjectAccess final : public http::Access {
 
 }  // namespace
 
-Bucket::Bucket(std::string name, const Environment& environment, const SourceOptions& options)
-    : Bucket(std::move(name), environment, options, Config(environment, options)) {}
-
-Bucket::Bucket(std::string name, const Environment& environment, const SourceOptions& options,
-               const Config& config)
-    : name_(std::move(name)),
-      environment_(environment),
-      options_(options),
-      client_(std::make_shared<http::Client>(http::Client::Options{
-          .ca_file = FindCertificates(config, options), .user_agent = options.user_agent})),
-      credentials_([this] { return Find(); }, [] { return std::time(nullptr); }),
-      endpoint_(FindEndpoint(config)),
-      region_(config.region().empty() ? kDefaultRegion : config.region()) {
-  if (!IsRegion(region_)) Fail(EINVAL, "invalid region name {}", Quoted(region_));
-  is_open_ = true;
-}
-
-// Reads all files again, which may have changed. During a mount, limits how long readers block.
-CredentialsPtr Bucket::Find() const {
-  const std::chrono::seconds longest(is_open_ ? 10 : 60);
-  SourceOptions options = options_;
-  options.timeout = std::min(options.timeout, longest);
-  const Config config(environment_, options);
-  return FindCredentials({.config = config, .client = *client_, .options = options});
-}
-
-CredentialsPtr Bucket::GetCredentials() {
-  return options_.s3_anonymous ? nullptr : credentials_.Get();
-}
-
-// Credentials with an endpoint are sent to that one only.
-Endpoint Bucket::FindEndpoint(const Config& config) {
-  const CredentialsPtr credentials = GetCredentials();
-  SourceOptions options = options_;
-  if (options.s3_endpoint.empty() && credentials) options.s3_endpoint = credentials->endpoint;
-  return ResolveEndpoint(config, options);
-}
-
-http::PreparedRequest Bucket::Prepare(std::string_view key, const Query& query,
-                                      const std::vector<std::string>& headers) {
-  const CredentialsPtr credentials = GetCredentials();
-  http::PreparedRequest prepared;
-  std::string region;
-  std::time_t now = std::time(nullptr);
-  {
-    const MutexLock lock(mutex_);
-    prepared.generation = generation_;
-    region = region_;
-    now += clock_offset_;
-  }
-  const BucketAddress address = ResolveBucket(endpoint_, name_, region);
-  UnsignedRequest get{.method = "GET",
-                      .host = address.host,
-                      .path = address.path + PercentEncode(key, "/"),
-                      .query = CanonicalQuery(query),
-                      .headers = {},
-                      .body = ""};
-  if (options_.s3_requester_pays) get.headers.emplace_back("x-amz-request-payer", "requester");
-  http::Request& request = prepared.request;
-  request.url =
-      fmt::format("{}{}{}{}", address.origin, get.path, get.query.empty() ? "" : "?", get.query);
-  if (credentials) {
-    request.headers = Sign(get, {.region = region, .service = "s3"}, *credentials, now);
-    request.has_secret = !credentials->session_token.empty();
-    prepared.access_key = credentials->access_key;
-  }
-  request.headers.insert(request.headers.end(), headers.begin(), headers.end());
-  return prepared;
-}
-
-bool Bucket::Recover(const http::PreparedRequest& prepared, const http::Response& response) {
-  const ErrorResponse error = ParseErrorResponse(response.body);
-  const std::string_view region = response.Find("x-amz-bucket-region");
-  const bool is_signed = !prepared.access_key.empty();
-  bool may_succeed = false;
-  switch (RetryActionFor(response, error)) {
-    case RetryAction::kRegion:
-      may_succeed = FollowRegion(prepared.generation, region.empty() ? error.region : region);
-      break;
-    case RetryAction::kClock:
-      may_succeed = is_signed && CorrectClock(prepared.generation, response);
-      break;
-    case RetryAction::kRenew:
-      may_succeed = is_signed && credentials_.Renew(prepared.access_key);
-      break;
-    case RetryAction::kNone:
-      break;
-  }
-  if (may_succeed) return true;
-  const CredentialsPtr credentials = is_signed ? GetCredentials() : nullptr;
-  FailFor(response, error, credentials ? credentials->origin : "");
-}
-
-bool Bucket::FollowRegion(uint64_t generation, std::string_view region) {
-  constexpr int kMostMoves = 4;
-  const MutexLock lock(mutex_);
-  if (generation != generation_) return true;  // Another thread has recovered.
-  if (!IsRegion(region) || region == region_ || ++moves_ > kMostMoves) return false;
-  region_ = region;
-  ++generation_;
-  return true;
-}
-
-bool Bucket::CorrectClock(uint64_t generation, const http::Response& response) {
-  constexpr int kMostCorrections = 4;
-  const auto server_time = http::ParseDate(response.Find("date"));
-  if (!server_time) return false;
-  const int64_t now = std::time(nullptr);
-  const MutexLock lock(mutex_);
-  if (generation != generation_) return true;  // Another thread has recovered.
-  if (AreClose(now + clock_offset_, *server_time) || ++corrections_ > kMostCorrections) {
-    return false;
-  }
-  clock_offset_ = *server_time - now;
-  ++generation_;
-  return true;
-}
-
-void Bucket::CountObject() { files_.Add(); }
-
-void Bucket::Succeeded() {
-  const MutexLock lock(mutex_);
-  moves_ = 0;
-  corrections_ = 0;
-}
-
 RemoteObjectPtr OpenObject(const std::shared_ptr<Bucket>& bucket, const std::string& key,
                            const std::string& version, std::string name) {
   bucket->CountObject();
@@ -216,7 +93,7 @@ RemoteObjectPtr OpenListedObject(const std::shared_ptr<Bucket>& bucket, const st
   bucket->CountObject();
   return http::OpenListedObject(std::move(name), bucket->shared_client(),
                                 std::make_shared<ObjectAccess>(bucket, key, ""), bucket->options(),
-                                std::move(version));
+                                {.version = std::move(version), .identity = "", .sha256 = {}});
 }
 
 }  // namespace ckptfs::s3

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <functional>
 #include <map>
+#include <optional>
 #include <pugixml.hpp>
 #include <string_view>
 #include <unordered_set>
@@ -76,10 +77,22 @@ class Collector {
   Listing Take() {
     Sort(listing_.files);
     Sort(listing_.folders);
+    std::erase_if(listing_.files, [this](const std::string& name) { return IsMarker(name); });
     return std::move(listing_);
   }
 
  private:
+  // Whether the file is an empty object that some programs create for a folder.
+  bool IsMarker(const std::string& name) {
+    const auto version = listing_.versions.find(name);
+    if (version == listing_.versions.end() || version->second.size != 0 ||
+        !std::ranges::binary_search(listing_.folders, name)) {
+      return false;
+    }
+    listing_.versions.erase(version);
+    return true;
+  }
+
   // Returns whether the name is valid.
   bool Add(std::string_view key, std::vector<std::string>& names) {
     if (!key.starts_with(prefix_)) {
@@ -98,7 +111,6 @@ class Collector {
 
   // Adds the version of the last file.
   void AddVersion(const http::Version& version) {
-    if (!http::IsStrongTag(version.tag)) return;
     const std::string& name = listing_.files.back();
     budget_.Charge(sizeof(*listing_.versions.begin()) + name.size() + version.tag.size() +
                    version.last_modified.size());
@@ -151,18 +163,13 @@ Page ParsePage(const std::string& xml) {
   return page;
 }
 
-Listing List(std::string_view prefix, const std::function<std::string(const Query&)>& fetch) {
+Listing CollectPages(std::string_view prefix,
+                     const std::function<Page(const std::string& token)>& fetch) {
   Collector collector(prefix);
   std::unordered_set<size_t> seen;  // Hashes of the tokens of all pages so far.
   std::string next;
   for (size_t pages = 0; pages < kMostPages; ++pages) {
-    Query query = {{"list-type", "2"},
-                   {"delimiter", "/"},
-                   {"encoding-type", "url"},
-                   {"max-keys", kKeysPerPage},
-                   {"prefix", std::string(prefix)}};
-    if (!next.empty()) query.emplace_back("continuation-token", next);
-    Page page = ParsePage(fetch(query));
+    Page page = fetch(next);
     collector.Add(page);
     if (page.next.empty()) return collector.Take();
     if (page.next.size() > kLongestToken || !seen.insert(HashOf(page.next)).second) {
@@ -173,30 +180,22 @@ Listing List(std::string_view prefix, const std::function<std::string(const Quer
   Fail(EFBIG, "listing too long: more than {} pages", kMostPages);
 }
 
+Listing List(std::string_view prefix, const std::function<std::string(const Query&)>& fetch) {
+  return CollectPages(prefix, [&](const std::string& token) {
+    Query query = {{"list-type", "2"},
+                   {"delimiter", "/"},
+                   {"encoding-type", "url"},
+                   {"max-keys", kKeysPerPage},
+                   {"prefix", std::string(prefix)}};
+    if (!token.empty()) query.emplace_back("continuation-token", token);
+    return ParsePage(fetch(query));
+  });
+}
+
 namespace {
 
 void RequirePlain(const std::string& name) {
   if (!IsPlainName(name)) Fail(EBADMSG, "invalid file name");
-}
-
-// Returns the body of the response to a request for the bucket itself.
-std::string FetchListing(Bucket& bucket, const Query& query) {
-  constexpr int kOk = 200;
-  while (true) {
-    http::PreparedRequest prepared;
-    const auto prepare = [&] {
-      prepared = bucket.Prepare("", query, {});
-      return prepared.request;
-    };
-    http::Response response = http::PerformWithRetries(bucket.client(), prepare, bucket.options());
-    if (response.status == kOk) {
-      bucket.Succeeded();
-      return std::move(response.body);
-    }
-    if (!bucket.Recover(prepared, response)) {
-      Fail(EREMOTEIO, "server returned status {}", response.status);
-    }
-  }
 }
 
 class BucketFolder final : public RemoteFolder {
@@ -224,7 +223,9 @@ class BucketFolder final : public RemoteFolder {
     }();
     if (!listing) return Open(name);
     const auto version = listing->versions.find(name);
-    if (version == listing->versions.end()) return Open(name);
+    if (version == listing->versions.end() || !http::IsStrongTag(version->second.tag)) {
+      return Open(name);
+    }
     return OpenListedObject(bucket_, prefix_ + name, name_ + name, version->second);
   }
 
@@ -237,14 +238,28 @@ class BucketFolder final : public RemoteFolder {
     return folder;
   }
 
+  std::optional<EntryInfo> Find(const std::string& name) const override {
+    RequirePlain(name);
+    const auto listing = GetListing();
+    // A file hides the folder of the same name.
+    if (const auto found = listing->versions.find(name); found != listing->versions.end()) {
+      const http::Version& version = found->second;
+      return EntryInfo{
+          .size = version.size,
+          .modified = {.tv_sec = http::ParseDate(version.last_modified).value_or(0), .tv_nsec = 0},
+          .version = version.tag + version.last_modified};
+    }
+    if (std::ranges::binary_search(listing->folders, name)) return EntryInfo{.is_folder = true};
+    return std::nullopt;
+  }
+
  private:
   std::shared_ptr<const Listing> GetListing() const {
     {
       const MutexLock lock(mutex_);
       if (listing_) return listing_;
     }
-    auto listing = std::make_shared<const Listing>(
-        s3::List(prefix_, [&](const Query& query) { return FetchListing(*bucket_, query); }));
+    auto listing = std::make_shared<const Listing>(bucket_->List(prefix_));
     const MutexLock lock(mutex_);
     if (!listing_) listing_ = std::move(listing);
     return listing_;
@@ -259,11 +274,49 @@ class BucketFolder final : public RemoteFolder {
   mutable std::map<std::string, RemoteFolderPtr> folders_ GUARDED_BY(mutex_);
 };
 
+// Whether `folder` has objects that may be listed.
+bool HasContents(const RemoteFolder& folder) {
+  try {
+    return !folder.List().empty() || !folder.ListFolders().empty();
+  } catch (const Error& e) {
+    if (e.code() != ENOENT && e.code() != EACCES) throw;
+    return false;
+  }
+}
+
 }  // namespace
 
 RemoteFolderPtr MakeBucketFolder(std::shared_ptr<Bucket> bucket, std::string prefix,
                                  std::string name) {
   return std::make_shared<BucketFolder>(std::move(bucket), std::move(prefix), std::move(name));
+}
+
+RemoteSource OpenInBucket(const std::shared_ptr<Bucket>& bucket, const ObjectId& id,
+                          const std::string& root, std::string name) {
+  const auto folder = [&](const std::string& prefix) {
+    return MakeBucketFolder(bucket, prefix, root + prefix);
+  };
+  if (id.is_folder()) {
+    RemoteFolderPtr named = folder(id.key);
+    if (named->List().empty() && named->ListFolders().empty()) {
+      Fail(ENOENT, "no such object or folder");
+    }
+    return {.object = nullptr, .folder = std::move(named), .file_name = ""};
+  }
+  const std::string prefix = id.key.substr(0, id.key.rfind('/') + 1);
+  // As with local folders, the slash is optional. An empty object may mark a folder.
+  const RemoteFolderPtr below = folder(id.key + "/");
+  RemoteSource named{.object = nullptr, .folder = below, .file_name = ""};
+  try {
+    RemoteObjectPtr object = OpenObject(bucket, id.key, id.version, std::move(name));
+    if (object->size() == 0 && id.version.empty() && HasContents(*below)) return named;
+    return {.object = std::move(object),
+            .folder = folder(prefix),
+            .file_name = id.key.substr(prefix.size())};
+  } catch (const Error& e) {
+    if (e.code() != ENOENT || !id.version.empty() || !HasContents(*below)) throw;
+    return named;
+  }
 }
 
 }  // namespace ckptfs::s3

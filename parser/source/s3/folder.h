@@ -16,18 +16,21 @@
 #include <vector>
 
 #include "parser/io/remote_object.h"
+#include "parser/scheme.h"
 #include "parser/source/http/headers.h"
 #include "parser/source/s3/bucket.h"
+#include "parser/source/s3/location.h"
 #include "parser/source/s3/sigv4.h"
 
 namespace ckptfs::s3 {
 
 // Names of files and of folders without the prefix, sorted by their bytes, without duplicates.
-// Names that are invalid in a file system, and the folder itself, are left out.
+// Names that are invalid in a file system, the folder itself, and empty objects with the name of a
+// folder, which some programs create, are left out.
 struct Listing {
   std::vector<std::string> files;
   std::vector<std::string> folders;
-  std::map<std::string, http::Version, std::less<>> versions;  // Of files with a strong ETag.
+  std::map<std::string, http::Version, std::less<>> versions;  // Of files; tags may be weak.
 };
 
 // One page of a listing: whole keys, decoded.
@@ -41,6 +44,11 @@ struct Page {
 // Throws Error(EBADMSG) if `xml` is not a listing.
 Page ParsePage(const std::string& xml);
 
+// Collects the pages of the folder `prefix`, which is empty or ends with '/'. `fetch` returns the
+// page of a token, the first one for an empty token. Throws as List does.
+Listing CollectPages(std::string_view prefix,
+                     const std::function<Page(const std::string& token)>& fetch);
+
 // Lists the folder `prefix`, which is empty or ends with '/'. `fetch` returns the XML of one page
 // for its query. Throws Error: those of `fetch`, EBADMSG if a page is malformed or of another
 // folder, EFBIG if there are more than kMostFiles names or they take more than 32 MiB.
@@ -50,5 +58,11 @@ Listing List(std::string_view prefix, const std::function<std::string(const Quer
 // until it is used, and lists each folder once. `name` is for messages; it ends with '/'.
 RemoteFolderPtr MakeBucketFolder(std::shared_ptr<Bucket> bucket, std::string prefix,
                                  std::string name);
+
+// Opens the object `id`, or the folder of that name. `root` is the URI of the bucket, which ends with
+// '/', and `name` that of the object; both are for messages. Throws Error: ENOENT if there is
+// neither, and as OpenObject and List do.
+RemoteSource OpenInBucket(const std::shared_ptr<Bucket>& bucket, const ObjectId& id,
+                          const std::string& root, std::string name);
 
 }  // namespace ckptfs::s3

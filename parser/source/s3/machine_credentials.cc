@@ -43,8 +43,10 @@ constexpr size_t kMostOutput = size_t{1} << 16U;
 class Child {
  public:
   // Runs a program with `output` as its standard output. Throws Error if it cannot be run.
-  Child(std::vector<std::string> words, const Fd& output, std::chrono::seconds timeout)
-      : program_(words.front()), timeout_(timeout), deadline_(Clock::now() + timeout) {
+  // `name` is for messages.
+  Child(std::string name, std::vector<std::string> words, const Fd& output,
+        std::chrono::seconds timeout)
+      : name_(std::move(name)), timeout_(timeout), deadline_(Clock::now() + timeout) {
     std::vector<char*> arguments;
     arguments.reserve(words.size() + 1);
     for (std::string& word : words) arguments.push_back(word.data());
@@ -67,12 +69,12 @@ class Child {
     ::posix_spawnattr_setflags(
         &attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
     const int failure =
-        ::posix_spawnp(&pid_, program_.c_str(), &actions, &attributes, arguments.data(), environ);
+        ::posix_spawnp(&pid_, arguments.front(), &actions, &attributes, arguments.data(), environ);
     ::posix_spawn_file_actions_destroy(&actions);
     ::posix_spawnattr_destroy(&attributes);
     if (failure != 0) {
       pid_ = -1;
-      Fail(EACCES, "cannot run credential_process {}: {}", Quoted(program_), ErrnoText(failure));
+      Fail(EACCES, "cannot run {}: {}", name_, ErrnoText(failure));
     }
   }
 
@@ -95,19 +97,17 @@ class Child {
       if (ended < 0 && errno != EINTR) {
         // Another waitpid has reaped it.
         pid_ = -1;
-        FailErrno("cannot wait for credential_process {}", Quoted(program_));
+        FailErrno("cannot wait for {}", name_);
       }
       CheckDeadline();
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
     pid_ = -1;
     if (WIFSIGNALED(status)) {
-      Fail(EACCES, "credential_process {}: killed by signal {}", Quoted(program_),
-           WTERMSIG(status));
+      Fail(EACCES, "{}: killed by signal {}", name_, WTERMSIG(status));
     }
     if (WEXITSTATUS(status) != 0) {
-      Fail(EACCES, "credential_process {}: exited with status {}", Quoted(program_),
-           WEXITSTATUS(status));
+      Fail(EACCES, "{}: exited with status {}", name_, WEXITSTATUS(status));
     }
   }
 
@@ -115,11 +115,11 @@ class Child {
   void CheckDeadline() const {
     if (Cancellation::IsRequested()) Fail(ECANCELED, "request cancelled");
     if (Clock::now() < deadline_) return;
-    Fail(EACCES, "credential_process {}: timed out after {} s", Quoted(program_), timeout_.count());
+    Fail(EACCES, "{}: timed out after {} s", name_, timeout_.count());
   }
 
  private:
-  const std::string program_;
+  const std::string name_;  // For messages.
   const std::chrono::seconds timeout_;
   const Clock::time_point deadline_;
   pid_t pid_ = -1;
@@ -127,20 +127,21 @@ class Child {
 
 }  // namespace
 
-CredentialsPtr FromProcess(const std::string& command_line, std::chrono::seconds timeout) {
+std::string RunProgram(const std::string& command_line, const std::string& setting,
+                       std::chrono::seconds timeout) {
   std::vector<std::string> words;
   try {
     words = ini::SplitWords(command_line);
   } catch (const Error& e) {
-    throw WithContext("credential_process", e);
+    throw WithContext(setting, e);
   }
-  if (words.empty()) Fail(EACCES, "credential_process is empty");
-  const std::string program = words.front();
+  if (words.empty()) Fail(EACCES, "{} is empty", setting);
+  const std::string name = fmt::format("{} {}", setting, Quoted(words.front()));
   std::array<int, 2> ends = {};
   if (::pipe2(ends.data(), O_CLOEXEC) < 0) FailErrno("cannot create a pipe");
   const Fd output(ends[0]);
   Fd input(ends[1]);
-  Child child(std::move(words), input, timeout);
+  Child child(name, std::move(words), input, timeout);
   { const Fd closed = std::move(input); }
   std::string printed;
   while (true) {
@@ -153,12 +154,18 @@ CredentialsPtr FromProcess(const std::string& command_line, std::chrono::seconds
     if (n == 0) break;
     if (n > 0) printed.append(piece.data(), static_cast<size_t>(n));
     if (printed.size() > kMostOutput) {
-      Fail(EACCES, "credential_process {}: output too long: more than {} bytes", Quoted(program),
-           kMostOutput);
+      Fail(EACCES, "{}: output too long: more than {} bytes", name, kMostOutput);
     }
   }
   child.Wait();
-  return ParseJsonCredentials(printed, "credential_process " + Quoted(program));
+  return printed;
+}
+
+CredentialsPtr FromProcess(const std::string& command_line, std::chrono::seconds timeout) {
+  constexpr const char* kSetting = "credential_process";
+  const std::string printed = RunProgram(command_line, kSetting, timeout);
+  return ParseJsonCredentials(
+      printed, fmt::format("{} {}", kSetting, Quoted(ini::SplitWords(command_line).front())));
 }
 
 namespace {

@@ -11,10 +11,15 @@ namespace ckptfs::s3 {
 
 // Each function returns null if there are no credentials, and throws as those of credentials.h.
 
-// Runs `credential_process` of a profile and parses its output.
+// Runs a program without a shell and returns what it prints. `setting` is where the command line is
+// from, for messages.
 //
 // The program is as trusted as a command that the user types, but it may hang, or print without an
-// end. It is run without a shell.
+// end: Error(EACCES).
+std::string RunProgram(const std::string& command_line, const std::string& setting,
+                       std::chrono::seconds timeout);
+
+// Runs `credential_process` of a profile and parses its output.
 CredentialsPtr FromProcess(const std::string& command_line, std::chrono::seconds timeout);
 
 // Requests credentials from the server that a container orchestrator runs.

@@ -12,7 +12,8 @@
 namespace ckptfs::s3 {
 namespace {
 
-using Hash = std::array<unsigned char, crypto_hash_sha256_BYTES>;
+using Hash = HmacOfSha256;
+static_assert(sizeof(Hash) == crypto_hash_sha256_BYTES);
 static_assert(crypto_hash_sha256_BYTES == crypto_auth_hmacsha256_BYTES);
 
 const unsigned char* Bytes(std::string_view text) {
@@ -27,7 +28,9 @@ std::string HexHash(std::string_view text) {
   return HexOf(hash);
 }
 
-Hash Hmac(std::span<const unsigned char> key, std::string_view text) {
+}  // namespace
+
+HmacOfSha256 HmacSha256(std::span<const unsigned char> key, std::string_view text) {
   crypto_auth_hmacsha256_state state;
   ::crypto_auth_hmacsha256_init(&state, key.data(), key.size());
   ::crypto_auth_hmacsha256_update(&state, Bytes(text), text.size());
@@ -36,6 +39,8 @@ Hash Hmac(std::span<const unsigned char> key, std::string_view text) {
   ::sodium_memzero(&state, sizeof state);
   return hash;
 }
+
+namespace {
 
 // Returns "20130524T000000Z".
 std::string FormatBasicTime(std::time_t time) {
@@ -92,13 +97,14 @@ std::vector<std::string> Sign(const UnsignedRequest& request, const Scope& scope
       fmt::format("AWS4-HMAC-SHA256\n{}\n{}\n{}", time, where, HexHash(canonical));
 
   const std::span<const std::byte> secret = credentials.signing_secret->bytes();
-  Hash key = Hmac({reinterpret_cast<const unsigned char*>(secret.data()), secret.size()}, day);
-  key = Hmac(key, scope.region);
-  key = Hmac(key, scope.service);
-  key = Hmac(key, "aws4_request");
+  Hash key =
+      HmacSha256({reinterpret_cast<const unsigned char*>(secret.data()), secret.size()}, day);
+  key = HmacSha256(key, scope.region);
+  key = HmacSha256(key, scope.service);
+  key = HmacSha256(key, "aws4_request");
   lines.push_back(
       fmt::format("Authorization: AWS4-HMAC-SHA256 Credential={}/{},SignedHeaders={},Signature={}",
-                  credentials.access_key, where, signed_names, HexOf(Hmac(key, to_sign))));
+                  credentials.access_key, where, signed_names, HexOf(HmacSha256(key, to_sign))));
   ::sodium_memzero(key.data(), key.size());
   return lines;
 }

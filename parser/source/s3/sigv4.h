@@ -12,7 +12,9 @@
 
 #pragma once
 
+#include <array>
 #include <ctime>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -21,6 +23,10 @@
 #include "parser/source/s3/credentials.h"
 
 namespace ckptfs::s3 {
+
+using HmacOfSha256 = std::array<unsigned char, 32>;
+
+HmacOfSha256 HmacSha256(std::span<const unsigned char> key, std::string_view text);
 
 // Names and values, not encoded.
 using Query = std::vector<std::pair<std::string, std::string>>;
