@@ -111,7 +111,7 @@ class Environment(unittest.TestCase):
         for file in [*ROOT.glob("fs/*.cc"), *ROOT.glob("parser/**/*.cc")]:
             text = re.sub(r"^\s*//.*", "", file.read_text(), flags=re.M)
             names |= set(re.findall(r'(?:getenv|GetEnvironment|Variable|FromEnvironment)\("(\w+)"', text))
-            if re.search(r"getenv|GetEnvironment|Variable\(|FromEnvironment\(|kKeyVariable", text):
+            if re.search(r"getenv|GetEnvironment|environment\(\"|Variable\(|FromEnvironment\(|kKeyVariable", text):
                 names |= set(re.findall(r'"([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+_?)"', text))
         return names
 
