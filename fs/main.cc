@@ -15,7 +15,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <new>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -33,14 +33,12 @@
 #include "fs/remote.h"
 #include "fs/secrets.h"
 #include "fs/session.h"
+#include "fs/store.h"
 #include "fs/strict.h"
-#include "fs/tensordict.h"
 #include "fs/tree.h"
-#include "fs/verification.h"
-#include "parser/base/budget.h"
+#include "fs/tree_reader.h"
 #include "parser/base/error.h"
 #include "parser/base/fd.h"
-#include "parser/detect.h"
 #include "parser/location.h"
 
 namespace ckptfs {
@@ -87,82 +85,42 @@ void CheckMountpointIsNot(const std::string& source, const std::string& mountpoi
   }
 }
 
-void LogWarnings(Log& log, const std::string& source, const std::vector<std::string>& warnings) {
-  constexpr size_t kMost = 10;
-  for (const std::string& warning : std::span(warnings).first(std::min(kMost, warnings.size()))) {
-    log.Warning("{}: {}", source, warning);
-  }
-  if (warnings.size() > kMost) {
-    log.Warning("{}: {} more warnings", source, warnings.size() - kMost);
-  }
-}
-
 ByteSourcePtr OpenSidecar(const std::string& uri, Remote& remote) {
   Source source = remote.Open(uri);
   if (!source.file) Fail(EISDIR, "{}: is a directory, but a sidecar is a file", Redacted(uri));
   return std::move(source.file);
 }
 
-// The default limit of scratch files.
-uint64_t UsualScratch() {
-  constexpr uint64_t kMost = uint64_t{4} << 30U;
-  constexpr uint64_t kShare = 4;
-  return std::min(kMost, FreeForTemporaryFiles() / kShare);
-}
+// What the mount shows: one checkpoint, or a store of many.
+struct Contents {
+  std::unique_ptr<const Tree> tree;  // Of the one.
+  std::unique_ptr<Namespace> files;
+  Store* store = nullptr;  // Null: there is one checkpoint.
+};
 
-Tree ReadTree(const Source& source, const ReadOptions& what, const Options& options,
-              const Secrets& secrets, Log& log) {
-  Checkpoint checkpoint = ReadCheckpoint(source, what);
-  if (options.strict) CheckWhole(checkpoint, source.name());
-  // Logged at the end: a failure is reported in one sentence.
-  const std::vector<std::string> warnings = checkpoint.warnings;
-  Tree tree = LayOut(std::move(checkpoint), {.is_flat = options.flat,
-                                             .has_attributes = options.xattr,
-                                             .source = Redacted(options.source),
-                                             .version = CKPTFS_VERSION});
-  if (const std::string option = secrets.UnneededOption(); !option.empty()) {
-    log.Warning("{}: {} is unused: the checkpoint is not encrypted", source.name(), option);
+// Reads the checkpoint that `source` is; if it is a directory of several, makes a store of it.
+Contents ReadContents(const Source& source, TreeReader& reader, const Options& options,
+                      Readers& readers, Log& log) {
+  Contents contents;
+  if (options.store == StoreMode::kIfNeeded || source.file) {
+    try {
+      TreeReader::Result result = reader.ReadAlone(source);
+      LogWarnings(log, source.name(), result.warnings);
+      contents.tree = std::make_unique<const Tree>(std::move(result.tree));
+      const mode_t umask =
+          options.umask ? *options.umask : readers.MaskFor(options.gid.value_or(::getgid()));
+      contents.files = std::make_unique<TreeNamespace>(*contents.tree, source.modified(), umask);
+      return contents;
+    } catch (const Error& e) {
+      if (e.code() != ENOTUNIQ || source.file) throw;
+    }
   }
-  LogWarnings(log, source.name(), warnings);
-  return tree;
-}
-
-// Reads the checkpoint and lays it out, in bounded memory and time.
-Tree ReadBounded(const Source& source, const ByteSourcePtr& sidecar, const Options& options,
-                 bool is_remote, const std::shared_ptr<ScratchSpace>& scratch, Secrets secrets,
-                 Log& log) {
-  // A server has so long for each request; if one has failed, there is time for others.
-  const auto allowance = is_remote ? 2 * options.sources.timeout : std::chrono::seconds(60);
-  Budget budget;
-  const ParseNet net(budget, allowance, [&] {
-    log.Error("{}: reading the headers does not end", source.name());
-    ::_exit(static_cast<int>(ExitCode::kTooLarge));
-  });
-  const auto ask = [&](bool takes_passphrase) {
-    budget.StopTime();  // Users may take theirs.
-    auto secret = secrets.Get(takes_passphrase);
-    budget.SetTime(allowance);
-    return secret;
-  };
-  const ReadOptions what{.ask_secret = ask,
-                         .verification = VerificationFor(options.verify, log),
-                         .scratch = scratch,
-                         .sidecar = sidecar,
-                         .budget = &budget};
-  try {
-    return Metered(budget, [&] { return ReadTree(source, what, options, secrets, log); });
-  } catch (const Error& e) {
-    if (std::string_view(e.what()).starts_with(source.name())) throw;
-    throw WithContext(source.name(), e);
-  }
-}
-
-// Advises the sources of the files of the mount.
-void AdviseFiles(const Tree& tree) {
-  for (uint64_t number = Tree::kRoot; number < Tree::kRoot + tree.inode_count(); ++number) {
-    const Inode& inode = *tree.Find(number);
-    if (!inode.is_directory()) inode.source->AdviseFile({inode.offset, inode.length});
-  }
+  auto store = std::make_unique<Store>(
+      source.folder, options, [&reader](const Source& one) { return reader.ReadOneOfMany(one); },
+      log);
+  contents.store = store.get();
+  contents.files = std::move(store);
+  return contents;
 }
 
 // The source in the table of mounts, where a relative path has no meaning.
@@ -171,7 +129,12 @@ std::string NameInMountTable(const std::string& source) {
                                       : Redacted(source);
 }
 
-int Serve(Options options, Mountpoint mountpoint, Log& log, const std::function<void()>& mounted) {
+std::string StatusOf(const Remote& remote, const Store* store) {
+  return store == nullptr ? remote.Status() : store->Status() + "; " + remote.Status();
+}
+
+int Serve(const Options& options, Mountpoint mountpoint, Log& log,
+          const std::function<void()>& mounted) {
   Step step = Step::kSecret;
   return Guard(log, step, options.no_fail, [&] {
     // Here, and not in the caller: locked memory is not inherited.
@@ -180,13 +143,10 @@ int Serve(Options options, Mountpoint mountpoint, Log& log, const std::function<
     Readers readers;
     Remote remote(options, readers, log);
     Source source = remote.Open(options.source);
-    ByteSourcePtr sidecar;
-    if (!options.sidecar.empty()) sidecar = OpenSidecar(options.sidecar, remote);
+    std::optional<TreeReader> reader(std::in_place, options, remote, std::move(secrets), log);
+    if (!options.sidecar.empty()) reader->SetSidecar(OpenSidecar(options.sidecar, remote));
     step = Step::kParse;
-    const auto scratch = std::make_shared<ScratchSpace>();
-    const Tree tree =
-        ReadBounded(source, sidecar, options, remote.is_used(), scratch, std::move(secrets), log);
-    if (remote.is_used()) AdviseFiles(tree);
+    const Contents contents = ReadContents(source, *reader, options, readers, log);
     step = Step::kMount;
     CheckFuse();
     if (options.is_fake) return 0;
@@ -194,15 +154,20 @@ int Serve(Options options, Mountpoint mountpoint, Log& log, const std::function<
     mountpoint.Prepare();
     step = Step::kMount;
     ::malloc_trim(0);  // Reading has left holes that serving will not need.
-    if (!options.umask) options.umask = readers.MaskFor(options.gid.value_or(::getgid()));
-    TreeNamespace files(tree, source.modified(), *options.umask);
-    Session session(files, NameInMountTable(options.source), options, std::move(mountpoint),
+    Session session(*contents.files, NameInMountTable(options.source), options,
+                    std::move(mountpoint),
                     {.is_remote = remote.is_used(),
                      .stop = [&remote] { remote.Stop(); },
-                     .status = [&remote] { return remote.Status(); }},
+                     .status = [&] { return StatusOf(remote, contents.store); }},
                     log);
+    if (contents.store != nullptr) {
+      contents.store->SetForgetEntry([&session](uint64_t directory, std::string name) {
+        session.invalidator().AddEntry(directory, std::move(name));
+      });
+    }
     source = {};
-    scratch->Allow(options.scratch ? *options.scratch : UsualScratch());
+    reader->AllowScratch();
+    if (contents.store == nullptr) reader.reset();  // With the secret.
     step = Step::kServe;
     ExplainSudo(options, log);
     mounted();

@@ -23,11 +23,12 @@ constexpr double kForever = 1e9;  // Seconds.
 struct Node {
   std::shared_ptr<const void> owner;  // May be null: the namespace itself owns it.
   const Inode* inode = nullptr;
-  const Tree* tree = nullptr;  // That it is in; null if it is in none.
-  uint64_t base = 0;           // What is added to the numbers of that tree.
-  timespec modified = {};      // The times of the file.
-  mode_t umask = 0;            // Taken away from its permissions.
-  double seconds = kForever;   // How long the kernel may rely on its attributes.
+  const Tree* tree = nullptr;           // That it is in; null if it is in none.
+  const std::string* target = nullptr;  // Of a symbolic link; null if it is none.
+  uint64_t base = 0;                    // What is added to the numbers of that tree.
+  timespec modified = {};               // The times of the file.
+  mode_t umask = 0;                     // Taken away from its permissions.
+  double seconds = kForever;            // How long the kernel may rely on its attributes.
 };
 
 // An entry that the kernel has looked up.

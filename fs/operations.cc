@@ -39,6 +39,10 @@ struct stat AttributesOf(const Mount& mount, const Node& node, fuse_ino_t number
   st.st_ino = number;
   st.st_mode =
       inode.is_directory() ? S_IFDIR | (0555 & ~node.umask) : S_IFREG | (0444 & ~node.umask);
+  if (node.target != nullptr) {
+    st.st_mode = S_IFLNK | 0777;
+    st.st_size = static_cast<off_t>(node.target->size());
+  }
   st.st_nlink = inode.links;
   st.st_uid = mount.uid;
   st.st_gid = mount.gid;
@@ -206,6 +210,14 @@ void GetAttrOp(fuse_req_t req, fuse_ino_t number, fuse_file_info* /*file*/) {
   });
 }
 
+void ReadLinkOp(fuse_req_t req, fuse_ino_t number) {
+  Answer(req, "read", number, [&] {
+    const Node node = FilesOf(req).Find(number);
+    if (node.target == nullptr) Fail(EINVAL, "it is no link");
+    fuse_reply_readlink(req, node.target->c_str());
+  });
+}
+
 // Open files need no state. A kernel with `capability` opens everything without further requests
 // after ENOSYS, and keeps pages and listings; but it could then not close a directory of a store.
 void ReplyOpen(fuse_req_t req, fuse_file_info* file, unsigned capability) {
@@ -339,11 +351,11 @@ class Listing {
   }
 
   // The same for an entry without an inode, which the kernel then looks up.
-  bool AddUnknown(const char* name, bool is_directory, size_t next) {
+  bool AddUnknown(const char* name, mode_t type, size_t next) {
     constexpr ino_t kUnknown = 0xffff'ffff;
     fuse_entry_param entry = {};
     entry.attr.st_ino = kUnknown;
-    entry.attr.st_mode = is_directory ? S_IFDIR : S_IFREG;
+    entry.attr.st_mode = type;
     return Append(name, entry, next);
   }
 
@@ -378,7 +390,7 @@ struct Part {
 };
 
 bool AddParent(Listing& listing, uint64_t parent, size_t next) {
-  return parent == 0 ? listing.AddUnknown("..", true, next) : listing.Add("..", parent, next);
+  return parent == 0 ? listing.AddUnknown("..", S_IFDIR, next) : listing.Add("..", parent, next);
 }
 
 void ReplyListing(fuse_req_t req, const Part& part, const DirectoryView& view) {
@@ -396,7 +408,7 @@ void ReplyListing(fuse_req_t req, const Part& part, const DirectoryView& view) {
     if (!entry.is_listed) continue;
     name = entry.name;
     if (entry.inode == 0) {
-      if (!listing.AddUnknown(name.c_str(), entry.is_directory, i + 1)) break;
+      if (!listing.AddUnknown(name.c_str(), entry.type, i + 1)) break;
     } else {
       if (!listing.Add(name.c_str(), view.base + entry.inode, i + 1)) break;
       if (part.with_attributes) FilesOf(req).Refer(view.base + entry.inode);
@@ -512,6 +524,7 @@ fuse_lowlevel_ops Operations(bool has_attributes) {
       .lookup = LookupOp,
       .forget = ForgetOp,
       .getattr = GetAttrOp,
+      .readlink = ReadLinkOp,
       .open = OpenOp,
       .read = ReadOp,
       .opendir = OpenDirOp,

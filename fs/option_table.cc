@@ -149,11 +149,19 @@ void SetVerify(Options& options, std::string_view option, std::string_view value
   options.verify = found->second;
 }
 
+void SetStore(Options& options, std::string_view option, std::string_view value) {
+  if (!value.empty() && value != "trees") {
+    Fail(EINVAL, "option {}: invalid value {} (expected trees, or none)", option, Quoted(value));
+  }
+  options.store = value.empty() ? StoreMode::kAlways : StoreMode::kTrees;
+}
+
 constexpr uint64_t MiB(uint64_t count) { return count << 20U; }
 constexpr uint32_t kMostId = std::numeric_limits<uint32_t>::max() - 1;  // -1 is no id.
 constexpr uint32_t kWeek = 7 * 24 * 3600;
 
 constexpr std::string_view kView = "contents of the mount";
+constexpr std::string_view kStores = "directories of many checkpoints";
 constexpr std::string_view kMount = "mount";
 constexpr std::string_view kSecrets = "encryption and hashes";
 constexpr std::string_view kRemote = "remote checkpoints";
@@ -168,6 +176,13 @@ constexpr MountOption kMountOptions[] = {
      SetFlag<&Options::strict>},
     {"sidecar", "FILE", kView, "the tensors of a tensorizer.torch_compat checkpoint",
      SetText<&Options::sidecar>},
+
+    {"store", "[=trees]", kStores, "mirror the folder; a directory X.d per checkpoint",
+     SetStore},
+    {"trees", "SIZE", kStores, "cap of parsed checkpoints in a store, 256m by default",
+     SetSize<&Options::trees, MiB(1)>},
+    {"refresh", "SECONDS", kStores, "until a remote folder is listed again (60)",
+     SetNumber<&Options::refresh, kWeek>},
 
     {"follow_links", "", kMount, "follow links that others made or that lead outside",
      SetFlag<&Options::follow_links>},

@@ -31,12 +31,12 @@ struct Switch {
 // An argument of -o: "name", or "name=value".
 struct MountOption {
   std::string_view name;
-  std::string_view value;  // As the help shows it: "FILE"; empty: the option takes no value.
+  std::string_view value;  // As the help shows it: "FILE"; empty: the option takes no value; in
+                           // brackets, with "=": it may be left out.
   std::string_view group;  // The heading of the help that it is under; options of one lie together.
   std::string_view help;
 
-  // Sets it in `options`. `value` is empty exactly if the option takes no value. Throws
-  // Error(EINVAL).
+  // Sets it in `options`. `value` is empty if the option has none. Throws Error(EINVAL).
   void (*set)(Options& options, std::string_view option, std::string_view value);
 };
 

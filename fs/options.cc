@@ -60,7 +60,8 @@ void SetMountOption(Options& options, std::string_view word) {
   }
   if (found->value.empty() && equals != word.size())
     Fail(EINVAL, "option {}: takes no value", name);
-  if (!found->value.empty() && value.empty()) {
+  const bool needs_value = !found->value.empty() && !found->value.starts_with('[');
+  if (needs_value && value.empty()) {
     Fail(EINVAL, "option {}: needs a value: {}={}", name, name, found->value);
   }
   found->set(options, name, value);
@@ -309,7 +310,8 @@ std::string Usage() {
   for (const MountOption& option : MountOptions()) {
     if (option.group != group) text += fmt::format("\n{}:\n", option.group);
     group = option.group;
-    const std::string_view equals = option.value.empty() ? "" : "=";
+    const bool has_equals = option.value.empty() || option.value.starts_with('[');
+    const std::string_view equals = has_equals ? "" : "=";
     Add(text, fmt::format("-o {}{}{}", option.name, equals, option.value), option.help);
   }
   text +=

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -19,6 +20,13 @@ enum class Verify : uint8_t {
   kOff,      // No verification.
   kWarn,     // Verify what is read and log the result.
   kEnforce,  // Reads of corrupt bytes fail, too.
+};
+
+// Whether a directory is mounted as a store (store.h).
+enum class StoreMode : uint8_t {
+  kIfNeeded,  // If it is not one checkpoint.
+  kAlways,
+  kTrees,  // Always, and without the files.
 };
 
 struct Options {
@@ -46,6 +54,10 @@ struct Options {
   std::string passphrase_file;  // ... or with its passphrase; may be empty.
   std::string log_file;         // Instead of syslog; may be empty.
   std::string sidecar;          // The file with its tensors; empty: beside the checkpoint.
+
+  StoreMode store = StoreMode::kIfNeeded;
+  uint64_t trees = uint64_t{256} << 20U;  // For parsed checkpoints of a store, in bytes.
+  std::chrono::seconds refresh{60};       // How often a store lists a remote folder again.
 
   std::optional<uint64_t> scratch;  // For what is decoded, on the disk, in bytes.
 

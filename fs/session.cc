@@ -40,6 +40,7 @@ constexpr unsigned kThreads = 4;
 
 // For reads that are not local and immediate. A read that waits for a server holds a thread.
 constexpr unsigned kSlowThreads = 4;
+constexpr unsigned kStoreThreads = 16;  // Some of which may read checkpoints.
 constexpr unsigned kRemoteThreads = 64;
 
 constexpr std::chrono::seconds kStopTimeout{3};
@@ -129,7 +130,8 @@ void Session::Run() {
 
   std::optional<SlowReads> slow_reads;
   if (has_slow_reads_) {
-    shared_.slow_reads = &slow_reads.emplace(backend_.is_remote ? kRemoteThreads : kSlowThreads);
+    const unsigned local = shared_.files.is_constant() ? kSlowThreads : kStoreThreads;
+    shared_.slow_reads = &slow_reads.emplace(backend_.is_remote ? kRemoteThreads : local);
   }
   const pthread_t main_thread = pthread_self();
   std::promise<int> promise;

@@ -75,6 +75,15 @@ uint64_t Tree::FindJoined(std::span<const Entry> entries, std::string_view name,
   return 0;
 }
 
+uint64_t Tree::memory() const {
+  uint64_t bytes = inodes_.capacity() * sizeof(Inode) + entries_.capacity() * sizeof(Entry) +
+                   text_.size() * kBlock + attributes_.capacity() * sizeof(Attributes);
+  for (const Attributes& attributes : attributes_) {
+    for (const auto& [name, value] : attributes) bytes += name.capacity() + value.capacity();
+  }
+  return bytes;
+}
+
 const Attributes& Tree::AttributesOf(uint64_t number) const {
   return number < attributes_.size() ? attributes_[number] : kNoAttributes;
 }

@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -19,8 +21,8 @@ namespace ckptfs {
 struct Entry {
   std::string_view name;  // In a Tree: points into it.
   uint32_t inode = 0;
-  bool is_listed = true;      // Else the name opens, but is not listed.
-  bool is_directory = false;  // Of an entry without an inode, which no Tree has.
+  bool is_listed = true;  // Else the name opens, but is not listed.
+  mode_t type = 0;        // Of an entry without an inode, which no Tree has: S_IFREG, ...
 };
 
 using Attributes = std::vector<std::pair<std::string, std::string>>;  // Extended: name and value.
@@ -66,6 +68,9 @@ class Tree {
   // Bytes of all files that are listed; those with several names count once. 2^64 - 1 if there are
   // more.
   uint64_t size() const { return size_; }
+
+  // Bytes that the tree takes, without the sources of the files.
+  uint64_t memory() const;
 
  private:
   friend class TreeBuilder;

@@ -136,6 +136,14 @@ Checkpoint Read(const Source& source, const ReadOptions& options) {
 
 }  // namespace
 
+bool IsCheckpoint(const Source& source) {
+  const Sample sample(*source.file);
+  return sample.format() != nullptr ||
+         std::ranges::any_of(FolderFormats(), [&](const FolderFormat* format) {
+           return format->is_index(source.file_name, sample.probe());
+         });
+}
+
 const Format* DetectFormat(const ByteSource& file) { return Sample(file).format(); }
 
 Checkpoint ReadFile(const Source& source, const ReadOptions& options) {

@@ -151,6 +151,24 @@ bool HasTensor(const Group& group) {
   });
 }
 
+// Whether a subfolder of `folder` contains a file with the name of a checkpoint. Looks only into the
+// first ones.
+bool HasCheckpointBelow(const Folder& folder) {
+  const size_t most = folder.is_remote() ? 20 : 200;  // Each costs a request.
+  const std::vector<std::string> names = folder.ListFolders();
+  return std::ranges::any_of(
+      std::span(names).first(std::min(names.size(), most)), [&](const std::string& name) {
+        if (name.starts_with('.')) return false;
+        const FolderPtr below = folder.OpenFolder(name);
+        return below != nullptr && std::ranges::any_of(below->List(), IsCalledCheckpoint);
+      });
+}
+
+// Whether `found` is all there is in `folder` and below.
+bool IsOnly(const Folder& folder, const FolderCheckpoint& found) {
+  return found.format != nullptr || !HasCheckpointBelow(folder);
+}
+
 [[noreturn]] void FailForSeveral(std::span<const FolderCheckpoint> found, bool are_all) {
   std::vector<std::string> names;
   for (const FolderCheckpoint& checkpoint : found) names.push_back(checkpoint.name);
@@ -158,15 +176,20 @@ bool HasTensor(const Group& group) {
        are_all ? "" : "at least ", names.size(), Listed(names));
 }
 
-// Reads the only one of several checkpoints that has tensors.
+// Reads the only one of several checkpoints that has tensors. One that cannot be read may have some.
 Checkpoint ReadOneWithTensors(const FolderPtr& folder, std::span<const FolderCheckpoint> found,
                               const ReadOptions& options) {
   std::optional<Checkpoint> only;
   for (const FolderCheckpoint& candidate : found) {
-    Checkpoint checkpoint = ReadOnly(folder, candidate, options);
-    if (!HasTensor(checkpoint.root)) continue;
-    if (only) FailForSeveral(found, true);
-    only = std::move(checkpoint);
+    try {
+      Checkpoint checkpoint = ReadOnly(folder, candidate, options);
+      if (!HasTensor(checkpoint.root)) continue;
+      if (only) FailForSeveral(found, true);
+      only = std::move(checkpoint);
+    } catch (const Error& e) {
+      if (IsTransient(e.code()) || e.code() == EINTR) throw;
+      FailForSeveral(found, true);
+    }
   }
   if (!only) FailForSeveral(found, true);
   return *std::move(only);
@@ -198,17 +221,6 @@ void Annotate(Checkpoint& checkpoint, std::span<const std::string> twins) {
 }
 
 }  // namespace
-
-bool HasCheckpointBelow(const Folder& folder) {
-  const size_t most = folder.is_remote() ? 20 : 200;  // Each costs a request.
-  const std::vector<std::string> names = folder.ListFolders();
-  return std::ranges::any_of(
-      std::span(names).first(std::min(names.size(), most)), [&](const std::string& name) {
-        if (name.starts_with('.')) return false;
-        const FolderPtr below = folder.OpenFolder(name);
-        return below != nullptr && std::ranges::any_of(below->List(), IsCalledCheckpoint);
-      });
-}
 
 bool IsOneOfSeveral(std::string_view name) {
   constexpr std::string_view kDigits = "0123456789";
@@ -272,6 +284,11 @@ std::vector<FolderCheckpoint> FindCheckpoints(const Folder& folder,
   return checkpoints;
 }
 
+bool IsOneCheckpoint(const Folder& folder) {
+  const std::vector<FolderCheckpoint> found = FindCheckpoints(folder, folder.List(), 2);
+  return found.size() == 1 && IsOnly(folder, found.front());
+}
+
 Checkpoint ReadFolder(const FolderPtr& all, const ReadOptions& options) {
   constexpr size_t kMost = 16;
   const auto folder = std::make_shared<const WatchedFolder>(all);
@@ -281,6 +298,9 @@ Checkpoint ReadFolder(const FolderPtr& all, const ReadOptions& options) {
     Fail(ENOTUNIQ, "directory of {} files, not a known sharded checkpoint: name the file to mount",
          files.size());
   }
+  if (found.empty() && HasCheckpointBelow(*all)) {
+    Fail(ENOTUNIQ, "directory with checkpoints in its subfolders: name the one to mount");
+  }
   if (found.empty()) {
     Fail(ENOTSUP, "directory without a checkpoint in a supported format{}{}",
          files.empty() ? "" : ", but with ", Listed(files));
@@ -288,6 +308,10 @@ Checkpoint ReadFolder(const FolderPtr& all, const ReadOptions& options) {
   if (found.size() >= kMost) FailForSeveral(found, false);
   if (found.size() > 1) return ReadOneWithTensors(folder, found, options);
   const FolderCheckpoint& only = found.front();
+  if (!IsOnly(*all, only)) {
+    Fail(ENOTUNIQ, "directory with {} and checkpoints in subfolders: name the one to mount",
+         Quoted(only.name));
+  }
   Checkpoint checkpoint = ReadOnly(folder, only, options);
   Annotate(checkpoint, only.twins);
   WarnOfLeftOut(*folder, only.format == nullptr ? std::span<const std::string>() : files,

@@ -32,12 +32,13 @@ std::vector<FolderCheckpoint> FindCheckpoints(const Folder& folder,
 // Returns whether `name` is that of one of several files: "model-00002-of-00003.safetensors".
 bool IsOneOfSeveral(std::string_view name);
 
-// Returns whether a subfolder of `folder` contains a file with the name of a checkpoint. Looks only
-// into the first ones. Throws Error.
-bool HasCheckpointBelow(const Folder& folder);
+// Whether the files of `folder` are one checkpoint, and its subfolders contain no others. Throws as
+// FindCheckpoints does.
+bool IsOneCheckpoint(const Folder& folder);
 
 // Reads the checkpoint that `folder` is. Files without a tensor do not count if others have some.
-// Throws Error: ENOTUNIQ if the folder has several checkpoints, ENOTSUP if it has none.
+// Throws Error: ENOTUNIQ if there are several checkpoints in the folder, or in its subfolders; ENOTSUP
+// if there is none.
 Checkpoint ReadFolder(const FolderPtr& folder, const ReadOptions& options);
 
 }  // namespace ckptfs

@@ -91,6 +91,8 @@ class CachedFolder final : public Folder {
   std::vector<std::string> List() const override { return folder_->List(); }
   std::vector<std::string> ListFolders() const override { return folder_->ListFolders(); }
   bool is_remote() const override { return true; }
+  bool is_immutable() const override { return folder_->is_immutable(); }
+  void ForgetListing() const override { folder_->ForgetListing(); }
 
   ByteSourcePtr Open(const std::string& name) const override {
     return MakeCached(folder_->Open(name), cache_);

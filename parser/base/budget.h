@@ -107,6 +107,7 @@ class Budget final : public std::pmr::memory_resource {
   uint64_t used() const { return used_; }    // Of it, in bytes: what was charged.
   uint64_t steps() const { return steps_; }
   uint64_t most_metered() const { return most_metered_; }  // Bytes at one time.
+  uint64_t metered() const { return metered_; }            // Bytes that were not freed.
 
  private:
   // For small files, which may hold a compressed pickle of many times their size.

@@ -32,7 +32,9 @@ void Cancellation::Check() {
 void Cancellation::CheckPreempted(bool is_idle) {
   Check();
   for (const Cancellation* i = innermost; i != nullptr; i = i->outer_) {
-    if (i->is_preempted_ != nullptr && (*i->is_preempted_)(is_idle)) throw Preempted();
+    if (i->is_preempted_ == nullptr) continue;
+    if ((*i->is_preempted_)(is_idle)) throw Preempted();
+    return;
   }
 }
 

@@ -14,7 +14,8 @@ namespace ckptfs {
 class Preempted {};
 
 // While an object of this class exists, long operations of this thread poll whether their caller
-// has cancelled, and then throw Error(EINTR). Objects nest; any of them can cancel.
+// has cancelled, and then throw Error(EINTR). Objects nest; any of them can cancel. Of those that know
+// whether the thread is needed elsewhere, the innermost decides.
 class Cancellation {
  public:
   using IsCancelled = std::function<bool()>;

@@ -58,8 +58,22 @@ class Folder {
   // that List or ListFolders would return. Throws Error; EBADMSG if IsPlainName does not hold.
   virtual std::optional<EntryInfo> Find(const std::string& name) const = 0;
 
+  // The names of the links in it that lead to directories, in the order of their bytes. Throws Error.
+  virtual std::vector<std::string> ListLinks() const { return {}; }
+
+  // Returns where the link `name` leads: the path of a directory of the same checkpoint or store,
+  // from this folder. Nothing if it is no link, or leads elsewhere. Throws Error; EBADMSG if
+  // IsPlainName does not hold.
+  virtual std::optional<std::string> FindLink(const std::string& /*name*/) const { return {}; }
+
   // Whether to open a file may cost a round trip over a network.
   virtual bool is_remote() const { return false; }
+
+  // Whether nothing in it ever changes.
+  virtual bool is_immutable() const { return false; }
+
+  // Lists the folder anew when it is used next, if it keeps its listing.
+  virtual void ForgetListing() const {}
 
   // When files were last added or removed; the epoch if that is not known.
   virtual timespec modified() const { return {}; }
@@ -81,7 +95,13 @@ class ForwardingFolder : public Folder {
   std::optional<EntryInfo> Find(const std::string& name) const override {
     return folder_->Find(name);
   }
+  std::vector<std::string> ListLinks() const override { return folder_->ListLinks(); }
+  std::optional<std::string> FindLink(const std::string& name) const override {
+    return folder_->FindLink(name);
+  }
   bool is_remote() const override { return folder_->is_remote(); }
+  bool is_immutable() const override { return folder_->is_immutable(); }
+  void ForgetListing() const override { folder_->ForgetListing(); }
   timespec modified() const override { return folder_->modified(); }
 
  protected:

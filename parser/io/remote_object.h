@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include <sys/types.h>
+
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -116,6 +118,10 @@ struct EntryInfo {
   uint64_t size = 0;    // Of a file, in bytes.
   timespec modified{};  // When it was last changed; the epoch if that is not known.
   std::string version;  // Differs between versions of it. Empty if the version is unknown.
+
+  // Who may read it: bits of r--r--r--, and whose group those in the middle are.
+  mode_t permissions = 0444;
+  std::optional<gid_t> group;  // Nothing: there are no groups where it is.
 };
 
 // A folder on a server. Its methods are those of Folder, but the files are objects, which are not
@@ -131,6 +137,8 @@ class RemoteFolder {
   virtual std::vector<std::string> ListFolders() const = 0;
   virtual std::shared_ptr<const RemoteFolder> OpenFolder(const std::string& name) const = 0;
   virtual std::optional<EntryInfo> Find(const std::string& name) const = 0;
+  virtual bool is_immutable() const { return false; }
+  virtual void ForgetListing() const {}
 };
 
 using RemoteFolderPtr = std::shared_ptr<const RemoteFolder>;

@@ -28,6 +28,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -53,6 +54,11 @@ Nanoseconds Since1970(const timespec& time) {
   return time.tv_sec * Nanoseconds{1'000'000'000} + time.tv_nsec;
 }
 
+// Who may read a file, or a directory, which readers have to enter: bits of r--r--r--.
+mode_t ReadersOf(const struct stat& st) {
+  return (S_ISDIR(st.st_mode) ? st.st_mode << 2U : st.st_mode) & 0444U;
+}
+
 // The directory of a URI, and the state that all directories below it share.
 struct Root {
   Root(Fd directory, const SourceOptions& options)
@@ -60,10 +66,9 @@ struct Root {
         links(options.links),
         opened(options.opened) {}
 
-  // Reports the permissions of a file, or of a directory, which readers have to enter.
+  // Reports the permissions of a file or a directory.
   void Report(const struct stat& st) const {
-    if (!opened) return;
-    opened((S_ISDIR(st.st_mode) ? st.st_mode << 2U : st.st_mode) & 0444U, st.st_gid);
+    if (opened) opened(ReadersOf(st), st.st_gid);
   }
 
   // Files that stay open.
@@ -258,7 +263,30 @@ class LocalFolder final : public Folder {
     return EntryInfo{.is_folder = S_ISDIR(st.st_mode),
                      .size = S_ISREG(st.st_mode) ? static_cast<uint64_t>(st.st_size) : 0,
                      .modified = st.st_mtim,
-                     .version = VersionOf(st)};
+                     .version = VersionOf(st),
+                     .permissions = ReadersOf(st),
+                     .group = st.st_gid};
+  }
+
+  std::vector<std::string> ListLinks() const override { return ListIf(&LocalFolder::IsLink); }
+
+  std::optional<std::string> FindLink(const std::string& name) const override {
+    RequirePlain(name);
+    struct stat st = {};
+    if (::fstatat(fd_->number(), name.c_str(), &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+        !S_ISLNK(st.st_mode)) {
+      return std::nullopt;
+    }
+    const Fd fd(::openat(fd_->number(), name.c_str(), O_PATH | O_CLOEXEC | O_DIRECTORY));
+    if (fd.number() < 0) return std::nullopt;
+    // Its own text may be absolute, or lead through other links.
+    const std::string target = PathOf(fd);
+    const std::string root = PathOf(*root_->fd);
+    const std::string here = PathOf(*fd_);
+    if (root.empty() || here.empty() || (target != root && !target.starts_with(root + "/"))) {
+      return std::nullopt;
+    }
+    return std::filesystem::path(target).lexically_relative(here).string();
   }
 
  private:
@@ -309,6 +337,17 @@ class LocalFolder final : public Folder {
     if (entry.d_type != DT_LNK && entry.d_type != DT_UNKNOWN) return false;
     struct stat st = {};
     return ::fstatat(fd_->number(), entry.d_name, &st, 0) == 0 && S_ISREG(st.st_mode);
+  }
+
+  bool IsLink(const dirent& entry) const {
+    if (entry.d_type != DT_LNK && entry.d_type != DT_UNKNOWN) return false;
+    return FindLink(entry.d_name).has_value();
+  }
+
+  // Where the directory of a descriptor is now; empty if that is not known.
+  static std::string PathOf(const Fd& fd) {
+    std::error_code error;
+    return std::filesystem::read_symlink(fmt::format("/proc/self/fd/{}", fd.number()), error);
   }
 
   bool IsFolder(const dirent& entry) const {

@@ -259,10 +259,12 @@ TEST(Pickles, ThatEndInAZipAreNoZip) {
 }
 
 TEST(Directory, NamesTheCheckpointsThatItLeavesOut) {
-  const Checkpoint checkpoint = Read({{"model.safetensors", Model()},
-                                      {"2_Dense/model.safetensors", Model()},
-                                      {"2_Dense/config.json", "{}"},
-                                      {"1_Pooling/config.json", "{}"}});
+  const Checkpoint checkpoint =
+      Read({{"model.safetensors.index.json", R"({"weight_map":{"w":"1.safetensors"}})"},
+            {"1.safetensors", Model()},
+            {"2_Dense/model.safetensors", Model()},
+            {"2_Dense/config.json", "{}"},
+            {"1_Pooling/config.json", "{}"}});
   EXPECT_THAT(checkpoint.warnings,
               ElementsAre("ignores '2_Dense/', which may hold other tensors: mount it "
                           "separately"));

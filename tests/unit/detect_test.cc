@@ -110,8 +110,10 @@ TEST(Detect, CountsOnlyFilesWithTensors) {
 }
 
 TEST(Detect, FindsCheckpointsBelowAFolder) {
-  EXPECT_TRUE(HasCheckpointBelow(*FolderOf({{"2_Dense/model.safetensors", ""}}).folder));
-  EXPECT_FALSE(HasCheckpointBelow(*FolderOf({{"1_Pooling/config.json", ""}}).folder));
+  const std::string name = "model.safetensors";
+  EXPECT_TRUE(IsOneCheckpoint(*FolderOf({{name, Model()}, {"1_Pooling/config.json", ""}}).folder));
+  EXPECT_FALSE(IsOneCheckpoint(*FolderOf({{name, Model()}, {"2_Dense/" + name, ""}}).folder));
+  EXPECT_FALSE(IsOneCheckpoint(*FolderOf({{"a.npy", ""}, {"b.npy", ""}}).folder));
 }
 
 TEST(Detect, ListsTheFilesOfAFolderWithoutACheckpoint) {

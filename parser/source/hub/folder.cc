@@ -44,6 +44,8 @@ class HubFolder final : public RemoteFolder {
     return EntryInfo{.is_folder = true};
   }
 
+  bool is_immutable() const override { return true; }
+
  private:
   static void RequirePlain(const std::string& name) {
     if (!IsPlainName(name)) Fail(EBADMSG, "invalid file name");

@@ -253,6 +253,11 @@ class BucketFolder final : public RemoteFolder {
     return std::nullopt;
   }
 
+  void ForgetListing() const override {
+    const MutexLock lock(mutex_);
+    listing_.reset();
+  }
+
  private:
   std::shared_ptr<const Listing> GetListing() const {
     {

@@ -1,0 +1,159 @@
+#include "fs/tree_reader.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "fs/guard.h"
+#include "fs/tensordict.h"
+#include "fs/verification.h"
+#include "parser/base/budget.h"
+#include "parser/base/cancellation.h"
+#include "parser/base/error.h"
+#include "parser/base/fd.h"
+#include "parser/detect.h"
+#include "parser/location.h"
+
+namespace ckptfs {
+namespace {
+
+class ReportingFolder final : public ForwardingFolder {
+ public:
+  ReportingFolder(FolderPtr folder, std::shared_ptr<Readers> readers)
+      : ForwardingFolder(std::move(folder)), readers_(std::move(readers)) {}
+
+  ByteSourcePtr Open(const std::string& name) const override {
+    Report(name);
+    return ForwardingFolder::Open(name);
+  }
+  ByteSourcePtr OpenData(const std::string& name) const override {
+    Report(name);
+    return ForwardingFolder::OpenData(name);
+  }
+  FolderPtr OpenFolder(const std::string& name) const override {
+    FolderPtr opened = ForwardingFolder::OpenFolder(name);
+    if (opened == nullptr) return nullptr;
+    Report(name);
+    return std::make_shared<ReportingFolder>(std::move(opened), readers_);
+  }
+
+ private:
+  void Report(const std::string& name) const {
+    if (is_remote()) return;
+    const auto info = Find(name);
+    if (info && info->group) readers_->Add(info->permissions, *info->group);
+  }
+
+  const std::shared_ptr<Readers> readers_;
+};
+
+// The default limit of scratch files.
+uint64_t UsualScratch() {
+  constexpr uint64_t kMost = uint64_t{4} << 30U;
+  constexpr uint64_t kShare = 4;
+  return std::min(kMost, FreeForTemporaryFiles() / kShare);
+}
+
+// Advises the sources of the files of the mount.
+void AdviseFiles(const Tree& tree) {
+  for (uint64_t number = Tree::kRoot; number < Tree::kRoot + tree.inode_count(); ++number) {
+    const Inode& inode = *tree.Find(number);
+    if (!inode.is_directory()) inode.source->AdviseFile({inode.offset, inode.length});
+  }
+}
+
+// A server has so long for each request; if one has failed, there is time for others.
+std::chrono::seconds AllowanceOf(const Options& options, bool is_remote) {
+  return is_remote ? 2 * options.sources.timeout : std::chrono::seconds(60);
+}
+
+}  // namespace
+
+FolderPtr MakeReportingFolder(FolderPtr folder, std::shared_ptr<Readers> readers) {
+  return std::make_shared<ReportingFolder>(std::move(folder), std::move(readers));
+}
+
+void LogWarnings(Log& log, const std::string& name, const std::vector<std::string>& warnings) {
+  constexpr size_t kMost = 10;
+  for (const std::string& warning : std::span(warnings).first(std::min(kMost, warnings.size()))) {
+    log.Warning("{}: {}", name, warning);
+  }
+  if (warnings.size() > kMost) log.Warning("{}: {} more warnings", name, warnings.size() - kMost);
+}
+
+TreeReader::TreeReader(const Options& options, const Remote& remote, Secrets secrets, Log& log)
+    : options_(options), remote_(remote), log_(log), secrets_(std::move(secrets)) {}
+
+TreeReader::Result TreeReader::ReadAlone(const Source& source) {
+  Budget budget;
+  const ParseNet net(budget, AllowanceOf(options_, remote_.is_used()), [&] {
+    log_.Error("{}: reading the headers does not end", source.name());
+    ::_exit(static_cast<int>(ExitCode::kTooLarge));
+  });
+  Result result = Read(source, Redacted(options_.source), budget);
+  const MutexLock lock(mutex_);
+  if (const std::string option = secrets_.UnneededOption(); !option.empty()) {
+    log_.Warning("{}: {} is unused: the checkpoint is not encrypted", source.name(), option);
+  }
+  return result;
+}
+
+TreeReader::Result TreeReader::ReadOneOfMany(const Source& source) {
+  Budget budget;
+  budget.SetTime(AllowanceOf(options_, remote_.is_used()));
+  const Cancellation::IsCancelled is_late = [&] {
+    return Budget::Clock::now() >= budget.deadline();
+  };
+  // A repeated parse would begin anew.
+  const Cancellation::IsPreempted never = [](bool) { return false; };
+  const Cancellation cancellation(is_late, &never);
+  return Read(source, source.name(), budget);
+}
+
+TreeReader::Result TreeReader::Read(const Source& source, const std::string& shown,
+                                    Budget& budget) {
+  const auto ask = [&](bool takes_passphrase) { return AskSecret(takes_passphrase, budget); };
+  const ReadOptions what{.ask_secret = ask,
+                         .verification = VerificationFor(options_.verify, log_),
+                         .scratch = scratch_,
+                         .sidecar = sidecar_,
+                         .budget = &budget};
+  try {
+    Result result = Metered(budget, [&] {
+      Checkpoint checkpoint = ReadCheckpoint(source, what);
+      if (options_.strict) CheckWhole(checkpoint, source.name());
+      std::vector<std::string> warnings = checkpoint.warnings;
+      return Result{.tree = LayOut(std::move(checkpoint), {.is_flat = options_.flat,
+                                                           .has_attributes = options_.xattr,
+                                                           .source = shown,
+                                                           .version = CKPTFS_VERSION}),
+                    .memory = 0,
+                    .warnings = std::move(warnings)};
+    });
+    result.memory = std::max(budget.metered(), result.tree.memory());
+    if (remote_.is_used()) AdviseFiles(result.tree);
+    return result;
+  } catch (const Error& e) {
+    if (std::string_view(e.what()).starts_with(source.name())) throw;
+    throw WithContext(source.name(), e);
+  }
+}
+
+std::shared_ptr<const Secret> TreeReader::AskSecret(bool takes_passphrase, Budget& budget) {
+  budget.StopTime();  // Users may take theirs.
+  const MutexLock lock(mutex_);
+  auto secret = secrets_.Get(takes_passphrase);
+  budget.SetTime(AllowanceOf(options_, remote_.is_used()));
+  return secret;
+}
+
+void TreeReader::AllowScratch() {
+  scratch_->Allow(options_.scratch ? *options_.scratch : UsualScratch());
+}
+
+}  // namespace ckptfs

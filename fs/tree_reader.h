@@ -1,0 +1,75 @@
+// Reads checkpoints and lays them out as trees, in bounded memory and time.
+
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fs/log.h"
+#include "fs/options.h"
+#include "fs/remote.h"
+#include "fs/secrets.h"
+#include "fs/strict.h"
+#include "fs/tree.h"
+#include "parser/base/mutex.h"
+#include "parser/io/folder.h"
+#include "parser/read_options.h"
+
+namespace ckptfs {
+
+// Returns `folder`, which adds the permissions of what is opened in it to `readers`.
+FolderPtr MakeReportingFolder(FolderPtr folder, std::shared_ptr<Readers> readers);
+
+// Logs the first warnings about the source `name`, and the number of the others.
+void LogWarnings(Log& log, const std::string& name, const std::vector<std::string>& warnings);
+
+class TreeReader {
+ public:
+  // All but `secrets` must outlive this.
+  TreeReader(const Options& options, const Remote& remote, Secrets secrets, Log& log);
+  TreeReader(const TreeReader&) = delete;
+  TreeReader& operator=(const TreeReader&) = delete;
+  ~TreeReader() = default;
+
+  // Sets the tensors of the checkpoint, if they are in another file.
+  void SetSidecar(ByteSourcePtr sidecar) { sidecar_ = std::move(sidecar); }
+
+  struct Result {
+    Tree tree;
+    uint64_t memory = 0;                // That it keeps, in bytes.
+    std::vector<std::string> warnings;  // For the log.
+  };
+
+  // Reads the only checkpoint of the mount. Limits the memory of the process, and ends it if the
+  // parse cannot be stopped in another way. Throws Error; the message begins with the name of the
+  // source.
+  Result ReadAlone(const Source& source);
+
+  // Reads one of many checkpoints while others are being read. Limits what is counted. Thread-safe.
+  // Throws as ReadAlone does, and Error(EINTR) if the reader that waits for it is gone.
+  Result ReadOneOfMany(const Source& source);
+
+  // Lets later reads use the disk for what they decode.
+  void AllowScratch();
+
+ private:
+  std::shared_ptr<const Secret> AskSecret(bool takes_passphrase, Budget& budget);
+
+  // `shown` is the name of the source on the mount.
+  Result Read(const Source& source, const std::string& shown, Budget& budget);
+
+  const Options& options_;
+  const Remote& remote_;
+  Log& log_;
+  const std::shared_ptr<ScratchSpace> scratch_ = std::make_shared<ScratchSpace>();
+  ByteSourcePtr sidecar_;  // May be null.
+
+  Mutex mutex_;
+  Secrets secrets_ GUARDED_BY(mutex_);
+};
+
+}  // namespace ckptfs
