@@ -1,24 +1,23 @@
-// The tree never changes, so the kernel may cache everything: entries, also missing ones,
-// attributes, listings and pages. Inodes live as long as the mount, so forget does nothing. Slow
-// reads are handed over (slow_reads.h). The kernel refuses writes, because the mount is read-only.
+// A tree never changes, so the kernel may cache everything: entries, also missing ones, attributes,
+// listings and pages. Names in a store are valid for a while. What may take long is handed over
+// (slow_reads.h). The kernel refuses writes, because the mount is read-only.
 
 #include "fs/operations.h"
 
-#include <sys/stat.h>
 #include <sys/statvfs.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <exception>
-#include <functional>
 #include <memory>
-#include <new>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "fs/directory_operations.h"
+#include "fs/reply.h"
 #include "fs/slow_reads.h"
 #include "parser/base/cancellation.h"
 #include "parser/base/error.h"
@@ -28,97 +27,6 @@ namespace ckptfs {
 namespace {
 
 constexpr std::string_view kVerified = "user.ckptfs.verified";
-
-Mount& MountOf(fuse_req_t req) { return *static_cast<Mount*>(fuse_req_userdata(req)); }
-
-Namespace& FilesOf(fuse_req_t req) { return MountOf(req).files; }
-
-struct stat AttributesOf(const Mount& mount, const Node& node, fuse_ino_t number) {
-  const Inode& inode = *node.inode;
-  struct stat st = {};
-  st.st_ino = number;
-  st.st_mode =
-      inode.is_directory() ? S_IFDIR | (0555 & ~node.umask) : S_IFREG | (0444 & ~node.umask);
-  if (node.target != nullptr) {
-    st.st_mode = S_IFLNK | 0777;
-    st.st_size = static_cast<off_t>(node.target->size());
-  }
-  st.st_nlink = inode.links;
-  st.st_uid = mount.uid;
-  st.st_gid = mount.gid;
-  if (!inode.is_directory()) {
-    // The buffer size of stdio: a sixth less work than with its default of 4 KiB.
-    st.st_blksize = 128 << 10;
-    st.st_size = static_cast<off_t>(inode.length);
-    if (!inode.source->is_hole()) {
-      st.st_blocks = static_cast<blkcnt_t>(inode.length / 512 + (inode.length % 512 != 0 ? 1 : 0));
-    }
-  }
-  st.st_atim = st.st_mtim = st.st_ctim = node.modified;
-  return st;
-}
-
-fuse_entry_param EntryOf(const Mount& mount, const Node& node, fuse_ino_t number) {
-  fuse_entry_param entry = {};
-  entry.ino = number;
-  entry.entry_timeout = kForever;
-  entry.attr_timeout = node.seconds;
-  entry.attr = AttributesOf(mount, node, number);
-  return entry;
-}
-
-// A buffer of at least `size` bytes that the thread uses for all its replies. Reusing it saves a
-// page fault for each 4 KiB of each read, and beginning on a page a tenth of the copying.
-std::span<char> Scratch(size_t size) {
-  constexpr std::align_val_t kPage{4096};
-  struct Free {
-    void operator()(char* buffer) const { ::operator delete(buffer, kPage); }
-  };
-  thread_local std::unique_ptr<char, Free> buffer;
-  thread_local size_t capacity = 0;
-  if (capacity < size) {
-    capacity = 0;
-    buffer.reset(static_cast<char*>(::operator new(size, kPage)));
-    capacity = size;
-  }
-  return {buffer.get(), size};
-}
-
-// Returns the errno for readers of a file, which do not expect EBADMSG.
-int ErrnoForReader(int code) {
-  constexpr int kKnown[] = {EACCES, EINTR, ENOENT, ENOKEY, ENOMEM, ESTALE, ETIMEDOUT};
-  return std::ranges::count(kKnown, code) != 0 ? code : EIO;
-}
-
-void ReplyFailure(fuse_req_t req, const char* what, fuse_ino_t number, int code,
-                  std::string_view why) noexcept {
-  try {
-    // The user knows that.
-    if (code != EINTR) MountOf(req).log.Error("cannot {} inode {}: {}", what, number, why);
-  } catch (const std::exception&) {
-    // Out of memory for the message, but not for the errno.
-    fuse_reply_err(req, code);
-    return;
-  }
-  fuse_reply_err(req, code);
-}
-
-// Runs `body` and replies with an error if it throws: no exception may reach libfuse. Returns
-// whether `body` has replied.
-template <typename Body>
-bool Answer(fuse_req_t req, const char* what, fuse_ino_t number, Body body) noexcept {
-  try {
-    body();
-    return true;
-  } catch (const Error& e) {
-    ReplyFailure(req, what, number, ErrnoForReader(e.code()), e.what());
-  } catch (const std::bad_alloc&) {
-    ReplyFailure(req, what, number, ENOMEM, "out of memory");
-  } catch (const std::exception& e) {
-    ReplyFailure(req, what, number, EIO, e.what());
-  }
-  return false;
-}
 
 void InitOp(void* userdata, fuse_conn_info* connection) {
   Mount& mount = *static_cast<Mount*>(userdata);
@@ -131,42 +39,6 @@ void InitOp(void* userdata, fuse_conn_info* connection) {
     connection->congestion_threshold = kMostReadAhead;
   }
 }
-
-bool IsReaderGone(fuse_req_t req) {
-  const pid_t thread = fuse_req_ctx(req)->pid;
-  return fuse_req_interrupted(req) != 0 ? HasTerminatingSignal(thread) : HasVanished(thread);
-}
-
-// A request that may have to wait, such as for the parse of a checkpoint.
-class SlowRequest final : public SlowReads::Request {
- public:
-  using Body = std::function<void(fuse_req_t req)>;
-
-  // `body` replies, or throws.
-  SlowRequest(fuse_req_t req, const char* what, fuse_ino_t number, Body body)
-      : req_(req), what_(what), number_(number), body_(std::move(body)) {}
-
-  bool Run() noexcept override {
-    bool is_preempted = false;
-    Answer(req_, what_, number_, [&] {
-      try {
-        body_(req_);
-      } catch (const Preempted&) {
-        is_preempted = true;
-      }
-    });
-    return !is_preempted;
-  }
-
-  bool IsCancelled() const noexcept override { return IsReaderGone(req_); }
-  void Refuse(int code) noexcept override { fuse_reply_err(req_, code); }
-
- private:
-  fuse_req_t req_;
-  const char* const what_;
-  const fuse_ino_t number_;
-  const Body body_;
-};
 
 void ReplyFound(fuse_req_t req, const Found& found) {
   Mount& mount = MountOf(req);  // After the reply there is no request any more.
@@ -218,48 +90,8 @@ void ReadLinkOp(fuse_req_t req, fuse_ino_t number) {
   });
 }
 
-// Open files need no state. A kernel with `capability` opens everything without further requests
-// after ENOSYS, and keeps pages and listings; but it could then not close a directory of a store.
-void ReplyOpen(fuse_req_t req, fuse_file_info* file, unsigned capability) {
-  const Mount& mount = MountOf(req);
-  if (mount.files.is_constant() && (mount.capabilities & capability) != 0) {
-    fuse_reply_err(req, ENOSYS);
-    return;
-  }
-  file->keep_cache = 1;
-  fuse_reply_open(req, file);
-}
-
 void OpenOp(fuse_req_t req, fuse_ino_t /*number*/, fuse_file_info* file) {
   ReplyOpen(req, file, FUSE_CAP_NO_OPEN_SUPPORT);
-}
-
-// A directory of a store while it is open: listed once, however many requests that takes. Belongs to
-// one request at a time, as the kernel sends them.
-struct OpenDirectory {
-  std::optional<DirectoryView> view;
-};
-
-OpenDirectory* HandleOf(const fuse_file_info* file) {
-  return reinterpret_cast<OpenDirectory*>(file->fh);  // NOLINT: the kernel keeps an integer.
-}
-
-void OpenDirOp(fuse_req_t req, fuse_ino_t number, fuse_file_info* file) {
-  Answer(req, "open", number, [&] {
-    file->fh = 0;
-    if (FilesOf(req).is_constant() || FilesOf(req).Find(number).tree != nullptr) {
-      file->cache_readdir = 1;
-      return ReplyOpen(req, file, FUSE_CAP_NO_OPENDIR_SUPPORT);
-    }
-    auto handle = std::make_unique<OpenDirectory>();
-    file->fh = reinterpret_cast<uint64_t>(handle.get());  // NOLINT: the kernel keeps an integer.
-    if (fuse_reply_open(req, file) == 0) static_cast<void>(handle.release());
-  });
-}
-
-void ReleaseDirOp(fuse_req_t req, fuse_ino_t /*number*/, fuse_file_info* file) {
-  const std::unique_ptr<OpenDirectory> closed(HandleOf(file));
-  fuse_reply_err(req, 0);
 }
 
 // Reports a file to the invalidator if it could not be read because its bytes are corrupt.
@@ -337,112 +169,6 @@ void ReadOp(fuse_req_t req, fuse_ino_t number, size_t size, off_t off, fuse_file
       mount.slow_reads->Add(std::make_unique<SlowRead>(req, number, size, off));
     }
   });
-}
-
-// Adds entries to a reply until it is full.
-class Listing {
- public:
-  Listing(fuse_req_t req, size_t size, bool with_attributes)
-      : req_(req), buffer_(Scratch(size)), with_attributes_(with_attributes) {}
-
-  // `next` is the offset of the entry after this one. Returns false if there is no room.
-  bool Add(const char* name, uint64_t number, size_t next) {
-    return Append(name, EntryOf(MountOf(req_), FilesOf(req_).Find(number), number), next);
-  }
-
-  // The same for an entry without an inode, which the kernel then looks up.
-  bool AddUnknown(const char* name, mode_t type, size_t next) {
-    constexpr ino_t kUnknown = 0xffff'ffff;
-    fuse_entry_param entry = {};
-    entry.attr.st_ino = kUnknown;
-    entry.attr.st_mode = type;
-    return Append(name, entry, next);
-  }
-
-  void Reply() const { fuse_reply_buf(req_, buffer_.data(), used_); }
-
- private:
-  bool Append(const char* name, const fuse_entry_param& entry, size_t next) {
-    const auto room = buffer_.subspan(used_);
-    const auto offset = static_cast<off_t>(next);
-    const size_t need =
-        with_attributes_
-            ? fuse_add_direntry_plus(req_, room.data(), room.size(), name, &entry, offset)
-            : fuse_add_direntry(req_, room.data(), room.size(), name, &entry.attr, offset);
-    if (need > room.size()) return false;
-    used_ += need;
-    return true;
-  }
-
-  fuse_req_t req_;
-  std::span<char> buffer_;
-  size_t used_ = 0;
-  bool with_attributes_;
-};
-
-// A part of a directory that a request asks for. The kernel's offset counts entries: 0 is ".", 1 is
-// "..", the others follow.
-struct Part {
-  fuse_ino_t number;
-  size_t size;
-  off_t offset;
-  bool with_attributes;
-};
-
-bool AddParent(Listing& listing, uint64_t parent, size_t next) {
-  return parent == 0 ? listing.AddUnknown("..", S_IFDIR, next) : listing.Add("..", parent, next);
-}
-
-void ReplyListing(fuse_req_t req, const Part& part, const DirectoryView& view) {
-  Listing listing(req, part.size, part.with_attributes);
-  std::string name;  // libfuse requires a NUL at the end.
-  for (auto i = static_cast<size_t>(part.offset); i < view.entries.size() + 2; ++i) {
-    if (i < 2) {
-      // The kernel takes no reference to these two.
-      const bool is_added =
-          i == 0 ? listing.Add(".", part.number, i + 1) : AddParent(listing, view.parent, i + 1);
-      if (!is_added) break;
-      continue;
-    }
-    const Entry& entry = view.entries[i - 2];
-    if (!entry.is_listed) continue;
-    name = entry.name;
-    if (entry.inode == 0) {
-      if (!listing.AddUnknown(name.c_str(), entry.type, i + 1)) break;
-    } else {
-      if (!listing.Add(name.c_str(), view.base + entry.inode, i + 1)) break;
-      if (part.with_attributes) FilesOf(req).Refer(view.base + entry.inode);
-    }
-  }
-  listing.Reply();
-}
-
-void List(fuse_req_t req, const Part& part, OpenDirectory* handle) {
-  constexpr const char* kWhat = "list";
-  Answer(req, kWhat, part.number, [&] {
-    if (handle != nullptr && handle->view) return ReplyListing(req, part, *handle->view);
-    if (const auto view = FilesOf(req).List(part.number, false)) {
-      if (handle != nullptr) handle->view = view;
-      return ReplyListing(req, part, *view);
-    }
-    const auto body = [part, handle](fuse_req_t later) {
-      const DirectoryView view = FilesOf(later).List(part.number, true).value();
-      if (handle != nullptr) handle->view = view;
-      ReplyListing(later, part, view);
-    };
-    MountOf(req).slow_reads->Add(std::make_unique<SlowRequest>(req, kWhat, part.number, body));
-  });
-}
-
-void ReadDirOp(fuse_req_t req, fuse_ino_t number, size_t size, off_t off, fuse_file_info* file) {
-  List(req, {.number = number, .size = size, .offset = off, .with_attributes = false},
-       HandleOf(file));
-}
-
-void ReadDirPlusOp(fuse_req_t req, fuse_ino_t number, size_t size, off_t off,
-                   fuse_file_info* file) {
-  List(req, {.number = number, .size = size, .offset = off, .with_attributes = true},
-       HandleOf(file));
 }
 
 // A full file system. `df` omits one without blocks.

@@ -177,8 +177,7 @@ constexpr MountOption kMountOptions[] = {
     {"sidecar", "FILE", kView, "the tensors of a tensorizer.torch_compat checkpoint",
      SetText<&Options::sidecar>},
 
-    {"store", "[=trees]", kStores, "mirror the folder; a directory X.d per checkpoint",
-     SetStore},
+    {"store", "[=trees]", kStores, "mirror the folder; a directory X.d per checkpoint", SetStore},
     {"trees", "SIZE", kStores, "cap of parsed checkpoints in a store, 256m by default",
      SetSize<&Options::trees, MiB(1)>},
     {"refresh", "SECONDS", kStores, "until a remote folder is listed again (60)",

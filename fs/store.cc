@@ -163,7 +163,7 @@ std::optional<Found> Store::LookupInTree(TreeCache::Slot slot, uint64_t inode,
 
 std::optional<Found> Store::Lookup(uint64_t directory, std::string_view name, bool may_block) {
   if (const TreeCache::Slot slot = SlotOf(directory); slot != 0) {
-    const auto found = LookupInTree(slot, directory & kInodeMask, name);
+    auto found = LookupInTree(slot, directory & kInodeMask, name);
     if (!found) Fail(ENOENT, "no such inode");
     return found;
   }

@@ -289,16 +289,16 @@ bool IsOneCheckpoint(const Folder& folder) {
   return found.size() == 1 && IsOnly(folder, found.front());
 }
 
-Checkpoint ReadFolder(const FolderPtr& all, const ReadOptions& options) {
+Checkpoint ReadFolder(const FolderPtr& folder, const ReadOptions& options) {
   constexpr size_t kMost = 16;
-  const auto folder = std::make_shared<const WatchedFolder>(all);
-  const std::vector<std::string> files = folder->List();
-  const std::vector<FolderCheckpoint> found = FindCheckpoints(*all, files, kMost);
+  const auto watched = std::make_shared<const WatchedFolder>(folder);
+  const std::vector<std::string> files = watched->List();
+  const std::vector<FolderCheckpoint> found = FindCheckpoints(*folder, files, kMost);
   if (found.empty() && files.size() > kMostLookedAt) {
     Fail(ENOTUNIQ, "directory of {} files, not a known sharded checkpoint: name the file to mount",
          files.size());
   }
-  if (found.empty() && HasCheckpointBelow(*all)) {
+  if (found.empty() && HasCheckpointBelow(*folder)) {
     Fail(ENOTUNIQ, "directory with checkpoints in its subfolders: name the one to mount");
   }
   if (found.empty()) {
@@ -306,15 +306,15 @@ Checkpoint ReadFolder(const FolderPtr& all, const ReadOptions& options) {
          files.empty() ? "" : ", but with ", Listed(files));
   }
   if (found.size() >= kMost) FailForSeveral(found, false);
-  if (found.size() > 1) return ReadOneWithTensors(folder, found, options);
+  if (found.size() > 1) return ReadOneWithTensors(watched, found, options);
   const FolderCheckpoint& only = found.front();
-  if (!IsOnly(*all, only)) {
+  if (!IsOnly(*folder, only)) {
     Fail(ENOTUNIQ, "directory with {} and checkpoints in subfolders: name the one to mount",
          Quoted(only.name));
   }
-  Checkpoint checkpoint = ReadOnly(folder, only, options);
+  Checkpoint checkpoint = ReadOnly(watched, only, options);
   Annotate(checkpoint, only.twins);
-  WarnOfLeftOut(*folder, only.format == nullptr ? std::span<const std::string>() : files,
+  WarnOfLeftOut(*watched, only.format == nullptr ? std::span<const std::string>() : files,
                 only.twins, checkpoint);
   return checkpoint;
 }

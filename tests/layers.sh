@@ -27,7 +27,7 @@ forbid parser/layer "parser/(source|format)/|$story"
 forbid parser/source 'parser/(layer|format)/|parser/(format|checkpoint|detect|open|read_options)\.h'
 forbid parser/format 'parser/source/|parser/(scheme|open)\.h'
 forbid fs 'parser/(source|format|codec)/|parser/(format|scheme)\.h'
-forbid "$(echo fs/tree.* fs/operations.*)" 'fs/tensordict|parser/checkpoint\.h'
+forbid "$(echo fs/tree.* fs/operations.* fs/directory_operations.* fs/reply.*)" 'fs/tensordict|parser/checkpoint\.h'
 forbid "$(echo parser/*.h)" 'parser/(codec|layer|source|format)/'
 
 # The linker takes one of two classes of one name for the other, and says nothing.

@@ -1,0 +1,157 @@
+// The kernel keeps the listings of trees, which never change. A directory of a store is listed once each
+// time it is opened.
+
+#include "fs/directory_operations.h"
+
+#include <sys/stat.h>
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "fs/namespace.h"
+#include "fs/reply.h"
+#include "fs/slow_reads.h"
+
+namespace ckptfs {
+namespace {
+
+// A directory of a store while it is open: listed once, however many requests that takes. Belongs to
+// one request at a time, as the kernel sends them.
+struct OpenDirectory {
+  std::optional<DirectoryView> view;
+};
+
+OpenDirectory* HandleOf(const fuse_file_info* file) {
+  return reinterpret_cast<OpenDirectory*>(file->fh);  // NOLINT: the kernel keeps an integer.
+}
+
+// Adds entries to a reply until it is full.
+class Listing {
+ public:
+  Listing(fuse_req_t req, size_t size, bool with_attributes)
+      : req_(req), buffer_(Scratch(size)), with_attributes_(with_attributes) {}
+
+  // `next` is the offset of the entry after this one. Returns false if there is no room.
+  bool Add(const char* name, uint64_t number, size_t next) {
+    return Append(name, EntryOf(MountOf(req_), FilesOf(req_).Find(number), number), next);
+  }
+
+  // The same for an entry without an inode, which the kernel then looks up.
+  bool AddUnknown(const char* name, mode_t type, size_t next) {
+    constexpr ino_t kUnknown = 0xffff'ffff;
+    fuse_entry_param entry = {};
+    entry.attr.st_ino = kUnknown;
+    entry.attr.st_mode = type;
+    return Append(name, entry, next);
+  }
+
+  void Reply() const { fuse_reply_buf(req_, buffer_.data(), used_); }
+
+ private:
+  bool Append(const char* name, const fuse_entry_param& entry, size_t next) {
+    const auto room = buffer_.subspan(used_);
+    const auto offset = static_cast<off_t>(next);
+    const size_t need =
+        with_attributes_
+            ? fuse_add_direntry_plus(req_, room.data(), room.size(), name, &entry, offset)
+            : fuse_add_direntry(req_, room.data(), room.size(), name, &entry.attr, offset);
+    if (need > room.size()) return false;
+    used_ += need;
+    return true;
+  }
+
+  fuse_req_t req_;
+  std::span<char> buffer_;
+  size_t used_ = 0;
+  bool with_attributes_;
+};
+
+// A part of a directory that a request asks for. The kernel's offset counts entries: 0 is ".", 1 is
+// "..", the others follow.
+struct Part {
+  fuse_ino_t number;
+  size_t size;
+  off_t offset;
+  bool with_attributes;
+};
+
+bool AddParent(Listing& listing, uint64_t parent, size_t next) {
+  return parent == 0 ? listing.AddUnknown("..", S_IFDIR, next) : listing.Add("..", parent, next);
+}
+
+void ReplyListing(fuse_req_t req, const Part& part, const DirectoryView& view) {
+  Listing listing(req, part.size, part.with_attributes);
+  std::string name;  // libfuse requires a NUL at the end.
+  for (auto i = static_cast<size_t>(part.offset); i < view.entries.size() + 2; ++i) {
+    if (i < 2) {
+      // The kernel takes no reference to these two.
+      const bool is_added =
+          i == 0 ? listing.Add(".", part.number, i + 1) : AddParent(listing, view.parent, i + 1);
+      if (!is_added) break;
+      continue;
+    }
+    const Entry& entry = view.entries[i - 2];
+    if (!entry.is_listed) continue;
+    name = entry.name;
+    if (entry.inode == 0) {
+      if (!listing.AddUnknown(name.c_str(), entry.type, i + 1)) break;
+    } else {
+      if (!listing.Add(name.c_str(), view.base + entry.inode, i + 1)) break;
+      if (part.with_attributes) FilesOf(req).Refer(view.base + entry.inode);
+    }
+  }
+  listing.Reply();
+}
+
+void List(fuse_req_t req, const Part& part, OpenDirectory* handle) {
+  constexpr const char* kWhat = "list";
+  Answer(req, kWhat, part.number, [&] {
+    if (handle != nullptr && handle->view) return ReplyListing(req, part, *handle->view);
+    if (const auto view = FilesOf(req).List(part.number, false)) {
+      if (handle != nullptr) handle->view = view;
+      return ReplyListing(req, part, *view);
+    }
+    const auto body = [part, handle](fuse_req_t later) {
+      const DirectoryView view = FilesOf(later).List(part.number, true).value();
+      if (handle != nullptr) handle->view = view;
+      ReplyListing(later, part, view);
+    };
+    MountOf(req).slow_reads->Add(std::make_unique<SlowRequest>(req, kWhat, part.number, body));
+  });
+}
+
+}  // namespace
+
+void OpenDirOp(fuse_req_t req, fuse_ino_t number, fuse_file_info* file) {
+  Answer(req, "open", number, [&] {
+    file->fh = 0;
+    if (FilesOf(req).is_constant() || FilesOf(req).Find(number).tree != nullptr) {
+      file->cache_readdir = 1;
+      return ReplyOpen(req, file, FUSE_CAP_NO_OPENDIR_SUPPORT);
+    }
+    auto handle = std::make_unique<OpenDirectory>();
+    file->fh = reinterpret_cast<uint64_t>(handle.get());  // NOLINT: the kernel keeps an integer.
+    if (fuse_reply_open(req, file) == 0) static_cast<void>(handle.release());
+  });
+}
+
+void ReleaseDirOp(fuse_req_t req, fuse_ino_t /*number*/, fuse_file_info* file) {
+  const std::unique_ptr<OpenDirectory> closed(HandleOf(file));
+  fuse_reply_err(req, 0);
+}
+
+void ReadDirOp(fuse_req_t req, fuse_ino_t number, size_t size, off_t off, fuse_file_info* file) {
+  List(req, {.number = number, .size = size, .offset = off, .with_attributes = false},
+       HandleOf(file));
+}
+
+void ReadDirPlusOp(fuse_req_t req, fuse_ino_t number, size_t size, off_t off,
+                   fuse_file_info* file) {
+  List(req, {.number = number, .size = size, .offset = off, .with_attributes = true},
+       HandleOf(file));
+}
+
+}  // namespace ckptfs

@@ -1,0 +1,94 @@
+#include "fs/reply.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <memory>
+#include <utility>
+
+#include "parser/io/byte_source.h"
+
+namespace ckptfs {
+
+struct stat AttributesOf(const Mount& mount, const Node& node, fuse_ino_t number) {
+  const Inode& inode = *node.inode;
+  struct stat st = {};
+  st.st_ino = number;
+  st.st_mode =
+      inode.is_directory() ? S_IFDIR | (0555 & ~node.umask) : S_IFREG | (0444 & ~node.umask);
+  if (node.target != nullptr) {
+    st.st_mode = S_IFLNK | 0777;
+    st.st_size = static_cast<off_t>(node.target->size());
+  }
+  st.st_nlink = inode.links;
+  st.st_uid = mount.uid;
+  st.st_gid = mount.gid;
+  if (!inode.is_directory()) {
+    // The buffer size of stdio: a sixth less work than with its default of 4 KiB.
+    st.st_blksize = 128 << 10;
+    st.st_size = static_cast<off_t>(inode.length);
+    if (!inode.source->is_hole()) {
+      st.st_blocks = static_cast<blkcnt_t>(inode.length / 512 + (inode.length % 512 != 0 ? 1 : 0));
+    }
+  }
+  st.st_atim = st.st_mtim = st.st_ctim = node.modified;
+  return st;
+}
+
+fuse_entry_param EntryOf(const Mount& mount, const Node& node, fuse_ino_t number) {
+  fuse_entry_param entry = {};
+  entry.ino = number;
+  entry.entry_timeout = kForever;
+  entry.attr_timeout = node.seconds;
+  entry.attr = AttributesOf(mount, node, number);
+  return entry;
+}
+
+std::span<char> Scratch(size_t size) {
+  constexpr std::align_val_t kPage{4096};
+  struct Free {
+    void operator()(char* buffer) const { ::operator delete(buffer, kPage); }
+  };
+  thread_local std::unique_ptr<char, Free> buffer;
+  thread_local size_t capacity = 0;
+  if (capacity < size) {
+    capacity = 0;
+    buffer.reset(static_cast<char*>(::operator new(size, kPage)));
+    capacity = size;
+  }
+  return {buffer.get(), size};
+}
+
+int ErrnoForReader(int code) {
+  constexpr int kKnown[] = {EACCES, EINTR, ENOENT, ENOKEY, ENOMEM, ESTALE, ETIMEDOUT};
+  return std::ranges::count(kKnown, code) != 0 ? code : EIO;
+}
+
+void ReplyFailure(fuse_req_t req, const char* what, fuse_ino_t number, int code,
+                  std::string_view why) noexcept {
+  try {
+    // The user knows that.
+    if (code != EINTR) MountOf(req).log.Error("cannot {} inode {}: {}", what, number, why);
+  } catch (const std::exception&) {
+    // Out of memory for the message, but not for the errno.
+    fuse_reply_err(req, code);
+    return;
+  }
+  fuse_reply_err(req, code);
+}
+
+void ReplyOpen(fuse_req_t req, fuse_file_info* file, unsigned capability) {
+  const Mount& mount = MountOf(req);
+  if (mount.files.is_constant() && (mount.capabilities & capability) != 0) {
+    fuse_reply_err(req, ENOSYS);
+    return;
+  }
+  file->keep_cache = 1;
+  fuse_reply_open(req, file);
+}
+
+bool IsReaderGone(fuse_req_t req) {
+  const pid_t thread = fuse_req_ctx(req)->pid;
+  return fuse_req_interrupted(req) != 0 ? HasTerminatingSignal(thread) : HasVanished(thread);
+}
+
+}  // namespace ckptfs
