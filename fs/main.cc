@@ -25,6 +25,7 @@
 
 #include "fs/daemonize.h"
 #include "fs/guard.h"
+#include "fs/hiding_folder.h"
 #include "fs/log.h"
 #include "fs/mounting.h"
 #include "fs/mountpoint.h"
@@ -98,26 +99,38 @@ struct Contents {
   Store* store = nullptr;  // Null: there is one checkpoint.
 };
 
+// Returns `folder` without the mount point, if it is in there.
+FolderPtr WithoutMountpoint(FolderPtr folder, const std::string& mountpoint) {
+  if (folder->is_remote()) return folder;
+  std::error_code error;
+  const auto root = std::filesystem::canonical(folder->name(), error);
+  const auto path = std::filesystem::canonical(mountpoint, error).lexically_relative(root);
+  if (error || path.empty() || path == "." || *path.begin() == "..") return folder;
+  return MakeHidingFolder(std::move(folder), path.string());
+}
+
 // Reads the checkpoint that `source` is; if it is a directory of several, makes a store of it.
 Contents ReadContents(const Source& source, TreeReader& reader, const Options& options,
                       Readers& readers, Log& log) {
+  const auto mask = [&] {
+    return options.umask ? *options.umask : readers.MaskFor(options.gid.value_or(::getgid()));
+  };
+  const mode_t mask_of_folder = mask();
   Contents contents;
   if (options.store == StoreMode::kIfNeeded || source.file) {
     try {
       TreeReader::Result result = reader.ReadAlone(source);
       LogWarnings(log, source.name(), result.warnings);
       contents.tree = std::make_unique<const Tree>(std::move(result.tree));
-      const mode_t umask =
-          options.umask ? *options.umask : readers.MaskFor(options.gid.value_or(::getgid()));
-      contents.files = std::make_unique<TreeNamespace>(*contents.tree, source.modified(), umask);
+      contents.files = std::make_unique<TreeNamespace>(*contents.tree, source.modified(), mask());
       return contents;
     } catch (const Error& e) {
-      if (e.code() != ENOTUNIQ || source.file) throw;
+      if (e.code() != ENOTUNIQ || source.file || !options.sidecar.empty()) throw;
     }
   }
   auto store = std::make_unique<Store>(
-      source.folder, options, [&reader](const Source& one) { return reader.ReadOneOfMany(one); },
-      log);
+      WithoutMountpoint(source.folder, options.mountpoint), options, mask_of_folder,
+      [&reader](const Source& one) { return reader.ReadOneOfMany(one); }, log);
   contents.store = store.get();
   contents.files = std::move(store);
   return contents;
@@ -143,6 +156,10 @@ int Serve(const Options& options, Mountpoint mountpoint, Log& log,
     Readers readers;
     Remote remote(options, readers, log);
     Source source = remote.Open(options.source);
+    if (source.file && options.store != StoreMode::kIfNeeded) {
+      step = Step::kCommandLine;
+      Fail(EINVAL, "option store: {} is a file, but a store is a directory", source.name());
+    }
     std::optional<TreeReader> reader(std::in_place, options, remote, std::move(secrets), log);
     if (!options.sidecar.empty()) reader->SetSidecar(OpenSidecar(options.sidecar, remote));
     step = Step::kParse;

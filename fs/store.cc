@@ -1,6 +1,7 @@
 #include "fs/store.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,6 +21,18 @@ namespace {
 
 constexpr unsigned kSlotShift = 32;
 constexpr uint64_t kInodeMask = (uint64_t{1} << kSlotShift) - 1;
+
+// Bytes of a path. Each item has its own.
+constexpr size_t kMostPath = 4096;
+
+// Local folders that are open, each of which takes a descriptor. The kernel is asked to forget more.
+size_t MostFolders() {
+  constexpr rlim_t kMost = 10'000;
+  constexpr rlim_t kShare = 4;
+  rlimit limit = {};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return kMost;
+  return std::min(kMost, limit.rlim_cur / kShare);
+}
 
 // Checkpoints that are read at the same time.
 constexpr int kMostReads = 8;
@@ -84,7 +97,7 @@ struct Store::Item {
   bool is_reported = false;  // Warnings and errors have been logged.
 };
 
-Store::Store(FolderPtr folder, const Options& options, ReadOne read, Log& log)
+Store::Store(FolderPtr folder, const Options& options, mode_t umask, ReadOne read, Log& log)
     : options_(options),
       settings_{.mirrors_files = options.store != StoreMode::kTrees, .refresh = options.refresh},
       read_(std::move(read)),
@@ -95,7 +108,7 @@ Store::Store(FolderPtr folder, const Options& options, ReadOne read, Log& log)
   root->modified = folder->modified();
   root->inode.links = kUnknownLinks;
   root->folder = std::make_shared<StoreFolder>(std::move(folder), settings_);
-  if (options.umask) root->umask = *options.umask;
+  root->umask = umask;
   const MutexLock lock(mutex_);
   items_.emplace(root->number, root);
   paths_.emplace("", root);
@@ -192,6 +205,7 @@ std::optional<Found> Store::LookupInFolder(const ItemPtr& parent, const std::str
   const auto kind = found->kind;
   const std::string identity = found->identity;
   const std::string path = parent->path.empty() ? name : parent->path + "/" + name;
+  if (path.size() > kMostPath) Fail(ENAMETOOLONG, "path of more than {} bytes", kMostPath);
   const auto newest = [&]() REQUIRES(mutex_) {
     const auto known = paths_.find(path);
     const bool is_same =
@@ -216,6 +230,7 @@ std::optional<Found> Store::LookupInFolder(const ItemPtr& parent, const std::str
     if (item = newest(); item == nullptr) Adopt(item = made);
     refer(item);
   }
+  ForgetOldFolders();
   return Found{.number = item->number, .node = NodeOf(item), .seconds = seconds};
 }
 
@@ -281,6 +296,22 @@ void Store::Adopt(const ItemPtr& item) {
     Release(old);
   }
   newest = item;
+  if (item->kind == StoreItem::Kind::kFolder) folders_.push_back(item);
+}
+
+void Store::ForgetOldFolders() {
+  static const size_t most = MostFolders();
+  while (true) {
+    ItemPtr oldest;
+    {
+      const MutexLock lock(mutex_);
+      if (folders_.size() <= most) return;
+      oldest = folders_.front().lock();
+      folders_.pop_front();
+      if (oldest == nullptr || oldest->references == 0) continue;
+    }
+    if (forget_entry_) forget_entry_(oldest->parent->number, oldest->name);
+  }
 }
 
 // Forgets an item that nobody needs.

@@ -11,8 +11,11 @@
 
 #pragma once
 
+#include <sys/types.h>
+
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -39,8 +42,8 @@ class Store final : public Namespace {
   // Asks the kernel to forget an entry of a directory. Returns immediately.
   using ForgetEntry = std::function<void(uint64_t directory, std::string name)>;
 
-  // `options` and `log` must outlive this.
-  Store(FolderPtr folder, const Options& options, ReadOne read, Log& log);
+  // `umask` is taken away from the permissions of the root. `options` and `log` must outlive this.
+  Store(FolderPtr folder, const Options& options, mode_t umask, ReadOne read, Log& log);
 
   // To be called before the kernel sends requests. Without it, trees in use are never dropped.
   void SetForgetEntry(ForgetEntry forget) { forget_entry_ = std::move(forget); }
@@ -75,6 +78,7 @@ class Store final : public Namespace {
   ItemPtr MakeItem(const ItemPtr& parent, const std::string& name, StoreItem found) const;
   void Adopt(const ItemPtr& item) REQUIRES(mutex_);
   void Release(const ItemPtr& item) REQUIRES(mutex_);
+  void ForgetOldFolders();
 
   std::optional<TreeCache::Slot> UseTree(const ItemPtr& item, bool may_block);
   TreeCache::Slot ReadTree(const ItemPtr& item);
@@ -93,6 +97,7 @@ class Store final : public Namespace {
   TreeCache cache_ GUARDED_BY(mutex_);
   std::unordered_map<uint64_t, ItemPtr> items_ GUARDED_BY(mutex_);        // By number.
   std::map<std::string, ItemPtr, std::less<>> paths_ GUARDED_BY(mutex_);  // The newest by path.
+  std::deque<std::weak_ptr<Item>> folders_ GUARDED_BY(mutex_);  // In the order of their lookups.
   uint64_t last_number_ GUARDED_BY(mutex_) = Tree::kRoot;
   uint64_t references_ GUARDED_BY(mutex_) = 0;  // Of the kernel, to items.
   uint64_t size_ GUARDED_BY(mutex_) = 0;        // Of the files that it knows, in bytes.

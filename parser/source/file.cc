@@ -82,8 +82,12 @@ struct Root {
 
 using RootPtr = std::shared_ptr<const Root>;
 
-// Returns what distinguishes the version of a file that `st` describes from others.
+// Returns what distinguishes the version of a file that `st` describes from others. A directory remains
+// the same when files are added.
 std::string VersionOf(const struct stat& st) {
+  if (S_ISDIR(st.st_mode)) {
+    return fmt::format("{}:{}:{}:{}:{}", st.st_dev, st.st_ino, st.st_mode, st.st_uid, st.st_gid);
+  }
   return fmt::format("{}:{}:{}:{}:{}", st.st_dev, st.st_ino, st.st_size, Since1970(st.st_mtim),
                      Since1970(st.st_ctim));
 }

@@ -11,6 +11,7 @@
 #include <numeric>
 #include <set>
 
+#include "fs/hiding_folder.h"
 #include "parser/base/error.h"
 #include "parser/io/simple_sources.h"
 #include "tests/support/memory_folder.h"
@@ -66,7 +67,7 @@ class Kernel {
   explicit Kernel(FolderPtr folder, uint64_t trees = 1 << 20)
       : options_(WithTrees(trees)),
         store_(
-            std::move(folder), options_, [this](const Source& source) { return Read(source); },
+            std::move(folder), options_, 0, [this](const Source& source) { return Read(source); },
             log_) {
     store_.SetForgetEntry([this](uint64_t directory, std::string name) {
       EXPECT_EQ(directory, Tree::kRoot);
@@ -268,12 +269,25 @@ TEST(Store, OmitsFilesOnRequest) {
   options.store = StoreMode::kTrees;
   Log log;
   Store store(
-      FolderWith({"a.safetensors"}), options,
+      FolderWith({"a.safetensors"}), options, 0,
       [](const Source&) -> TreeReader::Result { Fail(EBADMSG, "unused"); }, log);
   const auto view = store.List(Tree::kRoot, true);
   ASSERT_EQ(view->entries.size(), 1U);
   EXPECT_EQ(view->entries.front().name, "a.safetensors.d");
   EXPECT_EQ(store.Lookup(Tree::kRoot, "a.safetensors", true)->number, 0U);
+}
+
+TEST(HidingFolder, HidesADirectoryOnly) {
+  const FolderPtr folder = MakeHidingFolder(
+      FolderOf({{"a/mnt/x", ""}, {"a/y", ""}, {"mnt/x", ""}, {"z", ""}}).folder, "a/mnt");
+  EXPECT_THAT(folder->ListFolders(), ElementsAre("a", "mnt"));
+  EXPECT_TRUE(folder->Find("a"));
+  const FolderPtr below = folder->OpenFolder("a");
+  EXPECT_THAT(below->List(), ElementsAre("y"));
+  EXPECT_THAT(below->ListFolders(), IsEmpty());
+  EXPECT_FALSE(below->Find("mnt"));
+  EXPECT_EQ(below->OpenFolder("mnt"), nullptr);
+  EXPECT_NE(folder->OpenFolder("mnt"), nullptr);
 }
 
 // Events of a small model: two checkpoints, room for one tree.
