@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "fs/namespace.h"
 #include "fs/reply.h"
@@ -28,15 +29,33 @@ OpenDirectory* HandleOf(const fuse_file_info* file) {
   return reinterpret_cast<OpenDirectory*>(file->fh);  // NOLINT: the kernel keeps an integer.
 }
 
-// Adds entries to a reply until it is full.
+// Adds entries to a reply until it is full. With attributes, the kernel gets a reference to each.
 class Listing {
  public:
   Listing(fuse_req_t req, size_t size, bool with_attributes)
-      : req_(req), buffer_(Scratch(size)), with_attributes_(with_attributes) {}
+      : req_(req),
+        files_(FilesOf(req)),
+        buffer_(Scratch(size)),
+        with_attributes_(with_attributes) {}
+  Listing(const Listing&) = delete;
+  Listing& operator=(const Listing&) = delete;
+  ~Listing() {
+    for (const uint64_t number : unanswered_) files_.Forget(number, 1);
+  }
 
   // `next` is the offset of the entry after this one. Returns false if there is no room.
+  bool AddEntry(const char* name, uint64_t number, size_t next) {
+    if (!Add(name, number, next)) return false;
+    if (with_attributes_ && !files_.is_constant()) {
+      unanswered_.push_back(number);
+      files_.Refer(number);
+    }
+    return true;
+  }
+
+  // The same for "." and "..", to which the kernel takes no reference.
   bool Add(const char* name, uint64_t number, size_t next) {
-    return Append(name, EntryOf(MountOf(req_), FilesOf(req_).Find(number), number), next);
+    return Append(name, EntryOf(MountOf(req_), files_.Find(number), number), next);
   }
 
   // The same for an entry without an inode, which the kernel then looks up.
@@ -48,7 +67,9 @@ class Listing {
     return Append(name, entry, next);
   }
 
-  void Reply() const { fuse_reply_buf(req_, buffer_.data(), used_); }
+  void Reply() {
+    if (fuse_reply_buf(req_, buffer_.data(), used_) == 0) unanswered_.clear();
+  }
 
  private:
   bool Append(const char* name, const fuse_entry_param& entry, size_t next) {
@@ -64,9 +85,11 @@ class Listing {
   }
 
   fuse_req_t req_;
+  Namespace& files_;
   std::span<char> buffer_;
   size_t used_ = 0;
   bool with_attributes_;
+  std::vector<uint64_t> unanswered_;  // Inodes to which the kernel has no reference yet.
 };
 
 // A part of a directory that a request asks for. The kernel's offset counts entries: 0 is ".", 1 is
@@ -87,7 +110,6 @@ void ReplyListing(fuse_req_t req, const Part& part, const DirectoryView& view) {
   std::string name;  // libfuse requires a NUL at the end.
   for (auto i = static_cast<size_t>(part.offset); i < view.entries.size() + 2; ++i) {
     if (i < 2) {
-      // The kernel takes no reference to these two.
       const bool is_added =
           i == 0 ? listing.Add(".", part.number, i + 1) : AddParent(listing, view.parent, i + 1);
       if (!is_added) break;
@@ -99,8 +121,7 @@ void ReplyListing(fuse_req_t req, const Part& part, const DirectoryView& view) {
     if (entry.inode == 0) {
       if (!listing.AddUnknown(name.c_str(), entry.type, i + 1)) break;
     } else {
-      if (!listing.Add(name.c_str(), view.base + entry.inode, i + 1)) break;
-      if (part.with_attributes) FilesOf(req).Refer(view.base + entry.inode);
+      if (!listing.AddEntry(name.c_str(), view.base + entry.inode, i + 1)) break;
     }
   }
   listing.Reply();
@@ -109,7 +130,9 @@ void ReplyListing(fuse_req_t req, const Part& part, const DirectoryView& view) {
 void List(fuse_req_t req, const Part& part, OpenDirectory* handle) {
   constexpr const char* kWhat = "list";
   Answer(req, kWhat, part.number, [&] {
-    if (handle != nullptr && handle->view) return ReplyListing(req, part, *handle->view);
+    // From the beginning, it is listed anew: rewinddir(3).
+    if (handle != nullptr && handle->view && part.offset != 0)
+      return ReplyListing(req, part, *handle->view);
     if (const auto view = FilesOf(req).List(part.number, false)) {
       if (handle != nullptr) handle->view = view;
       return ReplyListing(req, part, *view);
