@@ -59,7 +59,8 @@ std::span<char> Scratch(size_t size) {
 }
 
 int ErrnoForReader(int code) {
-  constexpr int kKnown[] = {EACCES, EINTR, ENOENT, ENOKEY, ENOMEM, ESTALE, ETIMEDOUT};
+  constexpr int kKnown[] = {EACCES, EINTR,   ENAMETOOLONG, ENOENT,   ENOKEY,
+                            ENOMEM, ENOTDIR, ESTALE,       ETIMEDOUT};
   return std::ranges::count(kKnown, code) != 0 ? code : EIO;
 }
 

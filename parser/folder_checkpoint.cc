@@ -151,17 +151,31 @@ bool HasTensor(const Group& group) {
   });
 }
 
-// Whether a subfolder of `folder` contains a file with the name of a checkpoint. Looks only into the
-// first ones.
+// Whether a file is a part of a checkpoint, by its name.
+bool IsCalledPart(std::string_view name) {
+  constexpr std::string_view kOpenVino = "openvino_";  // Its ".bin" has another format.
+  constexpr std::string_view kMetadata = ".metadata";  // Of a distributed checkpoint.
+  return (IsCalledCheckpoint(name) && !name.starts_with(kOpenVino)) || name == kMetadata ||
+         name.ends_with(".memmap");
+}
+
+// Whether a folder below `folder` contains a part of a checkpoint. Looks into `most` of them, and
+// counts down.
+bool HasCheckpointBelow(const Folder& folder, int& most, int depth = 3) {
+  for (const std::string& name : folder.ListFolders()) {
+    if (name.starts_with('.')) continue;
+    if (--most < 0) return false;
+    const FolderPtr below = folder.OpenFolder(name);
+    if (below == nullptr) continue;
+    if (std::ranges::any_of(below->List(), IsCalledPart)) return true;
+    if (depth > 1 && HasCheckpointBelow(*below, most, depth - 1)) return true;
+  }
+  return false;
+}
+
 bool HasCheckpointBelow(const Folder& folder) {
-  const size_t most = folder.is_remote() ? 20 : 200;  // Each costs a request.
-  const std::vector<std::string> names = folder.ListFolders();
-  return std::ranges::any_of(
-      std::span(names).first(std::min(names.size(), most)), [&](const std::string& name) {
-        if (name.starts_with('.')) return false;
-        const FolderPtr below = folder.OpenFolder(name);
-        return below != nullptr && std::ranges::any_of(below->List(), IsCalledCheckpoint);
-      });
+  int most = folder.is_remote() ? 20 : 200;  // Each costs a request.
+  return HasCheckpointBelow(folder, most);
 }
 
 // Whether `found` is all there is in `folder` and below.

@@ -24,7 +24,7 @@ def between(text, begin, end):
 
 def roff(text):
     """A line of mdoc as its reader sees it."""
-    return re.sub(r" Ns |\.(It|Cm) |\b(Cm|Ar) ", "", text)
+    return re.sub(r" Ns (?:Op )?|\.(It|Cm) |\b(Cm|Ar) ", "", text)
 
 
 HELP = subprocess.run([PROGRAM, "--help"], capture_output=True, text=True, check=True).stdout
@@ -37,8 +37,8 @@ DOCUMENTS = {path: path.read_text() for path in
 COMPLETION = (ROOT / "packaging/completions/ckptfs").read_text()
 TABLE = (ROOT / "fs/option_table.cc").read_text()
 
-# Mount options: name -> whether it takes a value. Switches: "-f", "--help", ...
-OPTIONS = {name: bool(value) for name, value in re.findall(r"^  -o (\w+)(=?)", HELP, re.M)}
+# Mount options: name -> whether it may take a value. Switches: "-f", "--help", ...
+OPTIONS = {name: bool(value) for name, value in re.findall(r"^  -o (\w+)\[?(=?)", HELP, re.M)}
 SWITCHES = set(re.findall(r"(?<![\w-])--?\w+", "\n".join(
     re.findall(r"^  (-[^o].{0,22})  ", HELP, re.M))))
 IGNORED = re.findall(r'"(\w+)"', between(TABLE, r"kIgnored\[\] = \{", r"^\};|\};$"))
@@ -55,7 +55,7 @@ class Options(unittest.TestCase):
         self.assertIn("direct_io", REFUSED)
 
     def test_manual_page(self):
-        items = re.findall(r"^\.It Cm (\w+)( Ns = Ns)?", MAN, re.M)
+        items = re.findall(r"^\.It Cm (\w+)( Ns (?:Op )?= Ns)?", MAN, re.M)
         self.assertEqual({name: bool(value) for name, value in items}, OPTIONS)
         self.assertEqual(len(items), len(OPTIONS))
         described = re.findall(r"^\.It Fl (.*)$", between(MAN, r"^\.Sh DESCRIPTION", r"^\.Ss "), re.M)
@@ -79,7 +79,7 @@ class Options(unittest.TestCase):
     def test_usage(self):
         rows = re.findall(r"^\| (`-.*?`) \|", between(USAGE, r"^## Options", r"^## "), re.M)
         words = re.findall(r"`(-[^`]*)`", "\n".join(rows))
-        options = {re.match(r"-o (\w+)(=?)", word).groups() for word in words
+        options = {re.match(r"-o (\w+)\[?(=?)", word).groups() for word in words
                    if word.startswith("-o ")}
         self.assertEqual({name: bool(value) for name, value in options}, OPTIONS)
         self.assertEqual({word for word in words if not word.startswith("-o ")}, SWITCHES)

@@ -260,7 +260,9 @@ class BehindAnIndex(Torch):
 class LeftOut(Torch):
     def test_a_directory_names_what_it_leaves_out(self):
         folder = self.scratch()
-        (folder / "model.safetensors").write_bytes(self.safetensors())
+        (folder / "1.safetensors").write_bytes(self.safetensors())
+        index = {"weight_map": {"w": "1.safetensors"}}
+        (folder / "model.safetensors.index.json").write_text(json.dumps(index))
         (folder / "2_Dense").mkdir()
         (folder / "2_Dense/pytorch_model.bin").write_bytes(saved({"w": self.a}))
         with self.mount(folder, quiet=False) as mount:

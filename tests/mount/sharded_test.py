@@ -262,11 +262,12 @@ class Directory(Case):
         write_shard(self.folder / "model.safetensors", {"a": b"aaaa"})
         self.assertEqual(ckptfs.read(self.mount(f"{self.folder}/") / "a.memmap"), b"aaaa")
 
-    def test_with_several_checkpoints_asks_which(self):
+    def test_with_several_checkpoints_is_a_store(self):
         write_shard(self.folder / "x.safetensors", {"a": b"aaaa"})
-        write_shard(self.folder / "y.safetensors", {"a": b"aaaa"})
-        self.refuse(FORMAT, "directory with 2 checkpoints, 'x.safetensors', 'y.safetensors': "
-                            "name the one to mount")
+        write_shard(self.folder / "y.safetensors", {"a": b"bbbb"})
+        mount = self.mount(self.folder)
+        self.assertEqual(ckptfs.read(mount / "x.safetensors.d/a.memmap"), b"aaaa")
+        self.assertEqual(ckptfs.read(mount / "y.safetensors.d/a.memmap"), b"bbbb")
 
     def test_without_a_checkpoint_fails_with_its_contents(self):
         (self.folder / "README.md").write_text("# A model\n")
@@ -276,11 +277,13 @@ class Directory(Case):
     def test_without_anything(self):
         self.refuse(FORMAT, "directory without a checkpoint in a supported format")
 
-    def test_with_two_indexes_asks_which(self):
+    def test_with_two_indexes_is_a_store(self):
         self.write_three()
-        shutil.copy(self.folder / INDEX, self.folder / "lora.safetensors.index.json")
-        self.refuse(FORMAT, "directory with 2 indexes of checkpoints, "
-                            f"'lora.safetensors.index.json', '{INDEX}': name the one to mount")
+        lora = "lora.safetensors.index.json"
+        shutil.copy(self.folder / INDEX, self.folder / lora)
+        mount = self.mount(self.folder)
+        for index in (INDEX, lora):
+            self.assertEqual(ckptfs.read(mount / f"{index}.d/b/1.memmap"), b"BB")
 
     def test_of_the_cache_of_hugging_face_which_consists_of_links(self):
         self.write_three()
