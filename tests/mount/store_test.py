@@ -229,7 +229,7 @@ class Hostile(Case):
         (self.folder / "y.safetensors").chmod(0o600)
         (self.folder / "private").chmod(0o700)
         mount = self.mount(self.folder, "-o", "allow_other")
-        mode = lambda name: stat.S_IMODE(os.stat(mount / name).st_mode)  # noqa: E731
+        mode = lambda name: stat.S_IMODE(os.stat(mount / name).st_mode)
         self.assertEqual(mode("x.safetensors"), 0o444)
         self.assertEqual(mode("x.safetensors.d/a.memmap"), 0o444)
         self.assertEqual(mode("y.safetensors"), 0o400)
