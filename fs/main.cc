@@ -160,7 +160,8 @@ int Serve(const Options& options, Mountpoint mountpoint, Log& log,
       step = Step::kCommandLine;
       Fail(EINVAL, "option store: {} is a file, but a store is a directory", source.name());
     }
-    std::optional<TreeReader> reader(std::in_place, options, remote, std::move(secrets), log);
+    std::optional<TreeReader> reader(std::in_place, options, remote, readers, std::move(secrets),
+                                     log);
     if (!options.sidecar.empty()) reader->SetSidecar(OpenSidecar(options.sidecar, remote));
     step = Step::kParse;
     const Contents contents = ReadContents(source, *reader, options, readers, log);

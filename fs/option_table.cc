@@ -156,6 +156,33 @@ void SetStore(Options& options, std::string_view option, std::string_view value)
   options.store = value.empty() ? StoreMode::kAlways : StoreMode::kTrees;
 }
 
+// A list with ':', because commas separate options.
+void SetView(Options& options, std::string_view option, std::string_view value) {
+  Views views;
+  for (std::string_view rest = value; !rest.empty();) {
+    const size_t colon = std::min(rest.find(':'), rest.size());
+    const std::string_view word = rest.substr(0, colon);
+    rest.remove_prefix(std::min(colon + 1, rest.size()));
+    if (word == "safetensors") {
+      views.safetensors = true;
+    } else if (word == "npy") {
+      views.npy = true;
+    } else if (word != "none" || value != "none") {
+      Fail(EINVAL,
+           "option {}: invalid value {} (expected safetensors, npy, both with a colon, or none)",
+           option, Quoted(value));
+    }
+  }
+  options.view = views;
+}
+
+void SetCompanions(Options& options, std::string_view option, std::string_view value) {
+  if (value != "on" && value != "off") {
+    Fail(EINVAL, "option {}: invalid value {} (expected on or off)", option, Quoted(value));
+  }
+  options.companions = value == "on";
+}
+
 constexpr uint64_t MiB(uint64_t count) { return count << 20U; }
 constexpr uint32_t kMostId = std::numeric_limits<uint32_t>::max() - 1;  // -1 is no id.
 constexpr uint32_t kWeek = 7 * 24 * 3600;
@@ -176,6 +203,11 @@ constexpr MountOption kMountOptions[] = {
      SetFlag<&Options::strict>},
     {"sidecar", "FILE", kView, "the tensors of a tensorizer.torch_compat checkpoint",
      SetText<&Options::sidecar>},
+
+    {"subtree", "KEYS", kView, "only the dict of these keys, with slashes between",
+     SetText<&Options::subtree>},
+    {"view", "FORMAT:...", kView, "also as safetensors, npy, or none", SetView},
+    {"companions", "HOW", kView, "the other files of a folder: on or off", SetCompanions},
 
     {"store", "[=trees]", kStores, "mirror the folder; a directory X.d per checkpoint", SetStore},
     {"trees", "SIZE", kStores, "cap of parsed checkpoints in a store, 256m by default",

@@ -29,6 +29,12 @@ enum class StoreMode : uint8_t {
   kTrees,  // Always, and without the files.
 };
 
+// Files in other formats that show the same checkpoint.
+struct Views {
+  bool safetensors = false;  // One of the whole checkpoint.
+  bool npy = false;          // One of each tensor.
+};
+
 struct Options {
   std::string source;
   std::string mountpoint;
@@ -54,6 +60,10 @@ struct Options {
   std::string passphrase_file;  // ... or with its passphrase; may be empty.
   std::string log_file;         // Instead of syslog; may be empty.
   std::string sidecar;          // The file with its tensors; empty: beside the checkpoint.
+
+  std::optional<Views> view;  // Nothing: safetensors of a model repository.
+  bool companions = true;     // Show the other files of the folder that is a checkpoint.
+  std::string subtree;        // Keys with slashes: show that part alone; empty: all.
 
   StoreMode store = StoreMode::kIfNeeded;
   uint64_t trees = uint64_t{256} << 20U;  // For parsed checkpoints of a store, in bytes.

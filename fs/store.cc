@@ -99,7 +99,9 @@ struct Store::Item {
 
 Store::Store(FolderPtr folder, const Options& options, mode_t umask, ReadOne read, Log& log)
     : options_(options),
-      settings_{.mirrors_files = options.store != StoreMode::kTrees, .refresh = options.refresh},
+      settings_{.mirrors_files = options.store != StoreMode::kTrees,
+                .refresh = options.refresh,
+                .has_views = !options.view || options.view->safetensors},
       read_(std::move(read)),
       log_(log),
       cache_(options.trees) {
@@ -245,22 +247,10 @@ Store::ItemPtr Store::MakeItem(const ItemPtr& parent, const std::string& name,
   item->modified = found.info.modified;
   item->umask = MaskOf(found.info);
   switch (found.kind) {
-    case StoreItem::Kind::kFile: {
-      const FolderPtr folder = parent->folder->shared();
-      const auto open = [folder, name, version = found.info.version] {
-        ByteSourcePtr file = folder->OpenData(name);
-        const auto now = folder->Find(name);
-        if (!now || now->version != version) Fail(ESTALE, "file changed since it was listed");
-        return file;
-      };
+    case StoreItem::Kind::kFile:
       item->inode.length = found.info.size;
-      item->inode.source = MakeLazy({.name = fmt::format("{}/{}", folder->name(), name),
-                                     .size = found.info.size,
-                                     .modified = found.info.modified,
-                                     .is_remote = folder->is_remote(),
-                                     .open = open});
+      item->inode.source = MakeListedFile(parent->folder->shared(), name, found.info);
       break;
-    }
     case StoreItem::Kind::kFolder: {
       FolderPtr folder = parent->folder->folder().OpenFolder(name);
       if (folder == nullptr) return nullptr;

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "fs/namespace.h"
+#include "fs/views.h"
 #include "parser/base/cancellation.h"
 #include "parser/base/error.h"
 #include "parser/base/hash.h"
@@ -87,7 +88,20 @@ std::optional<StoreItem> StoreFolder::Find(const std::string& name) {
                      .target = *std::move(target),
                      .identity = std::move(identity)};
   }
+  if (auto view = FindView(name)) return view;
   return FindTree(name);
+}
+
+// The view of weights without safetensors is a link to that of their tree.
+std::optional<StoreItem> StoreFolder::FindView(const std::string& name) const {
+  if (!settings_.has_views || !settings_.mirrors_files) return std::nullopt;
+  std::string target = FindViewInStore(*folder_, name);
+  if (target.empty()) return std::nullopt;
+  return StoreItem{.kind = StoreItem::Kind::kLink,
+                   .info = {.modified = folder_->modified()},
+                   .target = target,
+                   .checkpoint = {},
+                   .identity = target};
 }
 
 // A '~' is added to the name of a tree as long as there is something of that name.
@@ -205,6 +219,9 @@ std::shared_ptr<const StoreListing> StoreFolder::List() {
   for (const std::string& name : links) {
     add(name, S_IFLNK);
     if (FindTreeOf(name)) add_tree(name, S_IFLNK);
+  }
+  for (const std::string& name : ViewNames()) {
+    if (!taken.contains(name) && FindView(name)) add(name, S_IFLNK);
   }
   {
     const MutexLock lock(mutex_);

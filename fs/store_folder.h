@@ -40,6 +40,7 @@ struct StoreListing {
 struct StoreSettings {
   bool mirrors_files = true;         // Show the files themselves.
   std::chrono::seconds refresh{60};  // How often a remote folder is listed again.
+  bool has_views = true;             // Show the safetensors views of model repositories.
 };
 
 // Thread-safe. Methods throw Error.
@@ -67,6 +68,7 @@ class StoreFolder {
     bool is_checkpoint = false;
   };
 
+  std::optional<StoreItem> FindView(const std::string& name) const;
   std::optional<StoreItem> FindTree(const std::string& name);
   bool IsTaken(const std::string& name) const;
   std::optional<StoreItem> FindTreeOf(const std::string& checkpoint);

@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -17,9 +19,11 @@
 #include "fs/tensordict_index.h"
 #include "fs/tensordict_meta.h"
 #include "fs/tensordict_names.h"
+#include "parser/base/hash.h"
 #include "parser/base/json.h"
 #include "parser/checkpoint.h"
 #include "parser/io/simple_sources.h"
+#include "parser/view.h"
 
 namespace ckptfs {
 namespace {
@@ -70,12 +74,14 @@ class Layout {
     const size_t members = CountMembers(checkpoint.root);
     builder_.Reserve(kInodesPerMember * members, kTextPerMember * members);
     index_.Reserve(members);
-    summary_ = SummaryText(checkpoint, options_.version);
     if (options_.has_attributes) files_.DescribeRoot(checkpoint, options_.source);
     const size_t places = index_.AddGroup(0, checkpoint.root.members.size());
     pending_.push_back({.group = std::move(checkpoint.root),
                         .at = {.inode = Tree::kRoot, .index = TensorIndex::kRoot},
                         .places = places});
+    unplaced_ = std::move(checkpoint);
+    unplaced_->root.python_type = pending_.front().group.python_type;
+    unplaced_->root.annotations = pending_.front().group.annotations;
     while (!pending_.empty()) {
       Pending next = std::move(pending_.front());
       pending_.pop_front();
@@ -144,12 +150,50 @@ class Layout {
             {.directory = directory, .place = pending.places + 1 + number, .group = pending.path});
       }
     }
+    if (is_root) AddBeside();
     names_.Add(kMetaName, builder_.AddText(MetaOf(pending, directory.inode)));
     if (is_root) {
       root_names_ = std::move(names_);  // Until there is an index.
     } else {
       names_.SetEntries(builder_, directory.inode);
     }
+  }
+
+  // Adds what is beside the checkpoint, under names that it leaves free.
+  void AddBeside() {
+    if (options_.beside.empty()) return;
+    std::string renamed;
+    std::unordered_set<std::string, SecretHash> taken = names_.Taken();
+    taken.insert({std::string(kMetaName), std::string(kIndexName)});
+    for (const BesideEntry& entry : options_.beside) {
+      std::string name = entry.name;
+      while (!taken.insert(name).second) name += '~';
+      if (name.size() > Tree::kMaxName) continue;
+      names_.Add(name, AddBesideEntry(entry, Tree::kRoot));
+      if (name == entry.name) continue;
+      renamed += renamed.empty() ? '[' : ',';
+      AppendText(renamed, name);
+    }
+    if (!renamed.empty()) unplaced_->annotations.emplace_back("renamed", renamed + ']');
+  }
+
+  uint32_t AddBesideEntry(const BesideEntry& entry, uint32_t parent) {
+    if (entry.file != nullptr) return builder_.AddFile({entry.file, 0, entry.file->size()});
+    const uint32_t inode = builder_.AddDirectory(parent);
+    std::vector<Entry> entries;
+    for (const BesideEntry& each : entry.entries) {
+      entries.push_back({.name = each.name, .inode = AddBesideEntry(each, inode)});
+    }
+    builder_.SetEntries(inode, std::move(entries));
+    return inode;
+  }
+
+  // The description of the checkpoint, once.
+  std::string TakeSummary() {
+    if (!unplaced_) return {};
+    const std::string text = SummaryText(*unplaced_, options_.version);
+    unplaced_.reset();
+    return text;
   }
 
   // The meta.json of `directory`, which is that of `pending` or one that dots make in it. The
@@ -161,10 +205,9 @@ class Layout {
       closed_ = CollectionMeta(collection.Json());
       return closed_;
     }
-    if (directory != pending.at.inode) return meta_.Finish("", std::exchange(summary_, {}));
+    if (directory != pending.at.inode) return meta_.Finish("", TakeSummary());
     const auto& about = pending.group.about;
-    return meta_.Finish(collection.Json(),
-                        about.empty() ? std::exchange(summary_, {}) : AboutText(about));
+    return meta_.Finish(collection.Json(), about.empty() ? TakeSummary() : AboutText(about));
   }
 
   static Wanted WantedBy(const Item& item) {
@@ -236,9 +279,18 @@ class Layout {
     if (tensor.sizes != nullptr) {
       names_.AddSizes(name.key, builder_.AddFile(Extent(tensor.sizes->data)));
     }
+    if (options_.has_npy) AddNpy(name.key, tensor);
     const uint32_t inode = files_.Add(tensor, view_, path);
     const std::string_view file_name = names_.AddFile(name.key, kTensorSuffix, inode);
     index_.Add(target.directory.index, target.place, name.original, file_name, tensor);
+  }
+
+  void AddNpy(std::string_view key, const Tensor& tensor) {
+    std::string name = ListedName(key) + ".npy";
+    if (name.size() > Tree::kMaxName) return;
+    const ByteSourcePtr view = MakeNpyView(tensor);
+    if (view != nullptr)
+      names_.AddBeside(std::move(name), builder_.AddFile({view, 0, view->size()}));
   }
 
   void AddTable(const EntryName& name, Table& table, std::string_view suffix, const Target& target,
@@ -295,7 +347,9 @@ class Layout {
   TensorFiles files_;
   TensorIndex index_;
   std::deque<Pending> pending_;
-  std::string summary_;  // For the next meta.json that has room; that of the root comes first.
+
+  // What the next meta.json that has room describes; that of the root comes first.
+  std::optional<Checkpoint> unplaced_;
   size_t room_;
 
   // Of the directory at hand; here to keep their memory.

@@ -17,17 +17,29 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "fs/tree.h"
 #include "parser/checkpoint.h"
 
 namespace ckptfs {
 
+// A file or a directory that is in the root beside what is in the checkpoint.
+struct BesideEntry {
+  std::string name;
+  ByteSourcePtr file;                // Null: a directory ...
+  std::vector<BesideEntry> entries;  // ... with these entries.
+};
+
 struct LayoutOptions {
   bool is_flat = false;         // Do not split keys at dots.
   bool has_attributes = false;  // Give each tensor file extended attributes.
   std::string source;           // For the root's meta.json: what was mounted, without secrets.
   std::string version;          // For the root's meta.json: of this program.
+  bool has_npy = false;         // Put the .npy view of each tensor beside it.
+
+  // These give way to the checkpoint: a name that is taken gets a '~', and is in the root's meta.json.
+  std::vector<BesideEntry> beside;
 };
 
 // Lays out a valid checkpoint, which is used up while the tree grows. Tensors with elements that

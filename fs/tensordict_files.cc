@@ -164,6 +164,19 @@ void DirectoryEntries::AddSizes(std::string_view key, uint32_t inode) {
   AddBeside(listed + std::string(kSizesSuffix), inode);
 }
 
+std::unordered_set<std::string, SecretHash> DirectoryEntries::Taken() const {
+  std::unordered_set<std::string, SecretHash> taken;
+  size_t begin = 0;
+  for (const Piece& piece : names_) {
+    taken.insert(text_.substr(begin, piece.end - begin));
+    begin = piece.end;
+  }
+  for (const auto* others : {&second_names_, &beside_}) {
+    for (const auto& [name, inode] : *others) taken.insert(name);
+  }
+  return taken;
+}
+
 void DirectoryEntries::SetEntries(TreeBuilder& builder, uint32_t directory,
                                   std::vector<Entry> others) {
   for (const auto& [name, inode] : beside_) Add(name, inode);

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -68,6 +69,9 @@ class DirectoryEntries {
 
   // Adds a file that gives way to others of its name.
   void AddBeside(std::string name, uint32_t inode) { beside_.emplace_back(std::move(name), inode); }
+
+  // The names that have been added, the second ones and those beside included.
+  std::unordered_set<std::string, SecretHash> Taken() const;
 
   // Sets the entries of `directory`: these, the second names, which are not listed, and `others`,
   // whose names nothing here can have. A second name gives way to a first one: "a/b" is

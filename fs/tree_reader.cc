@@ -4,20 +4,24 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
 
+#include "fs/companions.h"
 #include "fs/guard.h"
 #include "fs/tensordict.h"
 #include "fs/verification.h"
+#include "fs/views.h"
 #include "parser/base/budget.h"
 #include "parser/base/cancellation.h"
 #include "parser/base/error.h"
 #include "parser/base/fd.h"
 #include "parser/detect.h"
 #include "parser/location.h"
+#include "parser/subtree.h"
 
 namespace ckptfs {
 namespace {
@@ -86,8 +90,13 @@ void LogWarnings(Log& log, const std::string& name, const std::vector<std::strin
   if (warnings.size() > kMost) log.Warning("{}: {} more warnings", name, warnings.size() - kMost);
 }
 
-TreeReader::TreeReader(const Options& options, const Remote& remote, Secrets secrets, Log& log)
-    : options_(options), remote_(remote), log_(log), secrets_(std::move(secrets)) {}
+TreeReader::TreeReader(const Options& options, const Remote& remote, const Readers& readers,
+                       Secrets secrets, Log& log)
+    : options_(options),
+      remote_(remote),
+      readers_(readers),
+      log_(log),
+      secrets_(std::move(secrets)) {}
 
 TreeReader::Result TreeReader::ReadAlone(const Source& source) {
   Budget budget;
@@ -95,7 +104,7 @@ TreeReader::Result TreeReader::ReadAlone(const Source& source) {
     log_.Error("{}: reading the headers does not end", source.name());
     ::_exit(static_cast<int>(ExitCode::kTooLarge));
   });
-  Result result = Read(source, Redacted(options_.source), budget);
+  Result result = Read(source, Redacted(options_.source), Place::kAlone, budget);
   const MutexLock lock(mutex_);
   if (const std::string option = secrets_.UnneededOption(); !option.empty()) {
     log_.Warning("{}: {} is unused: the checkpoint is not encrypted", source.name(), option);
@@ -112,10 +121,10 @@ TreeReader::Result TreeReader::ReadOneOfMany(const Source& source) {
   // A repeated parse would begin anew.
   const Cancellation::IsPreempted never = [](bool) { return false; };
   const Cancellation cancellation(is_late, &never);
-  return Read(source, source.name(), budget);
+  return Read(source, source.name(), Place::kInStore, budget);
 }
 
-TreeReader::Result TreeReader::Read(const Source& source, const std::string& shown,
+TreeReader::Result TreeReader::Read(const Source& source, const std::string& shown, Place place,
                                     Budget& budget) {
   const auto ask = [&](bool takes_passphrase) { return AskSecret(takes_passphrase, budget); };
   const ReadOptions what{.ask_secret = ask,
@@ -126,12 +135,19 @@ TreeReader::Result TreeReader::Read(const Source& source, const std::string& sho
   try {
     Result result = Metered(budget, [&] {
       Checkpoint checkpoint = ReadCheckpoint(source, what);
+      if (!options_.subtree.empty()) TakeSubtree(checkpoint, options_.subtree);
       if (options_.strict) CheckWhole(checkpoint, source.name());
+      LayoutOptions layout{.is_flat = options_.flat,
+                           .has_attributes = options_.xattr,
+                           .source = shown,
+                           .version = CKPTFS_VERSION,
+                           .has_npy = options_.view && options_.view->npy,
+                           .beside = {}};
+      AddSafetensorsView(checkpoint, source, options_, place == Place::kInStore, budget,
+                         layout.beside);
+      if (place == Place::kAlone) AddCompanions(checkpoint, source, layout.beside);
       std::vector<std::string> warnings = checkpoint.warnings;
-      return Result{.tree = LayOut(std::move(checkpoint), {.is_flat = options_.flat,
-                                                           .has_attributes = options_.xattr,
-                                                           .source = shown,
-                                                           .version = CKPTFS_VERSION}),
+      return Result{.tree = LayOut(std::move(checkpoint), layout),
                     .memory = 0,
                     .warnings = std::move(warnings)};
     });
@@ -142,6 +158,24 @@ TreeReader::Result TreeReader::Read(const Source& source, const std::string& sho
     if (std::string_view(e.what()).starts_with(source.name())) throw;
     throw WithContext(source.name(), e);
   }
+}
+
+void TreeReader::AddCompanions(Checkpoint& checkpoint, const Source& source,
+                               std::vector<BesideEntry>& beside) {
+  if (source.file || !options_.companions) return;
+  // Users who may read the checkpoint, but not that file, must not read it.
+  const gid_t group = options_.gid.value_or(::getgid());
+  const mode_t mask = readers_.MaskFor(group);
+  const auto is_shown = [&](const EntryInfo& info) {
+    if (!options_.allow_other || options_.umask || !info.group) return true;
+    Readers readers;
+    readers.Add(info.permissions, *info.group);
+    return (readers.MaskFor(group) & ~mask) == 0;
+  };
+  Companions found = FindCompanions(source.folder, checkpoint.parts, is_shown);
+  if (!found.are_all)
+    checkpoint.warnings.emplace_back("shows not all of the very many other files");
+  std::ranges::move(found.entries, std::back_inserter(beside));
 }
 
 std::shared_ptr<const Secret> TreeReader::AskSecret(bool takes_passphrase, Budget& budget) {

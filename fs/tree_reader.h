@@ -14,6 +14,7 @@
 #include "fs/remote.h"
 #include "fs/secrets.h"
 #include "fs/strict.h"
+#include "fs/tensordict.h"
 #include "fs/tree.h"
 #include "parser/base/mutex.h"
 #include "parser/io/folder.h"
@@ -30,7 +31,9 @@ void LogWarnings(Log& log, const std::string& name, const std::vector<std::strin
 class TreeReader {
  public:
   // All but `secrets` must outlive this.
-  TreeReader(const Options& options, const Remote& remote, Secrets secrets, Log& log);
+  // `readers` are those of the only checkpoint.
+  TreeReader(const Options& options, const Remote& remote, const Readers& readers, Secrets secrets,
+             Log& log);
   TreeReader(const TreeReader&) = delete;
   TreeReader& operator=(const TreeReader&) = delete;
   ~TreeReader() = default;
@@ -57,13 +60,19 @@ class TreeReader {
   void AllowScratch();
 
  private:
+  enum class Place : uint8_t { kAlone, kInStore };
+
   std::shared_ptr<const Secret> AskSecret(bool takes_passphrase, Budget& budget);
 
   // `shown` is the name of the source on the mount.
-  Result Read(const Source& source, const std::string& shown, Budget& budget);
+  Result Read(const Source& source, const std::string& shown, Place place, Budget& budget);
+
+  void AddCompanions(Checkpoint& checkpoint, const Source& source,
+                     std::vector<BesideEntry>& beside);
 
   const Options& options_;
   const Remote& remote_;
+  const Readers& readers_;
   Log& log_;
   const std::shared_ptr<ScratchSpace> scratch_ = std::make_shared<ScratchSpace>();
   ByteSourcePtr sidecar_;  // May be null.

@@ -163,6 +163,9 @@ struct Checkpoint {
   std::vector<std::string> warnings;    // Messages for the terminal about corrupt or ignored parts.
   std::vector<Annotation> annotations;  // About the file as a whole: {"byteorder", "\"little\""}.
   std::vector<Global> globals;          // Sorted by name, each once.
+
+  // Of a folder: the names of the files and subfolders in it that the checkpoint consists of.
+  std::vector<std::string> parts;
 };
 
 // Returns the annotations of a group, a tensor, a value or a table.

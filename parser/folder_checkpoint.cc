@@ -132,6 +132,7 @@ Checkpoint ReadOnly(const FolderPtr& folder, const FolderCheckpoint& what,
   if (what.format != nullptr) return ReadCheckpoint(*what.format, *folder, what.name, options);
   const Source source{.file = folder->Open(what.name), .folder = folder, .file_name = what.name};
   Checkpoint checkpoint = ReadFile(source, options);
+  checkpoint.parts = {what.name};
   if (IsOneOfSeveral(what.name)) {
     checkpoint.warnings.push_back(
         fmt::format("incomplete checkpoint: only {} found, without its index", Quoted(what.name)));
@@ -327,6 +328,10 @@ Checkpoint ReadFolder(const FolderPtr& folder, const ReadOptions& options) {
          Quoted(only.name));
   }
   Checkpoint checkpoint = ReadOnly(watched, only, options);
+  if (only.format != nullptr) {
+    checkpoint.parts = watched->Opened();
+    checkpoint.parts.push_back(only.name);
+  }
   Annotate(checkpoint, only.twins);
   WarnOfLeftOut(*watched, only.format == nullptr ? std::span<const std::string>() : files,
                 only.twins, checkpoint);

@@ -72,6 +72,11 @@ void WatchedFolder::Record(const std::string& name) const {
   opened_.insert(name);
 }
 
+std::vector<std::string> WatchedFolder::Opened() const {
+  const MutexLock lock(mutex_);
+  return {opened_.begin(), opened_.end()};
+}
+
 std::vector<std::string> WatchedFolder::LeftOut(std::span<const std::string> files) const {
   std::vector<std::string> left_out;
   const MutexLock lock(mutex_);

@@ -128,6 +128,9 @@ class WatchedFolder final : public ForwardingFolder {
   // subfolders, nor into more than a hundred. Throws nothing.
   std::vector<std::string> LeftOut(std::span<const std::string> files) const;
 
+  // The names of the files and folders that were opened.
+  std::vector<std::string> Opened() const;
+
  private:
   void Record(const std::string& name) const;
 

@@ -67,6 +67,16 @@ const StoredDtype* StoredDtypeNamed(std::string_view name) {
   return row == std::end(kRows) ? nullptr : row;
 }
 
+}  // namespace
+
+std::string_view NameOf(Dtype dtype) {
+  if (dtype == Dtype::kOpaque) return {};
+  const auto* row = std::ranges::find(kRows, dtype, &StoredDtype::dtype);
+  return row == std::end(kRows) ? std::string_view() : row->name;
+}
+
+namespace {
+
 constexpr size_t kMaxTensors = 2'000'000;
 constexpr size_t kMaxNameSize = 65'536;  // Bytes.
 constexpr std::string_view kMetadata = "__metadata__";

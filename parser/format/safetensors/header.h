@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -30,6 +31,9 @@ struct TensorEntry {
   uint64_t begin = 0;           // In the data, in bytes.
   uint64_t end = 0;             // The first byte after it.
 };
+
+// Returns the name of a dtype in headers; empty if the format lacks it.
+std::string_view NameOf(Dtype dtype);
 
 using MetadataEntry = std::pair<std::string, std::string>;
 

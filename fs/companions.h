@@ -1,0 +1,26 @@
+// What is in a folder beside its checkpoint: config.json, tokenizer.json, README.md.
+
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "fs/tensordict.h"
+#include "parser/io/folder.h"
+
+namespace ckptfs {
+
+struct Companions {
+  std::vector<BesideEntry> entries;
+  bool are_all = true;  // Else there are too many.
+};
+
+// Returns the files of `folder` that are not among `parts` and for which `is_shown`, and those of its
+// subfolders: of remote ones only if that takes no request. No file is opened before it is read.
+// Throws Error.
+Companions FindCompanions(const FolderPtr& folder, std::span<const std::string> parts,
+                          const std::function<bool(const EntryInfo& info)>& is_shown);
+
+}  // namespace ckptfs

@@ -1,0 +1,133 @@
+#include "fs/views.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "parser/base/error.h"
+#include "parser/base/json.h"
+#include "parser/layer/lazy_file.h"
+#include "parser/view.h"
+
+namespace ckptfs {
+namespace {
+
+// Weights as the libraries of the hub name them, and what marks the directory of a model.
+struct Weights {
+  std::string_view view;
+  std::string_view others;  // The same weights as a pickle.
+  std::string_view config;
+};
+
+constexpr std::string_view kIndexSuffix = ".index.json";
+constexpr Weights kWeights[] = {
+    {"model.safetensors", "pytorch_model.bin", "config.json"},
+    {"adapter_model.safetensors", "adapter_model.bin", "adapter_config.json"},
+    {"diffusion_pytorch_model.safetensors", "diffusion_pytorch_model.bin", "config.json"},
+};
+constexpr const Weights& kModel = kWeights[0];
+constexpr const Weights& kAdapter = kWeights[1];
+constexpr const Weights& kDiffusion = kWeights[2];
+constexpr std::string_view kPipeline = "model_index.json";
+
+bool HasFile(std::span<const std::string> files, std::string_view name) {
+  return std::ranges::binary_search(files, name);
+}
+
+// Whether the checkpoint is the file itself that its view would be.
+bool IsThatFile(const Checkpoint& checkpoint, const Source& source, const Options& options) {
+  if (checkpoint.format != "safetensors" || !options.subtree.empty()) return false;
+  return source.file ? source.folder != nullptr : checkpoint.parts.size() == 1;
+}
+
+void DescribeLeftOut(Checkpoint& checkpoint, std::string_view name,
+                     std::span<const std::string> left_out) {
+  if (left_out.empty()) return;
+  std::string list;
+  for (const std::string& key : left_out) {
+    list += list.empty() ? '[' : ',';
+    json::AppendString(list, key);
+  }
+  checkpoint.annotations.emplace_back("view", fmt::format("{{\"left_out\":{}]}}", list));
+  checkpoint.warnings.push_back(fmt::format("{} lacks {} tensor{} that safetensors cannot have: {}",
+                                            name, left_out.size(), left_out.size() == 1 ? "" : "s",
+                                            Listed(left_out)));
+}
+
+}  // namespace
+
+std::string ViewNameIn(const Folder& folder) {
+  const std::vector<std::string> files = folder.List();
+  if (HasFile(files, kAdapter.config)) return std::string(kAdapter.view);
+  const bool is_diffusion = std::ranges::any_of(files, [](const std::string& name) {
+    return name.starts_with(kDiffusion.view.substr(0, kDiffusion.view.rfind('.')));
+  });
+  if (HasFile(files, kDiffusion.config) && is_diffusion) return std::string(kDiffusion.view);
+  const bool is_model = HasFile(files, kModel.config) || HasFile(files, kPipeline);
+  return std::string(is_model ? kModel.view : "");
+}
+
+std::string ViewNameOf(std::string_view weights) {
+  if (weights.ends_with(kIndexSuffix)) weights.remove_suffix(kIndexSuffix.size());
+  const auto* const found = std::ranges::find_if(kWeights, [&](const Weights& each) {
+    return weights == each.others || weights == each.view;
+  });
+  return std::string(found == std::end(kWeights) ? "" : found->view);
+}
+
+std::vector<std::string> ViewNames() {
+  std::vector<std::string> names;
+  for (const Weights& each : kWeights) names.emplace_back(each.view);
+  return names;
+}
+
+std::string FindViewInStore(const Folder& folder, const std::string& name) {
+  const auto* const found = std::ranges::find(kWeights, name, &Weights::view);
+  if (found == std::end(kWeights)) return {};
+  const auto has_file = [&](std::string_view file) {
+    const auto info = folder.Find(std::string(file));
+    return info && !info->is_folder;
+  };
+  // Programs would take the shards of an index, which are files.
+  if (!has_file(found->config) || has_file(name + std::string(kIndexSuffix))) return {};
+  for (const std::string& weights :
+       {std::string(found->others), fmt::format("{}{}", found->others, kIndexSuffix)}) {
+    if (has_file(weights)) return fmt::format("{}.d/{}", weights, name);
+  }
+  return {};
+}
+
+void AddSafetensorsView(Checkpoint& checkpoint, const Source& source, const Options& options,
+                        bool is_in_store, Budget& budget, std::vector<BesideEntry>& beside) {
+  if (options.view && !options.view->safetensors) return;
+  std::string name;
+  if (!source.file) {
+    name = ViewNameIn(*source.folder);
+  } else if (is_in_store && !ViewNameIn(*source.folder).empty()) {
+    name = ViewNameOf(source.file_name);
+  }
+  if (name.empty() && !options.view) return;
+  if (name.empty()) name = kModel.view;
+  if (IsThatFile(checkpoint, source, options)) {
+    const std::string& file = source.file ? source.file_name : checkpoint.parts.front();
+    if (const auto info = source.folder->Find(file); info && !info->is_folder) {
+      beside.push_back(
+          {.name = name, .file = MakeListedFile(source.folder, file, *info), .entries = {}});
+      return;
+    }
+  }
+  SafetensorsView view = MakeSafetensorsView(checkpoint, budget);
+  if (view.file == nullptr) {
+    checkpoint.warnings.push_back(
+        fmt::format("no {}: its header would exceed the 100 MB of the format", name));
+    return;
+  }
+  DescribeLeftOut(checkpoint, name, view.left_out);
+  beside.push_back({.name = std::move(name), .file = std::move(view.file), .entries = {}});
+}
+
+}  // namespace ckptfs

@@ -1,0 +1,37 @@
+// Which views a mount shows, and under which names programs look for them.
+
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "fs/options.h"
+#include "fs/tensordict.h"
+#include "parser/base/budget.h"
+#include "parser/checkpoint.h"
+#include "parser/io/folder.h"
+
+namespace ckptfs {
+
+// Returns the name under which programs look for the weights of the model repository `folder`:
+// "model.safetensors". Empty if there is no config.json that makes it one. Throws Error.
+std::string ViewNameIn(const Folder& folder);
+
+// Returns the name of the view of a file with weights that programs know: "model.safetensors" for
+// "pytorch_model.bin" and for its index; empty for other files.
+std::string ViewNameOf(std::string_view weights);
+
+// Where the view `name` of `folder`, which has no file of that name, is in a store:
+// "pytorch_model.bin.d/model.safetensors". Empty if there is none. Throws Error.
+std::string FindViewInStore(const Folder& folder, const std::string& name);
+
+// The names for which FindViewInStore finds something.
+std::vector<std::string> ViewNames();
+
+// Adds the safetensors view of `checkpoint`, which is read from `source`, to `beside` if `options` ask
+// for it, or if nothing is asked for and `source` is a model repository; `is_in_store`: or is in one.
+// Adds to the warnings and annotations of the checkpoint what the view lacks. Throws Error.
+void AddSafetensorsView(Checkpoint& checkpoint, const Source& source, const Options& options,
+                        bool is_in_store, Budget& budget, std::vector<BesideEntry>& beside);
+
+}  // namespace ckptfs
