@@ -112,17 +112,16 @@ FolderPtr WithoutMountpoint(FolderPtr folder, const std::string& mountpoint) {
 // Reads the checkpoint that `source` is; if it is a directory of several, makes a store of it.
 Contents ReadContents(const Source& source, TreeReader& reader, const Options& options,
                       Readers& readers, Log& log) {
-  const auto mask = [&] {
-    return options.umask ? *options.umask : readers.MaskFor(options.gid.value_or(::getgid()));
-  };
-  const mode_t mask_of_folder = mask();
+  const mode_t mask_of_folder =
+      options.umask ? *options.umask : readers.MaskFor(options.gid.value_or(::getgid()));
   Contents contents;
   if (options.store == StoreMode::kIfNeeded || source.file) {
     try {
       TreeReader::Result result = reader.ReadAlone(source);
       LogWarnings(log, source.name(), result.warnings);
+      const mode_t umask = options.umask ? *options.umask : result.umask;
       contents.tree = std::make_unique<const Tree>(std::move(result.tree));
-      contents.files = std::make_unique<TreeNamespace>(*contents.tree, source.modified(), mask());
+      contents.files = std::make_unique<TreeNamespace>(*contents.tree, source.modified(), umask);
       return contents;
     } catch (const Error& e) {
       if (e.code() != ENOTUNIQ || source.file || !options.sidecar.empty()) throw;

@@ -473,7 +473,7 @@ std::optional<StoredTree> Store::ReadStored(Item& item) {
     if (is_first) log_.Write(Log::Level::kError, e.what());
     Tree tree = TreeOfError(e.what());
     const uint64_t memory = tree.memory();
-    return store({.tree = std::move(tree), .memory = memory, .warnings = {}});
+    return store({.tree = std::move(tree), .memory = memory, .umask = 0, .warnings = {}});
   }
 }
 

@@ -162,15 +162,22 @@ class Layout {
   // Adds what is beside the checkpoint, under names that it leaves free.
   void AddBeside() {
     if (options_.beside.empty()) return;
-    std::string renamed;
     std::unordered_set<std::string, SecretHash> taken = names_.Taken();
     taken.insert({std::string(kMetaName), std::string(kIndexName)});
+    std::vector<const BesideEntry*> clashing;
     for (const BesideEntry& entry : options_.beside) {
-      std::string name = entry.name;
+      if (!taken.insert(entry.name).second) {
+        clashing.push_back(&entry);
+      } else {
+        names_.Add(entry.name, AddBesideEntry(entry, Tree::kRoot));
+      }
+    }
+    std::string renamed;
+    for (const BesideEntry* const entry : clashing) {
+      std::string name = entry->name;
       while (!taken.insert(name).second) name += '~';
       if (name.size() > Tree::kMaxName) continue;
-      names_.Add(name, AddBesideEntry(entry, Tree::kRoot));
-      if (name == entry.name) continue;
+      names_.Add(name, AddBesideEntry(*entry, Tree::kRoot));
       renamed += renamed.empty() ? '[' : ',';
       AppendText(renamed, name);
     }

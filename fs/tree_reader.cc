@@ -126,6 +126,7 @@ TreeReader::Result TreeReader::ReadOneOfMany(const Source& source) {
 
 TreeReader::Result TreeReader::Read(const Source& source, const std::string& shown, Place place,
                                     Budget& budget) {
+  const mode_t of_folder = readers_.MaskFor(options_.gid.value_or(::getgid()));
   const auto ask = [&](bool takes_passphrase) { return AskSecret(takes_passphrase, budget); };
   const ReadOptions what{.ask_secret = ask,
                          .verification = VerificationFor(options_.verify, log_),
@@ -145,10 +146,12 @@ TreeReader::Result TreeReader::Read(const Source& source, const std::string& sho
                            .beside = {}};
       AddSafetensorsView(checkpoint, source, options_, place == Place::kInStore, budget,
                          layout.beside);
-      if (place == Place::kAlone) AddCompanions(checkpoint, source, layout.beside);
+      const mode_t umask = MaskOf(checkpoint, source, of_folder);
+      if (place == Place::kAlone) AddCompanions(checkpoint, source, umask, layout.beside);
       std::vector<std::string> warnings = checkpoint.warnings;
       return Result{.tree = LayOut(std::move(checkpoint), layout),
                     .memory = 0,
+                    .umask = umask,
                     .warnings = std::move(warnings)};
     });
     result.memory = std::max(budget.metered(), result.tree.memory());
@@ -160,17 +163,32 @@ TreeReader::Result TreeReader::Read(const Source& source, const std::string& sho
   }
 }
 
-void TreeReader::AddCompanions(Checkpoint& checkpoint, const Source& source,
-                               std::vector<BesideEntry>& beside) {
+// All files of a directory were opened to find the checkpoint. Those that it consists of count; if there
+// are directories among them, all that were opened.
+mode_t TreeReader::MaskOf(const Checkpoint& checkpoint, const Source& source,
+                          mode_t of_folder) const {
+  const gid_t group = options_.gid.value_or(::getgid());
+  const mode_t of_all = readers_.MaskFor(group);
+  if (source.file || source.folder->is_remote() || checkpoint.parts.empty()) return of_all;
+  Readers readers;
+  for (const std::string& part : checkpoint.parts) {
+    const auto info = source.folder->Find(part);
+    if (!info || info->is_folder || !info->group) return of_all;
+    readers.Add(info->permissions, *info->group);
+  }
+  return readers.MaskFor(group) | of_folder;
+}
+
+void TreeReader::AddCompanions(Checkpoint& checkpoint, const Source& source, mode_t umask,
+                               std::vector<BesideEntry>& beside) const {
   if (source.file || !options_.companions) return;
   // Users who may read the checkpoint, but not that file, must not read it.
   const gid_t group = options_.gid.value_or(::getgid());
-  const mode_t mask = readers_.MaskFor(group);
   const auto is_shown = [&](const EntryInfo& info) {
     if (!options_.allow_other || options_.umask || !info.group) return true;
     Readers readers;
     readers.Add(info.permissions, *info.group);
-    return (readers.MaskFor(group) & ~mask) == 0;
+    return (readers.MaskFor(group) & ~umask) == 0;
   };
   Companions found = FindCompanions(source.folder, checkpoint.parts, is_shown);
   if (!found.are_all)

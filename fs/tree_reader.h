@@ -44,6 +44,7 @@ class TreeReader {
   struct Result {
     Tree tree;
     uint64_t memory = 0;                // That it keeps, in bytes.
+    mode_t umask = 0;                   // By the permissions of the only checkpoint.
     std::vector<std::string> warnings;  // For the log.
   };
 
@@ -67,8 +68,11 @@ class TreeReader {
   // `shown` is the name of the source on the mount.
   Result Read(const Source& source, const std::string& shown, Place place, Budget& budget);
 
-  void AddCompanions(Checkpoint& checkpoint, const Source& source,
-                     std::vector<BesideEntry>& beside);
+  // Returns what the permissions of the only checkpoint take away. `of_folder` is that of its folder.
+  mode_t MaskOf(const Checkpoint& checkpoint, const Source& source, mode_t of_folder) const;
+
+  void AddCompanions(Checkpoint& checkpoint, const Source& source, mode_t umask,
+                     std::vector<BesideEntry>& beside) const;
 
   const Options& options_;
   const Remote& remote_;

@@ -71,12 +71,14 @@ std::string ViewNameIn(const Folder& folder) {
   return std::string(is_model ? kModel.view : "");
 }
 
-std::string ViewNameOf(std::string_view weights) {
+std::string ViewNameBeside(const Folder& folder, std::string_view weights) {
   if (weights.ends_with(kIndexSuffix)) weights.remove_suffix(kIndexSuffix.size());
   const auto* const found = std::ranges::find_if(kWeights, [&](const Weights& each) {
     return weights == each.others || weights == each.view;
   });
-  return std::string(found == std::end(kWeights) ? "" : found->view);
+  const bool is_model =
+      found != std::end(kWeights) && folder.Find(std::string(found->config)).has_value();
+  return std::string(is_model ? found->view : "");
 }
 
 std::vector<std::string> ViewNames() {
@@ -107,8 +109,8 @@ void AddSafetensorsView(Checkpoint& checkpoint, const Source& source, const Opti
   std::string name;
   if (!source.file) {
     name = ViewNameIn(*source.folder);
-  } else if (is_in_store && !ViewNameIn(*source.folder).empty()) {
-    name = ViewNameOf(source.file_name);
+  } else if (is_in_store) {
+    name = ViewNameBeside(*source.folder, source.file_name);
   }
   if (name.empty() && !options.view) return;
   if (name.empty()) name = kModel.view;

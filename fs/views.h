@@ -17,9 +17,10 @@ namespace ckptfs {
 // "model.safetensors". Empty if there is no config.json that makes it one. Throws Error.
 std::string ViewNameIn(const Folder& folder);
 
-// Returns the name of the view of a file with weights that programs know: "model.safetensors" for
-// "pytorch_model.bin" and for its index; empty for other files.
-std::string ViewNameOf(std::string_view weights);
+// Returns the name of the view of a file of a model repository with weights: "model.safetensors" for
+// "pytorch_model.bin" and for its index. Empty for other files, and without a config.json beside it.
+// Throws Error.
+std::string ViewNameBeside(const Folder& folder, std::string_view weights);
 
 // Where the view `name` of `folder`, which has no file of that name, is in a store:
 // "pytorch_model.bin.d/model.safetensors". Empty if there is none. Throws Error.

@@ -126,13 +126,12 @@ std::optional<FolderCheckpoint> FindIndexed(const Folder& folder,
   return std::nullopt;
 }
 
-// Reads the only checkpoint in a folder.
-Checkpoint ReadOnly(const FolderPtr& folder, const FolderCheckpoint& what,
-                    const ReadOptions& options) try {
+// Reads one checkpoint of a folder.
+Checkpoint ReadOne(const FolderPtr& folder, const FolderCheckpoint& what,
+                   const ReadOptions& options) try {
   if (what.format != nullptr) return ReadCheckpoint(*what.format, *folder, what.name, options);
   const Source source{.file = folder->Open(what.name), .folder = folder, .file_name = what.name};
   Checkpoint checkpoint = ReadFile(source, options);
-  checkpoint.parts = {what.name};
   if (IsOneOfSeveral(what.name)) {
     checkpoint.warnings.push_back(
         fmt::format("incomplete checkpoint: only {} found, without its index", Quoted(what.name)));
@@ -140,6 +139,15 @@ Checkpoint ReadOnly(const FolderPtr& folder, const FolderCheckpoint& what,
   return checkpoint;
 } catch (const Error& e) {
   throw WithContext(what.name, e);
+}
+
+// The same, and records which files it consists of.
+Checkpoint ReadOnly(const std::shared_ptr<const WatchedFolder>& folder,
+                    const FolderCheckpoint& what, const ReadOptions& options) {
+  Checkpoint checkpoint = ReadOne(folder, what, options);
+  checkpoint.parts = folder->Opened();
+  if (what.format != nullptr) checkpoint.parts.push_back(what.name);
+  return checkpoint;
 }
 
 bool HasTensor(const Group& group) {
@@ -197,7 +205,8 @@ Checkpoint ReadOneWithTensors(const FolderPtr& folder, std::span<const FolderChe
   std::optional<Checkpoint> only;
   for (const FolderCheckpoint& candidate : found) {
     try {
-      Checkpoint checkpoint = ReadOnly(folder, candidate, options);
+      const auto watched = std::make_shared<const WatchedFolder>(folder);
+      Checkpoint checkpoint = ReadOnly(watched, candidate, options);
       if (!HasTensor(checkpoint.root)) continue;
       if (only) FailForSeveral(found, true);
       only = std::move(checkpoint);
@@ -321,17 +330,13 @@ Checkpoint ReadFolder(const FolderPtr& folder, const ReadOptions& options) {
          files.empty() ? "" : ", but with ", Listed(files));
   }
   if (found.size() >= kMost) FailForSeveral(found, false);
-  if (found.size() > 1) return ReadOneWithTensors(watched, found, options);
+  if (found.size() > 1) return ReadOneWithTensors(folder, found, options);
   const FolderCheckpoint& only = found.front();
   if (!IsOnly(*folder, only)) {
     Fail(ENOTUNIQ, "directory with {} and checkpoints in subfolders: name the one to mount",
          Quoted(only.name));
   }
   Checkpoint checkpoint = ReadOnly(watched, only, options);
-  if (only.format != nullptr) {
-    checkpoint.parts = watched->Opened();
-    checkpoint.parts.push_back(only.name);
-  }
   Annotate(checkpoint, only.twins);
   WarnOfLeftOut(*watched, only.format == nullptr ? std::span<const std::string>() : files,
                 only.twins, checkpoint);

@@ -110,8 +110,10 @@ const std::string* MetadataOf(const safetensors::SafetensorsHeader& header, std:
 }
 
 // Returns the text that ReadSharding reads; null if it is missing.
+constexpr std::string_view kSharding = "DCP_SHARDING_INFO";
+
 const std::string* ShardingOf(const safetensors::SafetensorsHeader& header) {
-  return MetadataOf(header, "DCP_SHARDING_INFO");
+  return MetadataOf(header, kSharding);
 }
 
 struct ShardFile {
@@ -234,10 +236,20 @@ std::vector<std::string> FilesOf(std::span<const std::string> names) {
   return files;
 }
 
+// Whether the beginning of a file, where its metadata are, mentions sharding information. To read the
+// headers of all files in a folder takes long.
+bool MayBeShard(const ByteSource& file) {
+  constexpr uint64_t kBeginning = 64 << 10U;  // Bytes, which come with the first request.
+  std::string text(std::min(kBeginning, file.size()), '\0');
+  file.ReadAt(0, std::as_writable_bytes(std::span(text)));
+  return text.find(kSharding) != std::string::npos;
+}
+
 // Returns whether the file `name` contains sharding information. A file that cannot be read does
 // not.
 bool IsShard(const Folder& folder, const std::string& name) try {
   const ByteSourcePtr file = folder.Open(name);
+  if (!MayBeShard(*file)) return false;
   Budget budget = Budget::ForFile(StoredSize(*file));
   return ShardingOf(safetensors::ReadHeader(*file, budget)) != nullptr;
 } catch (const Error& e) {
