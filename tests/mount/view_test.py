@@ -246,6 +246,7 @@ class Companions(Case):
             self.skipTest("needs root")
         (self.folder / "notes").write_text("private")
         (self.folder / "notes").chmod(0o600)
+        (self.folder / NAME).chmod(0o644)
         self.assertIn("notes", names(self.mount(self.folder)))
         self.assertNotIn("notes", names(self.mount(self.folder, "-o", "allow_other")))
 
