@@ -67,7 +67,7 @@ class Options(unittest.TestCase):
         words = set(re.findall(r"\w+", " ".join(
             roff(line) for line in re.findall(r"^(?:\.Cm|\.It Cm) .*$", MAN, re.M))))
         values = {"off", "warn", "enforce", "file", "number", "octal", "size", "directory",
-                  "seconds", "url", "name", "x", "X"}
+                  "seconds", "url", "name", "x", "X", "keys", "format", "how"}
         self.assertEqual(words - values - {"Ns"}, set(OPTIONS) | set(IGNORED) | {"direct_io"})
 
     def test_manual_page_of_the_helper(self):
