@@ -25,7 +25,7 @@ class Finder {
     std::vector<BesideEntry> entries;
     for (const std::string& name : folder->List()) {
       if (is_part(name)) continue;
-      const std::optional<EntryInfo> info = folder->Find(name);
+      const std::optional<EntryInfo> info = FindAccessible(*folder, name);
       if (!info || info->is_folder || !is_shown_(*info)) continue;
       if (!Count()) return entries;
       entries.push_back({.name = name, .file = MakeListedFile(folder, name, *info), .entries = {}});
@@ -35,7 +35,7 @@ class Finder {
       if (is_part(name) || name.starts_with('.')) continue;
       const FolderPtr below = folder->OpenFolder(name);
       if (below == nullptr) continue;
-      const std::optional<EntryInfo> info = folder->Find(name);
+      const std::optional<EntryInfo> info = FindAccessible(*folder, name);
       if (!info || !is_shown_(*info)) continue;
       if (!Count()) return entries;
       entries.push_back({.name = name, .file = nullptr, .entries = Find(below, {}, depth + 1)});

@@ -47,7 +47,7 @@ std::string VersionOf(const Folder& folder) {
   std::string text = fmt::format("{}.{}", modified.tv_sec, modified.tv_nsec);
   const std::vector<std::string> files = folder.List();
   for (size_t i = 0; i < std::min(files.size(), kMostIdentified); ++i) {
-    const auto info = folder.Find(files[i]);
+    const auto info = FindAccessible(folder, files[i]);
     text += fmt::format("/{}:{}", files[i], info ? info->version : "");
   }
   return fmt::format("{:x}:{}", HashOf(text), files.size());
@@ -116,13 +116,13 @@ std::optional<StoreItem> StoreFolder::FindTree(const std::string& name) {
 }
 
 bool StoreFolder::IsTaken(const std::string& name) const {
-  const auto info = folder_->Find(name);
+  const auto info = FindAccessible(*folder_, name);
   if (!info) return folder_->FindLink(name).has_value();
   return info->is_folder || settings_.mirrors_files;
 }
 
 std::optional<StoreItem> StoreFolder::FindTreeOf(const std::string& checkpoint) {
-  if (auto info = folder_->Find(checkpoint)) {
+  if (auto info = FindAccessible(*folder_, checkpoint)) {
     std::string identity = info->version;
     if (info->is_folder) {
       const FolderPtr below = folder_->OpenFolder(checkpoint);

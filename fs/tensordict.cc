@@ -198,7 +198,7 @@ class Layout {
   // The description of the checkpoint, once.
   std::string TakeSummary() {
     if (!unplaced_) return {};
-    const std::string text = SummaryText(*unplaced_, options_.version);
+    std::string text = SummaryText(*unplaced_, options_.version);
     unplaced_.reset();
     return text;
   }

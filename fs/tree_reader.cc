@@ -49,7 +49,7 @@ class ReportingFolder final : public ForwardingFolder {
  private:
   void Report(const std::string& name) const {
     if (is_remote()) return;
-    const auto info = Find(name);
+    const auto info = FindAccessible(folder(), name);
     if (info && info->group) readers_->Add(info->permissions, *info->group);
   }
 
@@ -172,7 +172,7 @@ mode_t TreeReader::MaskOf(const Checkpoint& checkpoint, const Source& source,
   if (source.file || source.folder->is_remote() || checkpoint.parts.empty()) return of_all;
   Readers readers;
   for (const std::string& part : checkpoint.parts) {
-    const auto info = source.folder->Find(part);
+    const auto info = FindAccessible(*source.folder, part);
     if (!info || info->is_folder || !info->group) return of_all;
     readers.Add(info->permissions, *info->group);
   }

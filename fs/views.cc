@@ -77,7 +77,7 @@ std::string ViewNameBeside(const Folder& folder, std::string_view weights) {
     return weights == each.others || weights == each.view;
   });
   const bool is_model =
-      found != std::end(kWeights) && folder.Find(std::string(found->config)).has_value();
+      found != std::end(kWeights) && FindAccessible(folder, std::string(found->config)).has_value();
   return std::string(is_model ? found->view : "");
 }
 
@@ -91,7 +91,7 @@ std::string FindViewInStore(const Folder& folder, const std::string& name) {
   const auto* const found = std::ranges::find(kWeights, name, &Weights::view);
   if (found == std::end(kWeights)) return {};
   const auto has_file = [&](std::string_view file) {
-    const auto info = folder.Find(std::string(file));
+    const auto info = FindAccessible(folder, std::string(file));
     return info && !info->is_folder;
   };
   // Programs would take the shards of an index, which are files.
@@ -116,7 +116,7 @@ void AddSafetensorsView(Checkpoint& checkpoint, const Source& source, const Opti
   if (name.empty()) name = kModel.view;
   if (IsThatFile(checkpoint, source, options)) {
     const std::string& file = source.file ? source.file_name : checkpoint.parts.front();
-    if (const auto info = source.folder->Find(file); info && !info->is_folder) {
+    if (const auto info = FindAccessible(*source.folder, file); info && !info->is_folder) {
       beside.push_back(
           {.name = name, .file = MakeListedFile(source.folder, file, *info), .entries = {}});
       return;

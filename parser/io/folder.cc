@@ -52,6 +52,13 @@ bool HasCheckpoint(const Folder& folder) {
 
 }  // namespace
 
+std::optional<EntryInfo> FindAccessible(const Folder& folder, const std::string& name) try {
+  return folder.Find(name);
+} catch (const Error& e) {
+  if (e.code() != EACCES) throw;
+  return std::nullopt;
+}
+
 ByteSourcePtr WatchedFolder::Open(const std::string& name) const {
   Record(name);
   return ForwardingFolder::Open(name);

@@ -142,6 +142,10 @@ class WatchedFolder final : public ForwardingFolder {
 // `budget` must outlive the result.
 FolderPtr MakeCountedFolder(FolderPtr folder, Budget& budget);
 
+// Returns what `folder` knows of `name` as Find does; nothing if access is denied, such as to the target
+// of a link that is not followed.
+std::optional<EntryInfo> FindAccessible(const Folder& folder, const std::string& name);
+
 // Whether the suffix of `name` is that of a checkpoint, and it is not hidden.
 bool IsCalledCheckpoint(std::string_view name);
 

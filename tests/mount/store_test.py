@@ -291,3 +291,16 @@ class Live(Case):
             return self.status(mount)[2] == 0
 
         ckptfs.wait_until(is_free, 10)
+
+
+class Links(Case):
+    def test_a_refused_link_is_an_error_of_its_own(self):
+        if os.geteuid() != 0:
+            self.skipTest("needs root")
+        self.write_two()
+        (self.folder / "z.safetensors").symlink_to("/etc/shadow")
+        os.chown(self.folder / "z.safetensors", 65534, 65534, follow_symlinks=False)
+        mount = self.mount(self.folder)
+        self.assertIn("x.safetensors.d", names(mount))
+        self.assertNotIn("z.safetensors.d", names(mount))
+        self.assertErrno(errno.EACCES, os.stat, mount / "z.safetensors")
