@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "parser/base/error.h"
@@ -38,10 +40,27 @@ bool HasFile(std::span<const std::string> files, std::string_view name) {
   return std::ranges::binary_search(files, name);
 }
 
-// Whether the checkpoint is the file itself that its view would be.
-bool IsThatFile(const Checkpoint& checkpoint, const Source& source, const Options& options) {
-  if (checkpoint.format != "safetensors" || !options.subtree.empty()) return false;
-  return source.file ? source.folder != nullptr : checkpoint.parts.size() == 1;
+// Whether the tensors of a file of safetensors are `file` to its end. They are not if that is an
+// archive with such a file in it.
+bool IsTiled(const Group& root, const EntryInfo& file) {
+  uint64_t end = 0;
+  for (const Member& member : root.members) {
+    const auto* const tensor = std::get_if<Tensor>(&member.content);
+    if (tensor == nullptr || !tensor->is_in_file) return false;
+    end = std::max(end, tensor->file_offset + tensor->data.length);
+  }
+  return end == file.size;
+}
+
+// Returns the file that `checkpoint` is, if that is the one that its view would be; null if not.
+ByteSourcePtr FindThatFile(const Checkpoint& checkpoint, const Source& source,
+                           const Options& options) {
+  if (checkpoint.format != "safetensors" || !options.subtree.empty()) return nullptr;
+  if (source.file ? source.folder == nullptr : checkpoint.parts.size() != 1) return nullptr;
+  const std::string& name = source.file ? source.file_name : checkpoint.parts.front();
+  const auto info = source.folder->Find(name);
+  if (!info || info->is_folder || !IsTiled(checkpoint.root, *info)) return nullptr;
+  return MakeListedFile(source.folder, name, *info);
 }
 
 void DescribeLeftOut(Checkpoint& checkpoint, std::string_view name,
@@ -114,13 +133,9 @@ void AddSafetensorsView(Checkpoint& checkpoint, const Source& source, const Opti
   }
   if (name.empty() && !options.view) return;
   if (name.empty()) name = kModel.view;
-  if (IsThatFile(checkpoint, source, options)) {
-    const std::string& file = source.file ? source.file_name : checkpoint.parts.front();
-    if (const auto info = FindAccessible(*source.folder, file); info && !info->is_folder) {
-      beside.push_back(
-          {.name = name, .file = MakeListedFile(source.folder, file, *info), .entries = {}});
-      return;
-    }
+  if (ByteSourcePtr file = FindThatFile(checkpoint, source, options)) {
+    beside.push_back({.name = std::move(name), .file = std::move(file), .entries = {}});
+    return;
   }
   SafetensorsView view = MakeSafetensorsView(checkpoint, budget);
   if (view.file == nullptr) {
