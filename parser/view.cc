@@ -44,6 +44,15 @@ std::string WithLength(const std::string& header) {
   return text + header;
 }
 
+// Whether readers can count the bits of a tensor. One without elements may have any other
+// dimensions, and the reference refuses a whole file for one that it cannot count.
+bool IsCountable(const Tensor& tensor) {
+  int64_t bits = 8 * int64_t{ItemSize(tensor.dtype)};
+  return std::ranges::none_of(tensor.shape, [&bits](uint64_t size) {
+    return __builtin_mul_overflow(bits, std::max<uint64_t>(size, 1), &bits);
+  });
+}
+
 // The bytes of a tensor; those of one with an error cannot be read.
 Extent BytesOf(const Tensor& tensor) {
   if (!tensor.error) return tensor.data;
@@ -132,7 +141,8 @@ class SafetensorsBuilder {
   };
 
   void Add(const Tensor& tensor, const std::string& key) {
-    const bool is_plain = tensor.sizes == nullptr && !safetensors::NameOf(tensor.dtype).empty();
+    const bool is_plain = tensor.sizes == nullptr && !safetensors::NameOf(tensor.dtype).empty() &&
+                          IsCountable(tensor);
     if (!is_plain || key == kMetadataKey || !utf8::IsValid(key) ||
         tensor.data.length > kMostData - size_ || !keys_.insert(key).second) {
       return LeaveOut(key);
@@ -232,7 +242,7 @@ ByteSourcePtr MakeNpyView(const Tensor& tensor) {
   constexpr size_t kPadding = 64;
   constexpr size_t kBeforeText = 10;
   const std::string_view descr = DescrOf(tensor.dtype);
-  if (descr.empty() || tensor.sizes != nullptr) return nullptr;
+  if (descr.empty() || tensor.sizes != nullptr || !IsCountable(tensor)) return nullptr;
   const bool is_one = tensor.shape.size() == 1;
   std::string text = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}",
                                  descr, fmt::join(tensor.shape, ", "), is_one ? "," : "");

@@ -21,11 +21,12 @@ struct SafetensorsView {
 // Returns all tensors of `checkpoint` as a safetensors file. Keys are joined by dots; strings are
 // its metadata. Tensors lie in the order of their sources, larger elements first, so that each is
 // aligned. Tied tensors are there under each of their keys. Composite and nested tensors, unknown
-// dtypes and keys that are not UTF-8 or occur twice are left out; a tensor with an error cannot be
-// read. Charges `budget` for the header. Throws Error(EFBIG).
+// dtypes, shapes beyond 2^63 bits and keys that are not UTF-8 or occur twice are left out; a tensor
+// with an error cannot be read. Charges `budget` for the header. Throws Error(EFBIG).
 SafetensorsView MakeSafetensorsView(const Checkpoint& checkpoint, Budget& budget);
 
-// Returns a tensor as an .npy file; null if NumPy does not have its dtype. See
+// Returns a tensor as an .npy file; null if NumPy does not have its dtype or cannot count
+// its elements. See
 // https://numpy.org/neps/nep-0001-npy-format.html.
 ByteSourcePtr MakeNpyView(const Tensor& tensor);
 
