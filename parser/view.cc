@@ -33,7 +33,9 @@ constexpr std::string_view kMetadataKey = "__metadata__";
 // Bytes. Sums of sizes that checkpoints claim must not overflow.
 constexpr uint64_t kMostData = uint64_t{1} << 62U;
 
-constexpr size_t kAlignment = 8;
+// The kernel reads and caches pages. If the end of the header shared one with a tensor that cannot
+// be read, all tensors were lost. The format demands a multiple of 8.
+constexpr size_t kPage = 4096;
 
 // The beginning of a file of eight bytes and `header`, whose length they are.
 std::string WithLength(const std::string& header) {
@@ -120,10 +122,11 @@ class SafetensorsBuilder {
                             begin + tensor.data.length);
       begin += tensor.data.length;
       parts.push_back(BytesOf(tensor));
-      if (header.size() > kMostHeader) return {.file = nullptr, .left_out = {}};
+      if (header.size() > kMostHeader - kPage) return {.file = nullptr, .left_out = {}};
     }
     header += '}';
-    header.resize((header.size() + kAlignment - 1) / kAlignment * kAlignment, ' ');
+    constexpr size_t kLength = sizeof(uint64_t);
+    header.resize((kLength + header.size() + kPage - 1) / kPage * kPage - kLength, ' ');
     const auto head = std::make_shared<MemorySource>(WithLength(header));
     parts.front() = {head, 0, head->size()};
     return {.file = MakeJoined("safetensors view", std::move(parts)),
