@@ -13,6 +13,7 @@
 #include "parser/base/error.h"
 #include "parser/base/json.h"
 #include "parser/layer/lazy_file.h"
+#include "parser/model_config.h"
 #include "parser/view.h"
 
 namespace ckptfs {
@@ -35,6 +36,8 @@ constexpr const Weights& kModel = kWeights[0];
 constexpr const Weights& kAdapter = kWeights[1];
 constexpr const Weights& kDiffusion = kWeights[2];
 constexpr std::string_view kPipeline = "model_index.json";
+
+std::string_view StemOf(std::string_view name) { return name.substr(0, name.rfind('.')); }
 
 bool HasFile(std::span<const std::string> files, std::string_view name) {
   return std::ranges::binary_search(files, name);
@@ -82,10 +85,16 @@ void DescribeLeftOut(Checkpoint& checkpoint, std::string_view name,
 std::string ViewNameIn(const Folder& folder) {
   const std::vector<std::string> files = folder.List();
   if (HasFile(files, kAdapter.config)) return std::string(kAdapter.view);
-  const bool is_diffusion = std::ranges::any_of(files, [](const std::string& name) {
-    return name.starts_with(kDiffusion.view.substr(0, kDiffusion.view.rfind('.')));
-  });
-  if (HasFile(files, kDiffusion.config) && is_diffusion) return std::string(kDiffusion.view);
+  if (HasFile(files, kDiffusion.config)) {
+    const auto has_weights = [&](const Weights& weights) {
+      return std::ranges::any_of(files, [&](const std::string& name) {
+        return name.starts_with(StemOf(weights.view)) || name.starts_with(StemOf(weights.others));
+      });
+    };
+    // The names tell without a request for the file.
+    if (has_weights(kDiffusion)) return std::string(kDiffusion.view);
+    if (!has_weights(kModel) && IsDiffusersComponent(folder)) return std::string(kDiffusion.view);
+  }
   const bool is_model = HasFile(files, kModel.config) || HasFile(files, kPipeline);
   return std::string(is_model ? kModel.view : "");
 }
