@@ -49,7 +49,7 @@ std::string WithLength(const std::string& header) {
 // Whether readers can count the bits of a tensor. One without elements may have any other
 // dimensions, and the reference refuses a whole file for one that it cannot count.
 bool IsCountable(const Tensor& tensor) {
-  int64_t bits = 8 * int64_t{ItemSize(tensor.dtype)};
+  uint64_t bits = 8 * uint64_t{ItemSize(tensor.dtype)};
   return std::ranges::none_of(tensor.shape, [&bits](uint64_t size) {
     return __builtin_mul_overflow(bits, std::max<uint64_t>(size, 1), &bits);
   });

@@ -21,7 +21,7 @@ struct SafetensorsView {
 // Returns all tensors of `checkpoint` as a safetensors file. Keys are joined by dots; strings are
 // its metadata. Tensors lie in the order of their sources, larger elements first, so that each is
 // aligned. Tied tensors are there under each of their keys. Composite and nested tensors, unknown
-// dtypes, shapes beyond 2^63 bits and keys that are not UTF-8 or occur twice are left out; a tensor
+// dtypes, shapes beyond 2^64 bits and keys that are not UTF-8 or occur twice are left out; a tensor
 // with an error cannot be read. Charges `budget` for the header. Throws Error(EFBIG).
 SafetensorsView MakeSafetensorsView(const Checkpoint& checkpoint, Budget& budget);
 

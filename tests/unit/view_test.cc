@@ -162,14 +162,24 @@ TEST(SafetensorsView, ChargesForItsHeader) {
 }
 
 TEST(SafetensorsView, MayClaimNoMoreThanItsSizesCanSay) {
-  const auto zeros = std::make_shared<Zeros>(uint64_t{1} << 61U);
+  const auto zeros = std::make_shared<Zeros>(uint64_t{1} << 60U);
   Checkpoint checkpoint;
-  for (const char* key : {"a", "b", "c", "d"}) {
+  for (const char* key : {"a", "b", "c", "d", "e"}) {
     Add(checkpoint, key, TensorOf(Dtype::kUint8, {zeros->size()}, zeros));
   }
   Budget budget;
   const SafetensorsView view = MakeSafetensorsView(checkpoint, budget);
-  EXPECT_THAT(view.left_out, ElementsAre("c", "d"));
+  EXPECT_THAT(view.left_out, ElementsAre("e"));
+}
+
+TEST(SafetensorsView, LeavesOutWhatTheReferenceCannotCount) {
+  constexpr uint64_t kHuge = uint64_t{1} << 40U;
+  const auto zeros = std::make_shared<Zeros>(uint64_t{1} << 61U);
+  Checkpoint checkpoint;
+  Add(checkpoint, "empty", TensorOf(Dtype::kUint8, {kHuge, kHuge, 0}, Bytes("")));
+  Add(checkpoint, "huge", TensorOf(Dtype::kUint8, {zeros->size()}, zeros));
+  Budget budget;
+  EXPECT_THAT(MakeSafetensorsView(checkpoint, budget).left_out, ElementsAre("empty", "huge"));
 }
 
 TEST(NpyView, HasAHeader) {
