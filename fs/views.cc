@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -10,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "parser/base/byte_reader.h"
 #include "parser/base/error.h"
 #include "parser/base/json.h"
 #include "parser/layer/lazy_file.h"
@@ -43,16 +46,21 @@ bool HasFile(std::span<const std::string> files, std::string_view name) {
   return std::ranges::binary_search(files, name);
 }
 
-// Whether the tensors of a file of safetensors are `file` to its end. They are not if that is an
-// archive with such a file in it.
-bool IsTiled(const Group& root, const EntryInfo& file) {
+// Whether `file` is the one of safetensors whose tensors are in `root`, and not an archive with
+// that in it: its tensors, or without any its header, are the file to its end.
+bool IsTiled(const ByteSource& file, const Group& root) {
   uint64_t end = 0;
   for (const Member& member : root.members) {
     const auto* const tensor = std::get_if<Tensor>(&member.content);
     if (tensor == nullptr || !tensor->is_in_file) return false;
     end = std::max(end, tensor->file_offset + tensor->data.length);
   }
-  return end == file.size;
+  std::array<std::byte, sizeof(uint64_t)> length = {};
+  if (root.members.empty() && file.size() >= length.size()) {
+    file.ReadAt(0, length);
+    end = ByteReader("header", length).Read<uint64_t>("length") + length.size();
+  }
+  return end == file.size();
 }
 
 // Returns the file that `checkpoint` is, if that is the one that its view would be; null if not.
@@ -62,8 +70,9 @@ ByteSourcePtr FindThatFile(const Checkpoint& checkpoint, const Source& source,
   if (source.file ? source.folder == nullptr : checkpoint.parts.size() != 1) return nullptr;
   const std::string& name = source.file ? source.file_name : checkpoint.parts.front();
   const auto info = source.folder->Find(name);
-  if (!info || info->is_folder || !IsTiled(checkpoint.root, *info)) return nullptr;
-  return MakeListedFile(source.folder, name, *info);
+  if (!info || info->is_folder) return nullptr;
+  ByteSourcePtr file = MakeListedFile(source.folder, name, *info);
+  return IsTiled(*file, checkpoint.root) ? file : nullptr;
 }
 
 void DescribeLeftOut(Checkpoint& checkpoint, std::string_view name,
