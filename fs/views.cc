@@ -69,7 +69,7 @@ ByteSourcePtr FindThatFile(const Checkpoint& checkpoint, const Source& source,
   if (checkpoint.format != "safetensors" || !options.subtree.empty()) return nullptr;
   if (source.file ? source.folder == nullptr : checkpoint.parts.size() != 1) return nullptr;
   const std::string& name = source.file ? source.file_name : checkpoint.parts.front();
-  const auto info = source.folder->Find(name);
+  const auto info = FindAccessible(*source.folder, name);
   if (!info || info->is_folder) return nullptr;
   ByteSourcePtr file = MakeListedFile(source.folder, name, *info);
   return IsTiled(*file, checkpoint.root) ? file : nullptr;

@@ -23,6 +23,7 @@ except ImportError as error:
     MISSING = str(error)
 
 NAME = "model.safetensors"
+LARGE = 64 << 20  # Bytes: views of sparse samples have gigabytes of zeros.
 
 
 def names(directory):
@@ -65,7 +66,10 @@ class Case(ckptfs.Case):
     def assert_arrays_are_right(self, mount):
         """Each .npy has the bytes of the .memmap beside it."""
         count = 0
+        unreadable = {mount / line["path"] for line in view.lines(mount.path) if line["error"]}
         for path in mount.path.rglob("*.npy"):
+            if path.with_suffix(".memmap") in unreadable or path.stat().st_size > LARGE:
+                continue
             array = numpy.load(path, mmap_mode="r") if path.stat().st_size else None
             self.assertEqual(array.tobytes(), ckptfs.read(path.with_suffix(".memmap")), path)
             count += 1
@@ -85,7 +89,8 @@ class Samples(Case):
             with self.subTest(sample.relative_to(ckptfs.SAMPLES)):
                 mount = ckptfs.Mount(mountpoint, self.daemon_of(mountpoint), done.stderr)
                 try:
-                    if (mount / NAME).exists():
+                    file = mount / NAME
+                    if file.exists() and file.stat().st_size < LARGE:
                         viewed += bool(self.assert_view(mount, sample))
                     arrays += self.assert_arrays_are_right(mount)
                 finally:
