@@ -174,7 +174,7 @@ class SafetensorsBuilder {
   void LeaveOut(std::string key) {
     constexpr size_t kMostLeftOut = 1000;
     if (left_out_.size() == kMostLeftOut) return;
-    budget_.Charge(sizeof(key) + key.size());
+    budget_.Charge(sizeof(std::string) + key.size());
     left_out_.push_back(std::move(key));
   }
 
