@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "fs/store_tree.h"
 #include "fs/strict.h"
 #include "parser/base/cancellation.h"
 #include "parser/base/error.h"
@@ -43,9 +44,6 @@ constexpr uint64_t kMostInUse = 4;
 // How long a checkpoint waits for their memory.
 constexpr std::chrono::seconds kPatience{10};
 
-// A file that was written so recently may not be complete.
-constexpr time_t kYoung = 2;  // Seconds.
-
 // Of a directory whose subdirectories have not been counted.
 constexpr uint32_t kUnknownLinks = 1;
 
@@ -54,25 +52,6 @@ TreeCache::Slot SlotOf(uint64_t number) {
 }
 
 uint64_t BaseOf(TreeCache::Slot slot) { return uint64_t{slot} << kSlotShift; }
-
-bool IsYoung(const timespec& modified) {
-  timespec now = {};
-  ::clock_gettime(CLOCK_REALTIME, &now);
-  return modified.tv_sec != 0 && now.tv_sec - modified.tv_sec < kYoung;
-}
-
-Tree TreeOfError(const std::string& message) {
-  TreeBuilder builder;
-  const uint32_t file = builder.AddText(message + "\n");
-  builder.SetEntries(Tree::kRoot, {{.name = "error.txt", .inode = file}});
-  return builder.Finish();
-}
-
-// Whether an error says more about the moment than about the checkpoint.
-bool IsPassing(int code) {
-  constexpr int kPassing[] = {EINTR, ECANCELED, ESTALE, ENOSPC, ENOENT};
-  return IsTransient(code) || std::ranges::count(kPassing, code) != 0;
-}
 
 }  // namespace
 
@@ -97,7 +76,7 @@ struct Store::Item {
   bool is_reported = false;  // Warnings and errors have been logged.
 };
 
-Store::Store(FolderPtr folder, const Options& options, mode_t umask, ReadOne read, Log& log)
+Store::Store(FolderPtr folder, const Options& options, mode_t umask, ReadOneOfMany read, Log& log)
     : options_(options),
       settings_{.mirrors_files = options.store != StoreMode::kTrees,
                 .refresh = options.refresh,
@@ -415,66 +394,32 @@ std::optional<TreeCache::Slot> Store::UseTree(const ItemPtr& item, bool may_bloc
 
 TreeCache::Slot Store::ReadTree(const ItemPtr& item) {
   std::optional<StoredTree> stored;
+  TreeCache::Slot slot = 0;
   const auto end = [&] {
     {
       const MutexLock lock(mutex_);
       item->is_being_read = false;
       --reads_;
-      if (stored) item->slot = cache_.Add(*std::move(stored));
+      if (stored) item->slot = slot = cache_.Add(*std::move(stored));
       Release(item);
     }
     read_ended_.notify_all();
     DropExcess();
   };
   try {
-    stored = ReadStored(*item);
+    stored = ReadStoredTree({.folder = *item->folder,
+                             .item = item->checkpoint,
+                             .path = item->path,
+                             .options = options_,
+                             .read = read_,
+                             .log = log_},
+                            item->is_reported);
   } catch (...) {
     end();
     throw;
   }
   end();
-  return item->slot;
-}
-
-// Reads the checkpoint of `item`; nothing if it is still being written.
-std::optional<StoredTree> Store::ReadStored(Item& item) {
-  const EntryInfo& info = item.checkpoint.info;
-  const std::string& name = item.checkpoint.checkpoint;
-  const auto readers = std::make_shared<Readers>();
-  if (info.group) readers->Add(info.permissions, *info.group);
-  const auto store = [&](TreeReader::Result result) {
-    const gid_t group = options_.gid.value_or(::getgid());
-    return StoredTree{.tree = std::make_shared<const Tree>(std::move(result.tree)),
-                      .memory = result.memory,
-                      .path = item.path,
-                      .modified = info.modified,
-                      .umask = options_.umask ? *options_.umask : readers->MaskFor(group)};
-  };
-  const bool is_first = !std::exchange(item.is_reported, true);
-  try {
-    Source source{.file = nullptr,
-                  .folder = MakeReportingFolder(item.folder->shared(), readers),
-                  .file_name = name};
-    if (info.is_folder) {
-      source = {.file = nullptr, .folder = source.folder->OpenFolder(name), .file_name = ""};
-      if (source.folder == nullptr) Fail(ENOENT, "{}: no such directory", item.path);
-    } else {
-      source.file = source.folder->Open(name);
-    }
-    TreeReader::Result result = read_(source);
-    if (is_first) LogWarnings(log_, source.name(), result.warnings);
-    return store(std::move(result));
-  } catch (const Error& e) {
-    if (IsPassing(e.code())) throw;
-    if (IsYoung(info.modified)) {
-      item.is_reported = false;
-      return std::nullopt;
-    }
-    if (is_first) log_.Write(Log::Level::kError, e.what());
-    Tree tree = TreeOfError(e.what());
-    const uint64_t memory = tree.memory();
-    return store({.tree = std::move(tree), .memory = memory, .umask = 0, .warnings = {}});
-  }
+  return slot;
 }
 
 void Store::DropExcess() {

@@ -28,22 +28,19 @@
 #include "fs/namespace.h"
 #include "fs/options.h"
 #include "fs/store_folder.h"
+#include "fs/store_tree.h"
 #include "fs/tree_cache.h"
-#include "fs/tree_reader.h"
 #include "parser/base/mutex.h"
 
 namespace ckptfs {
 
 class Store final : public Namespace {
  public:
-  // Reads a checkpoint: TreeReader::ReadOneOfMany.
-  using ReadOne = std::function<TreeReader::Result(const Source& source)>;
-
   // Asks the kernel to forget an entry of a directory. Returns immediately.
   using ForgetEntry = std::function<void(uint64_t directory, std::string name)>;
 
   // `umask` is taken away from the permissions of the root. `options` and `log` must outlive this.
-  Store(FolderPtr folder, const Options& options, mode_t umask, ReadOne read, Log& log);
+  Store(FolderPtr folder, const Options& options, mode_t umask, ReadOneOfMany read, Log& log);
 
   // To be called before the kernel sends requests. Without it, trees in use are never dropped.
   void SetForgetEntry(ForgetEntry forget) { forget_entry_ = std::move(forget); }
@@ -82,12 +79,11 @@ class Store final : public Namespace {
 
   std::optional<TreeCache::Slot> UseTree(const ItemPtr& item, bool may_block);
   TreeCache::Slot ReadTree(const ItemPtr& item);
-  std::optional<StoredTree> ReadStored(Item& item);
   void DropExcess();
 
   const Options& options_;
   const StoreSettings settings_;
-  const ReadOne read_;
+  const ReadOneOfMany read_;
   Log& log_;
   ForgetEntry forget_entry_;
 

@@ -98,6 +98,35 @@ def read_zanj(path):
     timed(lambda: ZANJ().read(path))
 
 
+def save_llama(directory, kind):
+    import os
+
+    import torch
+    from safetensors.torch import load_file
+    from transformers import LlamaConfig, LlamaForCausalLM
+    model = LlamaForCausalLM(LlamaConfig(
+        vocab_size=32_000, hidden_size=2048, intermediate_size=5632, num_hidden_layers=9,
+        num_attention_heads=16, num_key_value_heads=4, dtype="bfloat16")).to(torch.bfloat16)
+    model.save_pretrained(directory, max_shard_size="10GB")
+    if kind == "bin":
+        file = os.path.join(directory, "model.safetensors")
+        torch.save(load_file(file), os.path.join(directory, "pytorch_model.bin"))
+        os.unlink(file)
+
+
+def from_pretrained(directory):
+    import resource
+
+    from transformers import AutoModelForCausalLM
+
+    def load():
+        model = AutoModelForCausalLM.from_pretrained(directory, dtype="auto", local_files_only=True)
+        # All of it: the file may be mapped.
+        return sum(float(p.flatten()[:: 1024].float().sum()) for p in model.parameters())
+    timed(load)
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+
+
 def contiguous(path):
     import torch
     torch.set_num_threads(1)
@@ -108,4 +137,5 @@ def contiguous(path):
 
 {"first-element": first_element, "load": load, "sum": sum_of, "sum-all": sum_all,
  "sum-safetensors": sum_safetensors, "load-memmap": load_memmap,
- "contiguous": contiguous, "read-zanj": read_zanj, "to-memory": to_memory, "deserialize": deserialize}[sys.argv[1]](*sys.argv[2:])
+ "contiguous": contiguous, "read-zanj": read_zanj, "to-memory": to_memory, "deserialize": deserialize,
+ "save-llama": save_llama, "from-pretrained": from_pretrained}[sys.argv[1]](*sys.argv[2:])

@@ -12,6 +12,7 @@ from random import Random
 from typing import NamedTuple
 
 import served
+import stores
 from lab import KEY
 
 
@@ -305,6 +306,16 @@ ROWS = {
         Goal("by 1", "null", 1.2),
         Goal("by 2", "null", 1.2),
         Goal("by 4", "null", 1.2))),
+    "store": Row(5, ("ckptfs", "ls -f", "alone"), stores.store, (
+        Goal("mount", "ls -f", 2),
+        Goal("first tensor", "alone", 1.2),
+        Goal("find, peak MiB", None, 272))),
+    "view": Row(5, ("ckptfs", "null"), stores.view, (
+        Goal("read", "null", 1.2),), is_apart=True),
+    "programs": Row(3, ("ckptfs", "directory"), stores.programs, (
+        Goal("from_pretrained, safetensors", "directory", 1.2),
+        Goal("from_pretrained, bin", "directory", 1),
+        Goal("from_pretrained, safetensors, peak MiB", "directory", 1.05))),
     "loopback": Row(5, ("ckptfs", "curl"), served.loopback, (
         Goal("read", "curl", 1 / 0.8),)),
     "disk_cache": Row(3, ("ckptfs", "local file"), served.disk_cache, (

@@ -124,6 +124,14 @@ class Hostile(Case):
         self.assertEqual(ckptfs.read(mount / "y.safetensors.d/a.memmap"), b"yyyy")
         self.assertTrue(filecmp.cmp(path, mount / "x.safetensors", shallow=False))
 
+    def test_a_checkpoint_without_the_subtree_shows_that(self):
+        self.write_two()
+        for name in ("x.safetensors", "y.safetensors"):
+            os.utime(self.folder / name, (1, 1))
+        mount = self.mount(self.folder, "-o", "subtree=model", quiet=False)
+        text = (mount / "x.safetensors.d/error.txt").read_text()
+        self.assertIn("subtree 'model': no dict of that key", text)
+
     def test_a_file_that_is_being_written_has_an_empty_directory(self):
         self.write_two()
         path = self.folder / "x.safetensors"
