@@ -96,6 +96,7 @@ Store::Store(FolderPtr folder, const Options& options, mode_t umask, ReadOneOfMa
 }
 
 Store::ItemPtr Store::ItemAt(uint64_t number) const {
+  const MutexLock lock(mutex_);
   const auto found = items_.find(number);
   if (found == items_.end()) Fail(ENOENT, "no such inode");
   return found->second;
@@ -130,17 +131,12 @@ Node Store::NodeOf(const StoredTree& stored, TreeCache::Slot slot, uint64_t inod
 }
 
 Node Store::Find(uint64_t number) const {
-  ItemPtr item;
-  {
-    const MutexLock lock(mutex_);
-    if (const TreeCache::Slot slot = SlotOf(number); slot != 0) {
-      const StoredTree* const stored = cache_.Find(slot);
-      if (stored == nullptr) Fail(ENOENT, "no such inode");
-      return NodeOf(*stored, slot, number & kInodeMask);
-    }
-    item = ItemAt(number);
-  }
-  return NodeOf(item);
+  const TreeCache::Slot slot = SlotOf(number);
+  if (slot == 0) return NodeOf(ItemAt(number));
+  const MutexLock lock(mutex_);
+  const StoredTree* const stored = cache_.Find(slot);
+  if (stored == nullptr) Fail(ENOENT, "no such inode");
+  return NodeOf(*stored, slot, number & kInodeMask);
 }
 
 std::optional<Found> Store::LookupInTree(TreeCache::Slot slot, uint64_t inode,
@@ -161,10 +157,7 @@ std::optional<Found> Store::Lookup(uint64_t directory, std::string_view name, bo
     if (!found) Fail(ENOENT, "no such inode");
     return found;
   }
-  const ItemPtr item = [&] {
-    const MutexLock lock(mutex_);
-    return ItemAt(directory);
-  }();
+  const ItemPtr item = ItemAt(directory);
   if (item->kind == StoreItem::Kind::kTree) {
     // Between the two steps other trees may need its memory.
     while (true) {
@@ -321,10 +314,7 @@ std::optional<DirectoryView> Store::List(uint64_t directory, bool may_block) {
     if (!view) Fail(ENOENT, "no such inode");
     return view;
   }
-  const ItemPtr item = [&] {
-    const MutexLock lock(mutex_);
-    return ItemAt(directory);
-  }();
+  const ItemPtr item = ItemAt(directory);
   if (item->kind == StoreItem::Kind::kTree) {
     while (true) {
       const auto slot = UseTree(item, may_block);

@@ -62,7 +62,7 @@ class Store final : public Namespace {
   struct Item;
   using ItemPtr = std::shared_ptr<Item>;
 
-  ItemPtr ItemAt(uint64_t number) const REQUIRES(mutex_);
+  ItemPtr ItemAt(uint64_t number) const;
   Node NodeOf(const ItemPtr& item) const;
   static Node NodeOf(const StoredTree& stored, TreeCache::Slot slot, uint64_t inode);
   mode_t MaskOf(const EntryInfo& info) const;
