@@ -13,21 +13,13 @@
 #include <vector>
 
 #include "fs/namespace.h"
+#include "fs/open_directories.h"
 #include "fs/reply.h"
 #include "fs/slow_reads.h"
+#include "parser/base/mutex.h"
 
 namespace ckptfs {
 namespace {
-
-// A directory of a store while it is open: listed once, however many requests that takes. Belongs to
-// one request at a time, as the kernel sends them.
-struct OpenDirectory {
-  std::optional<DirectoryView> view;
-};
-
-OpenDirectory* HandleOf(const fuse_file_info* file) {
-  return reinterpret_cast<OpenDirectory*>(file->fh);  // NOLINT: the kernel keeps an integer.
-}
 
 // Adds entries to a reply until it is full. With attributes, the kernel gets a reference to each.
 class Listing {
@@ -127,21 +119,30 @@ void ReplyListing(fuse_req_t req, const Part& part, const DirectoryView& view) {
   listing.Reply();
 }
 
-void List(fuse_req_t req, const Part& part, OpenDirectory* handle) {
+// Replies, and returns true; without `may_block` returns false if that could take long.
+bool TryList(fuse_req_t req, const Part& part, uint64_t handle, bool may_block) {
+  const auto directory = MountOf(req).open_directories.Find(handle);
+  if (directory == nullptr) {
+    const auto view = FilesOf(req).List(part.number, may_block);
+    if (view) ReplyListing(req, part, *view);
+    return view.has_value();
+  }
+  const MutexLock lock(directory->mutex);
+  // From the beginning, it is listed anew: rewinddir(3).
+  if (!directory->view || part.offset == 0) {
+    auto view = FilesOf(req).List(part.number, may_block);
+    if (!view) return false;
+    directory->view = std::move(view);
+  }
+  ReplyListing(req, part, *directory->view);
+  return true;
+}
+
+void List(fuse_req_t req, const Part& part, uint64_t handle) {
   constexpr const char* kWhat = "list";
   Answer(req, kWhat, part.number, [&] {
-    // From the beginning, it is listed anew: rewinddir(3).
-    if (handle != nullptr && handle->view && part.offset != 0)
-      return ReplyListing(req, part, *handle->view);
-    if (const auto view = FilesOf(req).List(part.number, false)) {
-      if (handle != nullptr) handle->view = view;
-      return ReplyListing(req, part, *view);
-    }
-    const auto body = [part, handle](fuse_req_t later) {
-      const DirectoryView view = FilesOf(later).List(part.number, true).value();
-      if (handle != nullptr) handle->view = view;
-      ReplyListing(later, part, view);
-    };
+    if (TryList(req, part, handle, false)) return;
+    const auto body = [part, handle](fuse_req_t later) { TryList(later, part, handle, true); };
     MountOf(req).slow_reads->Add(std::make_unique<SlowRequest>(req, kWhat, part.number, body));
   });
 }
@@ -155,26 +156,24 @@ void OpenDirOp(fuse_req_t req, fuse_ino_t number, fuse_file_info* file) {
       file->cache_readdir = 1;
       return ReplyOpen(req, file, FUSE_CAP_NO_OPENDIR_SUPPORT);
     }
-    auto handle = std::make_unique<OpenDirectory>();
-    file->fh = reinterpret_cast<uint64_t>(handle.get());  // NOLINT: the kernel keeps an integer.
-    if (fuse_reply_open(req, file) == 0) static_cast<void>(handle.release());
+    OpenDirectories& directories = MountOf(req).open_directories;
+    const uint64_t handle = file->fh = directories.Add();
+    if (fuse_reply_open(req, file) != 0) directories.Remove(handle);
   });
 }
 
 void ReleaseDirOp(fuse_req_t req, fuse_ino_t /*number*/, fuse_file_info* file) {
-  const std::unique_ptr<OpenDirectory> closed(HandleOf(file));
+  MountOf(req).open_directories.Remove(file->fh);
   fuse_reply_err(req, 0);
 }
 
 void ReadDirOp(fuse_req_t req, fuse_ino_t number, size_t size, off_t off, fuse_file_info* file) {
-  List(req, {.number = number, .size = size, .offset = off, .with_attributes = false},
-       HandleOf(file));
+  List(req, {.number = number, .size = size, .offset = off, .with_attributes = false}, file->fh);
 }
 
 void ReadDirPlusOp(fuse_req_t req, fuse_ino_t number, size_t size, off_t off,
                    fuse_file_info* file) {
-  List(req, {.number = number, .size = size, .offset = off, .with_attributes = true},
-       HandleOf(file));
+  List(req, {.number = number, .size = size, .offset = off, .with_attributes = true}, file->fh);
 }
 
 }  // namespace ckptfs

@@ -10,6 +10,7 @@
 #include "fs/invalidator.h"
 #include "fs/log.h"
 #include "fs/namespace.h"
+#include "fs/open_directories.h"
 #include "fs/slow_reads.h"
 
 namespace ckptfs {
@@ -26,6 +27,8 @@ struct Mount {
 
   // Does the reads of sources that are not immediate, and what else may block; null if nothing does.
   SlowReads* slow_reads = nullptr;
+
+  OpenDirectories open_directories;
 
   // Gets the files that turn out to be corrupt when they are read; may be null.
   Invalidator* invalidator = nullptr;
