@@ -16,7 +16,7 @@ import ckptfs
 
 try:
     import torch
-    from diffusers import UNet2DModel
+    from diffusers import DDPMPipeline, DDPMScheduler, UNet2DModel
     from peft import LoraConfig, PeftModel, get_peft_model
     from safetensors.torch import load_file
     from sentence_transformers import SentenceTransformer
@@ -160,6 +160,17 @@ class Others(Case):
         (self.folder / "diffusion_pytorch_model.safetensors").unlink()
         torch.save(model.state_dict(), self.folder / "unet.pt")
         self.assertEqualModels(UNet2DModel.from_pretrained(self.mounted().path), model, least=20)
+
+    def test_a_pipeline_of_diffusers(self):
+        unet = UNet2DModel(sample_size=8, in_channels=1, out_channels=1, layers_per_block=1,
+                           block_out_channels=(8,), norm_num_groups=4,
+                           down_block_types=("DownBlock2D",), up_block_types=("UpBlock2D",))
+        DDPMPipeline(unet, DDPMScheduler()).save_pretrained(self.folder)
+        save_pickles(self.folder / "unet")
+        mount = self.mounted()
+        self.assertIn("unet.d", os.listdir(mount.path))
+        loaded = DDPMPipeline.from_pretrained(mount.path)
+        self.assertEqualModels(loaded.unet, unet, least=20)
 
     def test_peft(self):
         torch.manual_seed(1)
