@@ -47,7 +47,7 @@ int Stat(const fs::path& path, struct statx& st) {
   return file.number() < 0 ? errno : Stat(file, st);
 }
 
-Fd OpenDirectory(const fs::path& path, int flags = 0) {
+Fd OpenPath(const fs::path& path, int flags = 0) {
   return Fd(::open(path.c_str(), O_PATH | O_CLOEXEC | O_DIRECTORY | flags));
 }
 
@@ -149,7 +149,7 @@ Mountpoint::Mountpoint(const std::string& path, bool may_cover)
     Fail(EACCES, "{}: permission denied: the mount point is not writable", path);
   }
   path_ = CanonicalPath(path, path);
-  parent_ = OpenDirectory(fs::path(path_).parent_path());
+  parent_ = OpenPath(fs::path(path_).parent_path());
 }
 
 Mountpoint::Mountpoint(Mountpoint&& other) noexcept
@@ -169,7 +169,7 @@ void Mountpoint::CheckParent(const std::string& path) {
     Fail(ENOENT, "{}: the mount point does not exist", path);
   }
   const fs::path parent = missing.has_parent_path() ? missing.parent_path() : fs::path(".");
-  parent_ = OpenDirectory(parent);
+  parent_ = OpenPath(parent);
   if (parent_.number() < 0) {
     Fail(ENOENT, "{}: the mount point and its parent directory do not exist", path);
   }
@@ -191,11 +191,11 @@ void Mountpoint::Make() {
 }
 
 void Mountpoint::Prepare() {
-  Fd now = OpenDirectory(path_, O_NOFOLLOW);
+  Fd now = OpenPath(path_, O_NOFOLLOW);
   // It may also have been removed since: by the end of another mount that had made it.
   if (now.number() < 0 && errno == ENOENT) {
     Make();
-    now = OpenDirectory(path_, O_NOFOLLOW);
+    now = OpenPath(path_, O_NOFOLLOW);
   }
   if (!IsSame(now, directory_)) {
     Fail(ESTALE, "{}: the mount point was replaced", path_);

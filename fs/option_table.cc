@@ -92,22 +92,22 @@ constexpr Switch kHelperSwitches[] = {
 
 // A member of the options, or of those among them that are for sources.
 template <typename T>
-T& Member(Options& options, T Options::*member) {
+T& MemberOf(Options& options, T Options::*member) {
   return options.*member;
 }
 template <typename T>
-T& Member(Options& options, T SourceOptions::*member) {
+T& MemberOf(Options& options, T SourceOptions::*member) {
   return options.sources.*member;
 }
 
 template <auto kMember>
 void SetFlag(Options& options, std::string_view, std::string_view) {
-  Member(options, kMember) = true;
+  MemberOf(options, kMember) = true;
 }
 
 template <auto kMember>
 void SetText(Options& options, std::string_view, std::string_view value) {
-  Member(options, kMember) = value;
+  MemberOf(options, kMember) = value;
 }
 
 template <auto kMember, uint32_t kMost, int kBase = 10>
@@ -118,7 +118,7 @@ void SetNumber(Options& options, std::string_view option, std::string_view value
     Fail(EINVAL, "option {}: invalid number {} (expected {}0 to {})", option, Quoted(value),
          kIsOctal ? "octal " : "", kIsOctal ? fmt::format("{:o}", kMost) : fmt::to_string(kMost));
   }
-  auto& member = Member(options, kMember);
+  auto& member = MemberOf(options, kMember);
   member = std::remove_reference_t<decltype(member)>(*number);
 }
 
@@ -135,7 +135,7 @@ void SetSize(Options& options, std::string_view option, std::string_view value) 
     Fail(EINVAL, "option {}: invalid size {} (expected {}m or more, such as 512m or 2g)", option,
          Quoted(value), kLeast >> 20U);
   }
-  Member(options, kMember) = *number << shift;
+  MemberOf(options, kMember) = *number << shift;
 }
 
 void SetVerify(Options& options, std::string_view option, std::string_view value) {

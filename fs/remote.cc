@@ -17,7 +17,7 @@
 namespace ckptfs {
 namespace {
 
-double MiB(uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+double InMiB(uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
 // Returns the memory of the machine or of the container, in bytes.
 uint64_t MachineMemory() {
@@ -42,10 +42,10 @@ uint64_t DefaultMemory() {
 void ShowProgress(uint64_t done, uint64_t total) {
   if (::isatty(STDERR_FILENO) == 0) return;
   if (total == 0) {
-    fmt::print(stderr, "\rdownloading: {:.1f} MiB", MiB(done));
+    fmt::print(stderr, "\rdownloading: {:.1f} MiB", InMiB(done));
   } else {
     const double percent = 100.0 * static_cast<double>(done) / static_cast<double>(total);
-    fmt::print(stderr, "\rdownloading: {:.1f} of {:.1f} MiB, {:.0f} %", MiB(done), MiB(total),
+    fmt::print(stderr, "\rdownloading: {:.1f} of {:.1f} MiB, {:.0f} %", InMiB(done), InMiB(total),
                percent);
     if (done == total) fmt::print(stderr, "\n");
   }
@@ -121,7 +121,7 @@ std::string Remote::Status() const {
   return fmt::format(
       "cache: {:.1f} of {:.1f} MiB in use, {:.1f} MiB being fetched by {} requests, {} readers "
       "waiting; so far {} bytes fetched, {} from the disk, {} read",
-      MiB(stats.used), MiB(stats.memory), MiB(stats.busy), stats.fetches, stats.waiting,
+      InMiB(stats.used), InMiB(stats.memory), InMiB(stats.busy), stats.fetches, stats.waiting,
       stats.fetched, stats.from_disk, stats.read);
 }
 

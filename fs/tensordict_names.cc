@@ -105,7 +105,7 @@ std::string Visible(std::string_view key) {
 }
 
 // Returns as many whole characters from the beginning of `key` as `size` bytes of a name can have.
-std::string_view Beginning(std::string_view key, size_t size) {
+std::string_view BeginningOfName(std::string_view key, size_t size) {
   size_t length = 0;
   while (length < key.size()) {
     const auto rest = key.substr(length);
@@ -124,7 +124,7 @@ std::string Base(std::string_view key) {
   std::string base = Visible(key);
   if (NameSize(base) + kMaxAddition <= Tree::kMaxName) return base;
   constexpr size_t kRoom = kShortName - kHashLength - kMaxAddition - kTensorSuffix.size();
-  return fmt::format("{}~{:016x}", Beginning(base, kRoom), Hash(key));
+  return fmt::format("{}~{:016x}", BeginningOfName(base, kRoom), Hash(key));
 }
 
 // Returns the text that the n-th attempt adds to a key: underscores, but a thousand equal keys must

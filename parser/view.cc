@@ -56,7 +56,7 @@ bool IsCountable(const Tensor& tensor) {
 }
 
 // The bytes of a tensor; those of one with an error cannot be read.
-Extent BytesOf(const Tensor& tensor) {
+Extent DataOf(const Tensor& tensor) {
   if (!tensor.error) return tensor.data;
   const uint64_t size = tensor.data.length;
   return {std::make_shared<BrokenSource>(tensor.member, size, *tensor.error), 0, size};
@@ -121,7 +121,7 @@ class SafetensorsBuilder {
                             safetensors::NameOf(tensor.dtype), ShapeOf(tensor), begin,
                             begin + tensor.data.length);
       begin += tensor.data.length;
-      parts.push_back(BytesOf(tensor));
+      parts.push_back(DataOf(tensor));
       if (header.size() > kMostHeader - kPage) return {.file = nullptr, .left_out = {}};
     }
     header += '}';
@@ -257,7 +257,7 @@ ByteSourcePtr MakeNpyView(const Tensor& tensor) {
   header += static_cast<char>(text.size() & 0xFFU);
   header += static_cast<char>(text.size() >> 8U);
   const auto head = std::make_shared<MemorySource>(header + text);
-  return MakeJoined("npy view", {{head, 0, head->size()}, BytesOf(tensor)});
+  return MakeJoined("npy view", {{head, 0, head->size()}, DataOf(tensor)});
 }
 
 }  // namespace ckptfs

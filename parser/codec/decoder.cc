@@ -22,7 +22,7 @@ namespace {
 
 constexpr size_t kMostAtOnce = std::numeric_limits<unsigned>::max();
 
-const Bytef* Raw(const std::byte* bytes) { return reinterpret_cast<const Bytef*>(bytes); }
+const Bytef* RawInput(const std::byte* bytes) { return reinterpret_cast<const Bytef*>(bytes); }
 
 class DeflateDecoder final : public Decoder {
  public:
@@ -38,14 +38,14 @@ class DeflateDecoder final : public Decoder {
     const unsigned value = bits == 0 ? 0 : std::to_integer<unsigned>(last_byte) >> (8 - bits);
     ::inflatePrime(&stream_, static_cast<int>(bits), static_cast<int>(value));
     const auto size = static_cast<uInt>(window.size());
-    if (::inflateSetDictionary(&stream_, Raw(window.data()), size) != Z_OK) LackMemory();
+    if (::inflateSetDictionary(&stream_, RawInput(window.data()), size) != Z_OK) LackMemory();
   }
 
   Status Run(std::span<const std::byte>& input, std::span<std::byte>& output) override {
     // zlib does not write to its input, but declares so only with ZLIB_CONST. It needs pointers
     // even to empty buffers.
     Bytef nothing = 0;
-    stream_.next_in = input.empty() ? &nothing : const_cast<Bytef*>(Raw(input.data()));
+    stream_.next_in = input.empty() ? &nothing : const_cast<Bytef*>(RawInput(input.data()));
     stream_.avail_in = static_cast<uInt>(std::min(input.size(), kMostAtOnce));
     stream_.next_out = output.empty() ? &nothing : reinterpret_cast<Bytef*>(output.data());
     stream_.avail_out = static_cast<uInt>(std::min(output.size(), kMostAtOnce));
@@ -161,14 +161,14 @@ constexpr uint64_t kMostOfDictionary = uint64_t{64} << 20;  // Bytes.
 // For a stream that begins with `head` and decodes to `size` bytes.
 std::unique_ptr<Decoder> MakeLzmaDecoder(std::span<const std::byte> head, uint64_t size);
 
-constexpr size_t kHead = 9;        // Bytes before the compressed ones.
+constexpr size_t kLzmaHead = 9;    // Bytes before the compressed ones.
 constexpr size_t kProperties = 5;  // Of these, the last ones.
-static_assert(kHead <= kHeadOfStream);
+static_assert(kLzmaHead <= kHeadOfStream);
 
 class LzmaDecoder final : public Decoder {
  public:
   LzmaDecoder(std::span<const std::byte> head, uint64_t size) {
-    if (head.size() < kHead) return;  // Run will lack input.
+    if (head.size() < kLzmaHead) return;  // Run will lack input.
     const auto length = std::to_integer<unsigned>(head[2]) | std::to_integer<unsigned>(head[3])
                                                                  << 8;
     if (length != kProperties) {
@@ -176,7 +176,7 @@ class LzmaDecoder final : public Decoder {
       return;
     }
     const auto* const properties =
-        reinterpret_cast<const uint8_t*>(head.data()) + kHead - kProperties;
+        reinterpret_cast<const uint8_t*>(head.data()) + kLzmaHead - kProperties;
     lzma_filter filter = {.id = LZMA_FILTER_LZMA1EXT, .options = nullptr};
     const lzma_ret result = ::lzma_properties_decode(&filter, nullptr, properties, kProperties);
     const std::unique_ptr<void, decltype(&std::free)> options(filter.options, &std::free);
@@ -202,10 +202,10 @@ class LzmaDecoder final : public Decoder {
 
   Status Run(std::span<const std::byte>& input, std::span<std::byte>& output) override {
     if (!damage_.empty()) return Status::kCorrupt;
-    const size_t skipped = std::min(kHead - head_taken_, input.size());
+    const size_t skipped = std::min(kLzmaHead - head_taken_, input.size());
     head_taken_ += skipped;
     input = input.subspan(skipped);
-    if (head_taken_ < kHead) return Status::kMore;
+    if (head_taken_ < kLzmaHead) return Status::kMore;
     if (!is_begun_) Begin();
     stream_.next_in = reinterpret_cast<const uint8_t*>(input.data());
     stream_.avail_in = input.size();

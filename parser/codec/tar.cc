@@ -136,9 +136,9 @@ void AddRecords(std::string_view text, Extension& extension) {
 }
 
 // Reads the archive from its beginning to its end.
-class Walk {
+class TarWalk {
  public:
-  Walk(const ByteSource& source, Budget& budget) : source_(source), budget_(budget) {}
+  TarWalk(const ByteSource& source, Budget& budget) : source_(source), budget_(budget) {}
 
   std::vector<Member> Run() {
     while (Step()) {
@@ -232,7 +232,7 @@ class Walk {
 }  // namespace
 
 std::vector<Member> ReadDirectory(const ByteSource& source, Budget& budget) {
-  return Walk(source, budget).Run();
+  return TarWalk(source, budget).Run();
 }
 
 bool IsTar(std::span<const std::byte> head) {

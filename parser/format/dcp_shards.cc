@@ -226,7 +226,7 @@ void ShardedTensors::AddChunk(const ShardFile& file, uint32_t number,
   Extend(whole.item.shape, whole.item.boxes.back());
 }
 
-constexpr size_t kMostFiles = 10'000;
+constexpr size_t kMostShards = 10'000;
 
 std::vector<std::string> FilesOf(std::span<const std::string> names) {
   std::vector<std::string> files;
@@ -257,16 +257,16 @@ bool IsShard(const Folder& folder, const std::string& name) try {
   return false;
 }
 
-std::string Find(const Folder& folder, std::span<const std::string> names) {
+std::string FindShards(const Folder& folder, std::span<const std::string> names) {
   const std::vector<std::string> files = FilesOf(names);
-  if (files.size() > kMostFiles) return {};
+  if (files.size() > kMostShards) return {};
   const auto found =
       std::ranges::find_if(files, [&](const std::string& name) { return IsShard(folder, name); });
   return found == files.end() ? "" : *found;
 }
 
 // A single one of them is mounted as a safetensors file.
-bool IsIndex(std::string_view /*file*/, const Probe& /*probe*/) { return false; }
+bool IsShardIndex(std::string_view /*file*/, const Probe& /*probe*/) { return false; }
 
 // Returns the N of "shard-N-..."; nothing for any other name.
 std::optional<uint32_t> NumberOf(std::string_view name) {
@@ -311,7 +311,7 @@ Content ContentOf(const ShardedTensor& whole, std::string_view index, const Stri
   return AssembleTensor(whole.item, index, files, read, losses, budget);
 }
 
-Checkpoint Parse(const Folder& folder, const std::string& index, const ReadOptions& options) {
+Checkpoint ParseShards(const Folder& folder, const std::string& index, const ReadOptions& options) {
   const std::vector<std::string> names = FilesOf(folder.List());
   const std::vector<ByteSourcePtr> sources = OpenAllFiles(folder, names);
   Budget& budget = *options.budget;
@@ -352,7 +352,9 @@ Checkpoint Parse(const Folder& folder, const std::string& index, const ReadOptio
 }  // namespace
 }  // namespace dcp
 
-extern const FolderFormat dcp_shards_format{
-    .name = "dcp_shards", .find = dcp::Find, .is_index = dcp::IsIndex, .parse = dcp::Parse};
+extern const FolderFormat dcp_shards_format{.name = "dcp_shards",
+                                            .find = dcp::FindShards,
+                                            .is_index = dcp::IsShardIndex,
+                                            .parse = dcp::ParseShards};
 
 }  // namespace ckptfs

@@ -28,10 +28,10 @@ namespace ckptfs {
 namespace {
 
 constexpr std::string_view kMagic = "\x1f\x8b\x08";
-constexpr size_t kMostHeader = 65536;  // Bytes, with the name and the comment.
-constexpr uint64_t kTrailer = 8;       // Bytes: CRC-32 and size.
+constexpr size_t kMostGzipHeader = 65536;  // Bytes, with the name and the comment.
+constexpr uint64_t kTrailer = 8;           // Bytes: CRC-32 and size.
 
-bool Matches(const Probe& probe) {
+bool MatchesGzip(const Probe& probe) {
   const std::string_view head(reinterpret_cast<const char*>(probe.head.data()), probe.head.size());
   return head.starts_with(kMagic);
 }
@@ -43,7 +43,7 @@ uint64_t LengthOfHeader(const ByteSource& file) {
   constexpr unsigned kName = 8;
   constexpr unsigned kComment = 16;
   constexpr unsigned kKnown = 31;
-  std::vector<std::byte> bytes(std::min<uint64_t>(kMostHeader, file.size()));
+  std::vector<std::byte> bytes(std::min<uint64_t>(kMostGzipHeader, file.size()));
   file.ReadAt(0, bytes);
   ByteReader reader("gzip header", bytes);
   reader.Take(kMagic.size(), "magic");
@@ -103,7 +103,7 @@ uint64_t Measure(const Extent& stream, uint64_t most) {
   return made;
 }
 
-Checkpoint Parse(const Source& source, const ReadOptions& options) {
+Checkpoint ParseGzip(const Source& source, const ReadOptions& options) {
   const ByteSourcePtr& file = source.file;
   const uint64_t begin = LengthOfHeader(*file);
   if (file->size() - begin < kTrailer) Fail(EBADMSG, "gzip: unexpected end of file");
@@ -138,6 +138,6 @@ Checkpoint Parse(const Source& source, const ReadOptions& options) {
 }  // namespace
 
 extern const Format gzip_format{
-    .name = "gzip", .matches = Matches, .parse = Parse, .is_archive = true};
+    .name = "gzip", .matches = MatchesGzip, .parse = ParseGzip, .is_archive = true};
 
 }  // namespace ckptfs

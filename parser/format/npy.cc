@@ -169,14 +169,16 @@ class Reader {
   std::optional<uint64_t> position_ = 0;  // Of what comes next; nothing if that is not known.
 };
 
-bool Matches(const Probe& probe) { return npy::IsNpy(probe.head) || LengthOfLine(probe.head) > 0; }
+bool MatchesNpy(const Probe& probe) {
+  return npy::IsNpy(probe.head) || LengthOfLine(probe.head) > 0;
+}
 
-Checkpoint Parse(const Source& source, const ReadOptions& options) {
+Checkpoint ParseNpy(const Source& source, const ReadOptions& options) {
   return Reader(source, options, *options.budget).Read();
 }
 
 }  // namespace
 
-extern const Format npy_format{.name = "npy", .matches = Matches, .parse = Parse};
+extern const Format npy_format{.name = "npy", .matches = MatchesNpy, .parse = ParseNpy};
 
 }  // namespace ckptfs

@@ -41,7 +41,7 @@ bool BeginsWithGlobal(std::string_view text) {
 
 // Protocols 2 to 5 begin with PROTO. The older ones have no mark; what they write for a dict, a
 // list, a tuple or an object begins with one of these, and STOP is the last byte of a file.
-bool Matches(const Probe& probe) {
+bool MatchesPickle(const Probe& probe) {
   constexpr std::string_view kContainers = "(}])";
   if (probe.head.size() < 2) return false;
   const std::string_view head(reinterpret_cast<const char*>(probe.head.data()), probe.head.size());
@@ -120,7 +120,7 @@ Checkpoint ReadAll(const Extent& data, torch::Reading& reading) {
   return checkpoint;
 }
 
-Checkpoint Parse(const Source& source, const ReadOptions& options) {
+Checkpoint ParsePickle(const Source& source, const ReadOptions& options) {
   Budget& budget = *options.budget;
   torch::Reading reading(budget, source, options);
   Checkpoint checkpoint = ReadAll({source.file, 0, source.file->size()}, reading);
@@ -130,6 +130,6 @@ Checkpoint Parse(const Source& source, const ReadOptions& options) {
 
 }  // namespace
 
-extern const Format pickle_format{.name = "pickle", .matches = Matches, .parse = Parse};
+extern const Format pickle_format{.name = "pickle", .matches = MatchesPickle, .parse = ParsePickle};
 
 }  // namespace ckptfs

@@ -16,9 +16,9 @@
 namespace ckptfs {
 namespace {
 
-bool Matches(const Probe& probe) { return tar::IsTar(probe.head); }
+bool MatchesTar(const Probe& probe) { return tar::IsTar(probe.head); }
 
-Checkpoint Parse(const Source& source, const ReadOptions& options) {
+Checkpoint ParseTar(const Source& source, const ReadOptions& options) {
   const uint64_t size = source.file->size();
   Budget& budget = *options.budget;
   std::vector<tar::Member> members = [&] {
@@ -50,6 +50,6 @@ Checkpoint Parse(const Source& source, const ReadOptions& options) {
 }  // namespace
 
 extern const Format tar_format{
-    .name = "tar", .matches = Matches, .parse = Parse, .is_archive = true};
+    .name = "tar", .matches = MatchesTar, .parse = ParseTar, .is_archive = true};
 
 }  // namespace ckptfs

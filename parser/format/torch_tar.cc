@@ -294,11 +294,11 @@ Checkpoint ReadTar(const ByteSourcePtr& source, Reading& reading) {
 
 namespace {
 
-bool Matches(const Probe& probe) {
+bool MatchesTorchTar(const Probe& probe) {
   return std::ranges::count(torch::kMembers, tar::FirstName(probe.head)) != 0;
 }
 
-Checkpoint Parse(const Source& source, const ReadOptions& options) {
+Checkpoint ParseTorchTar(const Source& source, const ReadOptions& options) {
   Budget& budget = *options.budget;
   torch::Reading reading(budget, source, options);
   Checkpoint checkpoint = torch::ReadTar(source.file, reading);
@@ -308,6 +308,7 @@ Checkpoint Parse(const Source& source, const ReadOptions& options) {
 
 }  // namespace
 
-extern const Format torch_tar_format{.name = "torch-tar", .matches = Matches, .parse = Parse};
+extern const Format torch_tar_format{
+    .name = "torch-tar", .matches = MatchesTorchTar, .parse = ParseTorchTar};
 
 }  // namespace ckptfs

@@ -39,7 +39,7 @@ constexpr Kind kKinds[] = {
 };
 
 // An empty archive has an end record alone.
-bool Matches(const Probe& probe) {
+bool MatchesZip(const Probe& probe) {
   const std::string_view head(reinterpret_cast<const char*>(probe.head.data()), probe.head.size());
   return head.starts_with("PK\3\4") || head.starts_with("PK\5\6");
 }
@@ -89,7 +89,7 @@ bool EndsAsZip(const Probe& probe) { return zip::HasEndRecord(probe.tail); }
 
 }  // namespace
 
-extern const Format zip_format{.name = "zip", .matches = Matches, .parse = ReadZipArchive};
+extern const Format zip_format{.name = "zip", .matches = MatchesZip, .parse = ReadZipArchive};
 
 extern const Format prefixed_zip_format{
     .name = "zip", .matches = EndsAsZip, .parse = ReadZipArchive};

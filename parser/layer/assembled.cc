@@ -25,23 +25,23 @@ namespace {
 
 // Bytes of a piece that are read at once, to be spread from there: they stay in the processor's
 // cache.
-constexpr uint64_t kBlock = uint64_t{64} << 10;
+constexpr uint64_t kPieceBytes = uint64_t{64} << 10;
 
 // A read from the page cache takes as long as to copy some 3 KiB (gather.cc), so that runs from
 // here on are read one by one and not copied.
 constexpr uint64_t kLongRun = uint64_t{8} << 10;
 
-struct Axis {
+struct PartAxis {
   uint64_t extent = 0;  // Steps.
   uint64_t step = 0;    // Bytes from one to the next in the whole.
   uint64_t inner = 0;   // Bytes of the piece in one step.
 };
 
 struct Part {
-  uint64_t begin = 0;          // Of its first byte in the whole.
-  uint64_t end = 0;            // Of the byte after its last one.
-  uint64_t run = 0;            // Bytes.
-  std::span<const Axis> axes;  // Outermost first.
+  uint64_t begin = 0;              // Of its first byte in the whole.
+  uint64_t end = 0;                // Of the byte after its last one.
+  uint64_t run = 0;                // Bytes.
+  std::span<const PartAxis> axes;  // Outermost first.
   Extent data;
 };
 
@@ -50,7 +50,7 @@ uint64_t CountBefore(const Part& part, uint64_t position) {
   if (position <= part.begin) return 0;
   uint64_t rest = position - part.begin;
   uint64_t count = 0;
-  for (const Axis& axis : part.axes) {
+  for (const PartAxis& axis : part.axes) {
     const uint64_t steps = rest / axis.step;
     if (steps >= axis.extent) return count + axis.extent * axis.inner;
     count += steps * axis.inner;
@@ -65,7 +65,7 @@ class RunIterator {
   // Begins at the byte `at` of the part.
   RunIterator(const Part& part, uint64_t at) : part_(part), position_(part.begin) {
     for (size_t i = 0; i < part.axes.size(); ++i) {
-      const Axis& axis = part.axes[i];
+      const PartAxis& axis = part.axes[i];
       index_[i] = at / axis.inner;
       position_ += index_[i] * axis.step;
       at %= axis.inner;
@@ -105,7 +105,7 @@ class RunIterator {
 
  private:
   size_t last() const { return part_.axes.size() - 1; }
-  const Axis& inner() const { return part_.axes.back(); }
+  const PartAxis& inner() const { return part_.axes.back(); }
 
   const Part& part_;
   std::array<uint64_t, kMaxDimensions> index_ = {};
@@ -154,8 +154,8 @@ class AssembledSource final : public ByteSource {
     }
     first_axes.push_back(axes_.size());
     for (size_t i = 0; i < parts_.size(); ++i) {
-      parts_[i].axes =
-          std::span<const Axis>(axes_).subspan(first_axes[i], first_axes[i + 1] - first_axes[i]);
+      parts_[i].axes = std::span<const PartAxis>(axes_).subspan(first_axes[i],
+                                                                first_axes[i + 1] - first_axes[i]);
     }
     std::ranges::sort(parts_, {}, &Part::begin);
     reach_.reserve(parts_.size());
@@ -241,8 +241,8 @@ class AssembledSource final : public ByteSource {
            data.offset, data.source->size());
     }
     Part part{.run = item_size, .axes = {}, .data = std::move(piece.data)};
-    std::vector<Axis> axes;     // Innermost first.
-    uint64_t step = item_size;  // Of the dimension, in bytes of the whole.
+    std::vector<PartAxis> axes;  // Innermost first.
+    uint64_t step = item_size;   // Of the dimension, in bytes of the whole.
     uint64_t inner = item_size;
     for (size_t i = shape.size(); i-- > 0;) {
       const uint64_t extent = box.sizes[i];
@@ -260,7 +260,7 @@ class AssembledSource final : public ByteSource {
       step *= shape[i];
     }
     part.end = part.begin + part.run;
-    for (const Axis& axis : axes) part.end += (axis.extent - 1) * axis.step;
+    for (const PartAxis& axis : axes) part.end += (axis.extent - 1) * axis.step;
     axes_.insert(axes_.end(), axes.rbegin(), axes.rend());
     parts_.push_back(std::move(part));
   }
@@ -283,9 +283,9 @@ class AssembledSource final : public ByteSource {
       }
       return;
     }
-    if (!block) block = std::make_unique_for_overwrite<std::byte[]>(kBlock);
+    if (!block) block = std::make_unique_for_overwrite<std::byte[]>(kPieceBytes);
     for (uint64_t n = 0; from < to; from += n) {
-      n = std::min(kBlock, to - from);
+      n = std::min(kPieceBytes, to - from);
       const std::span bytes(block.get(), n);
       source.ReadAt(part.data.offset + from, bytes);
       Spread(bytes, part.run, part.axes.back().step, next, offset, buffer);
@@ -312,7 +312,7 @@ class AssembledSource final : public ByteSource {
 
   std::vector<Part> parts_;      // In the order of their beginnings.
   std::vector<uint64_t> reach_;  // The largest end of each part and those before it.
-  std::vector<Axis> axes_;       // Of all parts.
+  std::vector<PartAxis> axes_;   // Of all parts.
   uint64_t size_ = 0;
 };
 

@@ -38,7 +38,7 @@
 namespace ckptfs {
 namespace {
 
-constexpr size_t kBlock = size_t{1} << 20;  // Bytes.
+constexpr size_t kDecodedBlock = size_t{1} << 20;  // Bytes.
 
 uint32_t CrcOf(std::span<const std::byte> bytes) {
   const auto* const data = reinterpret_cast<const Bytef*>(bytes.data());
@@ -57,7 +57,7 @@ class DecompressedSource final : public ByteSource, public PartlyStored {
       : compressed_(compressed),
         crc_(crc),
         decoding_(std::move(decoding)),
-        blocks_(decoding_->blocks, compressed.size, kBlock,
+        blocks_(decoding_->blocks, compressed.size, kDecodedBlock,
                 [this](uint64_t index, std::span<std::byte> block) { Make(index, block); }),
         good_(compressed.size),
         verdict_(crc == 0 ? Verdict::kNone : Verdict::kUnread) {}
@@ -94,8 +94,8 @@ class DecompressedSource final : public ByteSource, public PartlyStored {
   void ReadAt(uint64_t offset, std::span<std::byte> buffer) const override {
     assert(offset <= size() && buffer.size() <= size() - offset);
     while (!buffer.empty()) {
-      const uint64_t index = offset / kBlock;
-      const size_t skipped = offset % kBlock;
+      const uint64_t index = offset / kDecodedBlock;
+      const size_t skipped = offset % kDecodedBlock;
       const size_t n = std::min<size_t>(buffer.size(), SizeOf(index) - skipped);
       RefuseIfBad(offset + n);
       ReadBlock(index, skipped, buffer.first(n));
@@ -113,7 +113,7 @@ class DecompressedSource final : public ByteSource, public PartlyStored {
   };
 
   uint64_t Count() const {
-    return compressed_.size / kBlock + (compressed_.size % kBlock != 0 ? 1 : 0);
+    return compressed_.size / kDecodedBlock + (compressed_.size % kDecodedBlock != 0 ? 1 : 0);
   }
 
   uint64_t PassedCount() const {
@@ -122,7 +122,7 @@ class DecompressedSource final : public ByteSource, public PartlyStored {
   }
 
   size_t SizeOf(uint64_t index) const {
-    return std::min<uint64_t>(kBlock, compressed_.size - index * kBlock);
+    return std::min<uint64_t>(kDecodedBlock, compressed_.size - index * kDecodedBlock);
   }
 
   // Throws if a byte before `end` is corrupt.
@@ -178,11 +178,11 @@ class DecompressedSource final : public ByteSource, public PartlyStored {
   // one thread at a time.
   void Drive(uint64_t index, std::span<std::byte> block) const {
     uint64_t next = PassedCount();
-    auto decompressor = DecompressorAt(next * kBlock);
+    auto decompressor = DecompressorAt(next * kDecodedBlock);
     std::unique_ptr<std::byte[]> other;
     for (; next < index; ++next) {
-      if (other == nullptr) other = std::make_unique_for_overwrite<std::byte[]>(kBlock);
-      if (!Pass(*decompressor, next, {other.get(), kBlock})) return;
+      if (other == nullptr) other = std::make_unique_for_overwrite<std::byte[]>(kDecodedBlock);
+      if (!Pass(*decompressor, next, {other.get(), kDecodedBlock})) return;
       MayStop(decompressor);
     }
     if (Pass(*decompressor, index, block)) KeepDecompressor(std::move(decompressor));
@@ -247,7 +247,7 @@ class DecompressedSource final : public ByteSource, public PartlyStored {
                                                    std::span<const std::byte> block) const {
     const auto& access_point = decompressor.access_point();
     if (!access_point) return std::nullopt;
-    const size_t end = access_point->position - index * kBlock;
+    const size_t end = access_point->position - index * kDecodedBlock;
     const auto window =
         decoding_->scratch.Keep(block.subspan(end - kDeflateWindow, kDeflateWindow));
     if (!window) return std::nullopt;
@@ -256,7 +256,7 @@ class DecompressedSource final : public ByteSource, public PartlyStored {
 
   // Makes a block as the first pass has made it.
   void MakeAgain(uint64_t index, std::span<std::byte> block) const {
-    const uint64_t begin = index * kBlock;
+    const uint64_t begin = index * kDecodedBlock;
     std::optional<Passed> passed;  // Not of a block where the stream is corrupt.
     {
       const MutexLock lock(mutex_);
@@ -296,7 +296,7 @@ class DecompressedSource final : public ByteSource, public PartlyStored {
     if (decompressor == nullptr) decompressor = decompressors.Start(Begin(access_point));
     while (decompressor->position() < position) {
       const uint64_t left = position - decompressor->position();
-      if (!decompressor->Skip(std::min<uint64_t>(kBlock, left))) Changed(position);
+      if (!decompressor->Skip(std::min<uint64_t>(kDecodedBlock, left))) Changed(position);
       MayStop(decompressor);
     }
     return decompressor;

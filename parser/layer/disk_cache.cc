@@ -47,6 +47,8 @@ std::array<std::byte, 32> HashOfIdentity(std::string_view identity, uint64_t siz
   return hash;
 }
 
+}  // namespace
+
 // Segments that are open, for all objects.
 class OpenSegments {
  public:
@@ -95,8 +97,6 @@ class OpenSegments {
   Used used_ GUARDED_BY(mutex_);  // The last one first.
   std::map<SegmentId, Used::iterator> places_ GUARDED_BY(mutex_);
 };
-
-}  // namespace
 
 // Shared by all objects of a cache.
 class DiskCache::Store {

@@ -12,16 +12,16 @@
 namespace ckptfs {
 namespace {
 
-SchemeSource Open(const Location& location, const SourceOptions& options) {
+SchemeSource OpenAzure(const Location& location, const SourceOptions& options) {
   const az::BlobId id = az::ParseUri(location);
   return s3::OpenInBucket(std::make_shared<az::Container>(id, s3::ProcessEnvironment, options),
                           id.blob, id.Root(), id.Root() + id.blob.key);
 }
 
-constexpr std::string_view kNames[] = {"az"};
+constexpr std::string_view kAzureNames[] = {"az"};
 
 }  // namespace
 
-extern const Scheme az_scheme{.names = kNames, .open = Open};
+extern const Scheme az_scheme{.names = kAzureNames, .open = OpenAzure};
 
 }  // namespace ckptfs

@@ -370,7 +370,7 @@ class LocalFolder final : public Folder {
 };
 
 // Follows links, because the user has named the file.
-SchemeSource Open(const Location& location, const SourceOptions& options) {
+SchemeSource OpenLocal(const Location& location, const SourceOptions& options) {
   const std::string path = file::PathOf(location);
   if (path.empty()) Fail(ENOENT, "the path is empty");
   const std::filesystem::path parts(path);
@@ -396,10 +396,10 @@ SchemeSource Open(const Location& location, const SourceOptions& options) {
                 .file_name = name};
 }
 
-constexpr std::string_view kNames[] = {"file"};
+constexpr std::string_view kFileNames[] = {"file"};
 
 }  // namespace
 
-extern const Scheme file_scheme{.names = kNames, .open = Open};
+extern const Scheme file_scheme{.names = kFileNames, .open = OpenLocal};
 
 }  // namespace ckptfs

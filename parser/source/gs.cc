@@ -33,17 +33,17 @@ s3::ObjectId ParseUri(const Location& uri) {
   return id;
 }
 
-SchemeSource Open(const Location& location, const SourceOptions& options) {
+SchemeSource OpenGoogleStorage(const Location& location, const SourceOptions& options) {
   const s3::ObjectId id = ParseUri(location);
   return s3::OpenInBucket(std::make_shared<gs::Bucket>(id.bucket, s3::ProcessEnvironment, options),
                           id, fmt::format("gs://{}/", id.bucket),
                           fmt::format("gs://{}/{}", id.bucket, id.key));
 }
 
-constexpr std::string_view kNames[] = {"gs"};
+constexpr std::string_view kGoogleStorageNames[] = {"gs"};
 
 }  // namespace
 
-extern const Scheme gs_scheme{.names = kNames, .open = Open};
+extern const Scheme gs_scheme{.names = kGoogleStorageNames, .open = OpenGoogleStorage};
 
 }  // namespace ckptfs

@@ -79,7 +79,7 @@ class WebFolder final : public RemoteFolder {
   const std::shared_ptr<const Server> server_;
 };
 
-SchemeSource Open(const Location& location, const SourceOptions& options) {
+SchemeSource OpenHttp(const Location& location, const SourceOptions& options) {
   const http::Url url = http::ParseUrl(location.text);
   if (url.path.ends_with('/')) {
     Fail(ENOTSUP,
@@ -95,10 +95,10 @@ SchemeSource Open(const Location& location, const SourceOptions& options) {
                       .file_name = PercentDecode(std::string_view(shown).substr(last))};
 }
 
-constexpr std::string_view kNames[] = {"http", "https"};
+constexpr std::string_view kHttpNames[] = {"http", "https"};
 
 }  // namespace
 
-extern const Scheme http_scheme{.names = kNames, .open = Open};
+extern const Scheme http_scheme{.names = kHttpNames, .open = OpenHttp};
 
 }  // namespace ckptfs

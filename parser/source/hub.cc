@@ -37,7 +37,7 @@ SchemeSource OpenOffline(const hub::FileId& id, const SourceOptions& options) {
   }
 }
 
-SchemeSource Open(const Location& location, const SourceOptions& options) {
+SchemeSource OpenHub(const Location& location, const SourceOptions& options) {
   const hub::FileId id = hub::ParseUri(location);
   if (hub::IsOffline(GetEnvironment)) return OpenOffline(id, options);
   const auto repository =
@@ -63,10 +63,10 @@ SchemeSource Open(const Location& location, const SourceOptions& options) {
   return RemoteSource{.object = nullptr, .folder = std::move(below), .file_name = ""};
 }
 
-constexpr std::string_view kNames[] = {"hf"};
+constexpr std::string_view kHubNames[] = {"hf"};
 
 }  // namespace
 
-extern const Scheme hub_scheme{.names = kNames, .open = Open};
+extern const Scheme hub_scheme{.names = kHubNames, .open = OpenHub};
 
 }  // namespace ckptfs

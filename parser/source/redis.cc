@@ -160,20 +160,20 @@ RemoteObjectPtr OpenObject(Target target, const SourceOptions& options) {
   return object;
 }
 
-SchemeSource Open(const Location& location, const SourceOptions& options) {
+SchemeSource OpenRedis(const Location& location, const SourceOptions& options) {
   Target target = ParseUri(location);
   FillFromEnvironment(target);
   return RemoteSource{
       .object = OpenObject(std::move(target), options), .folder = nullptr, .file_name = ""};
 }
 
-constexpr std::string_view kNames[] = {"redis", "rediss"};
+constexpr std::string_view kRedisNames[] = {"redis", "rediss"};
 
 }  // namespace
 }  // namespace ckptfs::redis
 
 namespace ckptfs {
 
-extern const Scheme redis_scheme{.names = redis::kNames, .open = redis::Open};
+extern const Scheme redis_scheme{.names = redis::kRedisNames, .open = redis::OpenRedis};
 
 }  // namespace ckptfs

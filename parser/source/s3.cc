@@ -26,16 +26,16 @@ std::string FormatName(const s3::ObjectId& id) {
                      id.version.empty() ? "" : "?versionId=", id.version);
 }
 
-SchemeSource Open(const Location& location, const SourceOptions& options) {
+SchemeSource OpenS3(const Location& location, const SourceOptions& options) {
   const s3::ObjectId id = s3::ParseUri(location);
   const auto bucket = std::make_shared<s3::AwsBucket>(id.bucket, s3::ProcessEnvironment, options);
   return s3::OpenInBucket(bucket, id, fmt::format("s3://{}/", id.bucket), FormatName(id));
 }
 
-constexpr std::string_view kNames[] = {"s3"};
+constexpr std::string_view kS3Names[] = {"s3"};
 
 }  // namespace
 
-extern const Scheme s3_scheme{.names = kNames, .open = Open};
+extern const Scheme s3_scheme{.names = kS3Names, .open = OpenS3};
 
 }  // namespace ckptfs

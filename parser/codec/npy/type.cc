@@ -190,13 +190,13 @@ namespace {
 
 constexpr size_t kMaxFields = 10'000;
 
-struct Row {
+struct CodeRow {
   std::string_view code;
   Dtype dtype;
   uint8_t item_size;
 };
 
-constexpr Row kRows[] = {
+constexpr CodeRow kCodeRows[] = {
     {"b1", Dtype::kBool, 1},      {"i1", Dtype::kInt8, 1},         {"u1", Dtype::kUint8, 1},
     {"i2", Dtype::kInt16, 2},     {"u2", Dtype::kUint16, 2},       {"i4", Dtype::kInt32, 4},
     {"u4", Dtype::kUint32, 4},    {"i8", Dtype::kInt64, 8},        {"u8", Dtype::kUint64, 8},
@@ -248,7 +248,8 @@ std::optional<Type> SizedType(char kind, std::string_view digits) {
 }
 
 std::optional<Type> TypeOfCode(std::string_view code) {
-  if (const auto* row = std::ranges::find(kRows, code, &Row::code); row != std::end(kRows)) {
+  if (const auto* row = std::ranges::find(kCodeRows, code, &CodeRow::code);
+      row != std::end(kCodeRows)) {
     const uint64_t swap_size = SwapSize(row->dtype);
     return Type{.dtype = row->dtype,
                 .item_size = row->item_size,

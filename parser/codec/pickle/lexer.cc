@@ -24,7 +24,7 @@
 namespace ckptfs::pickle {
 namespace {
 
-constexpr size_t kMostOfName = 64;  // Bytes, of those that anybody asks for.
+constexpr size_t kLongestName = 64;  // Bytes, of those that anybody asks for.
 
 // Reads forward through an extent, and counts the bytes as work, for which the budget grows with
 // the stored bytes; both must outlive this. Most pickles are short, so the first read is small.
@@ -191,7 +191,7 @@ void Lexer::SkipArgument(const Argument& argument) {
     Fail(EBADMSG, "{} at byte {}: negative length", OpcodeOf(opcode_).name, at_);
   }
   Check(count);
-  if (argument.is_count && count <= kMostOfName) {
+  if (argument.is_count && count <= kLongestName) {
     const auto text = in_.Peek(static_cast<size_t>(count));
     name_.assign(reinterpret_cast<const char*>(text.data()), static_cast<size_t>(count));
   }
@@ -205,8 +205,8 @@ void Lexer::SkipLine() {
     const auto bytes = in_.Peek(1);
     const auto end = std::ranges::find(bytes, std::byte{'\n'});
     const auto length = static_cast<size_t>(end - bytes.begin());
-    if (name_.size() <= kMostOfName) {
-      name_.append(reinterpret_cast<const char*>(bytes.data()), std::min(length, kMostOfName + 1));
+    if (name_.size() <= kLongestName) {
+      name_.append(reinterpret_cast<const char*>(bytes.data()), std::min(length, kLongestName + 1));
     }
     in_.Skip(end == bytes.end() ? length : length + 1);
     if (end != bytes.end()) return;

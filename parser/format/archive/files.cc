@@ -142,9 +142,9 @@ class NestingGuard {
   ArchiveAllowance& allowance_;
 };
 
-class Reader {
+class ArchiveReader {
  public:
-  Reader(ArchiveAllowance& allowance, Budget& budget, const ReadOptions& options)
+  ArchiveReader(ArchiveAllowance& allowance, Budget& budget, const ReadOptions& options)
       : allowance_(allowance), budget_(budget), notes_(budget), options_(options) {
     options_.archives = &allowance;
   }
@@ -336,7 +336,7 @@ Checkpoint ReadArchivedFiles(const std::vector<ArchivedFile>& files, std::string
   const NestingGuard nesting(allowance);
   for (const ArchivedFile& file : files) CheckMemberName(file.path);
   const ArchiveNode root = TreeOf(files, budget);
-  return Reader(allowance, budget, options).Read(root, kind);
+  return ArchiveReader(allowance, budget, options).Read(root, kind);
 }
 
 }  // namespace ckptfs

@@ -73,10 +73,10 @@ void RequireNumbers(json::Node object) {
   }
 }
 
-class Reader {
+class FileReader {
  public:
   // The first `length` bytes of `file` are those of tensors.
-  Reader(ByteSourcePtr file, uint64_t length, Budget& budget)
+  FileReader(ByteSourcePtr file, uint64_t length, Budget& budget)
       : file_(std::move(file)), length_(length), budget_(budget) {}
 
   Checkpoint Run(json::Node root) {
@@ -242,7 +242,7 @@ class Reader {
   Losses losses_{budget_, checkpoint_};
 };
 
-std::string_view TextOf(std::span<const std::byte> bytes) {
+std::string_view HeaderText(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
@@ -260,7 +260,7 @@ bool IsConsolidated(const Probe& probe) {
   const auto length = reader.Read<uint64_t>("length");
   if (length < kLeast || length > room) return false;
   const std::string_view text =
-      TextOf(before.last(static_cast<size_t>(std::min<uint64_t>(length, before.size()))));
+      HeaderText(before.last(static_cast<size_t>(std::min<uint64_t>(length, before.size()))));
   if (!text.ends_with('}')) return false;
   if (text.size() == length && !text.starts_with('{')) return false;
   return text.find("\"cls_metadata\"") != std::string_view::npos;
@@ -283,7 +283,7 @@ Checkpoint ReadConsolidated(const ByteSourcePtr& file, Budget& budget) {
   try {
     budget.Grow(length);
     const json::Document document = json::Document::Of({file, room - length, length}, budget);
-    Checkpoint checkpoint = Reader(file, room - length, budget).Run(document.root());
+    Checkpoint checkpoint = FileReader(file, room - length, budget).Run(document.root());
     DropBatchSizesAroundComposites(checkpoint.root, budget);
     return checkpoint;
   } catch (const Error& e) {

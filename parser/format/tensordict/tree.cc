@@ -69,9 +69,9 @@ bool MayBeOfVersion3(json::Node meta) {
   return true;
 }
 
-class Reader {
+class TreeReader {
  public:
-  explicit Reader(Budget& budget) : budget_(budget) {}
+  explicit TreeReader(Budget& budget) : budget_(budget) {}
 
   Checkpoint Run(const Directory& root) {
     Content content = Read({.directory = root, .path = ""});
@@ -344,7 +344,7 @@ class Reader {
 
 }  // namespace
 
-Checkpoint ReadTree(const Directory& root, Budget& budget) { return Reader(budget).Run(root); }
+Checkpoint ReadTree(const Directory& root, Budget& budget) { return TreeReader(budget).Run(root); }
 
 bool IsZip(const Members& members) { return members.Find(kMetaName) != nullptr; }
 

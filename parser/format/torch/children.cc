@@ -30,7 +30,7 @@ Value Index(size_t i) {
 // Returns the identity of a key that is not a text: 1, 1.0 and True are the same key. Keys that
 // Python compares by content (tuples, classes) are distinguished by their node: the writer of a
 // dict has compared them already.
-std::string IdentityOf(const Value& key) {
+std::string IdentityOfKey(const Value& key) {
   switch (key.kind) {
     case Kind::kBytes:
     case Kind::kBigInt:
@@ -68,7 +68,7 @@ class Keys {
       auto& places = key.kind == Kind::kText ? texts_ : bytes_;
       return seen->second = places.try_emplace(key.text(), next).first->second;
     }
-    return others_.try_emplace(std::pmr::string(IdentityOf(key), &budget_), next).first->second;
+    return others_.try_emplace(std::pmr::string(IdentityOfKey(key), &budget_), next).first->second;
   }
 
  private:

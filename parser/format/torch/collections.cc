@@ -62,10 +62,6 @@ TensorClassState StateOfTensorClass(const Value& value) {
   return has_both ? found : TensorClassState();
 }
 
-bool IsTrue(const Value* value) {
-  return value != nullptr && value->kind == Kind::kBool && value->integer != 0;
-}
-
 // "<class 'module.Name'>".
 std::string TypeOf(const Value& python_class) {
   constexpr size_t kMost = 1024;  // Bytes: many may share one long name.

@@ -37,7 +37,7 @@ constexpr std::string_view kWeights = "data/weights/";
 constexpr std::string_view kConfig = "/weights_config.json";
 constexpr uint64_t kCostOfMember = 2 * sizeof(Member);
 
-Tensor BytesOf(const Record& record) {
+Tensor BytesOfRecord(const Record& record) {
   return {.dtype = Dtype::kUint8,
           .shape = {record.data.length},
           .data = record.data,
@@ -175,7 +175,7 @@ class Reader {
       tensor.is_in_file &= opened.is_in_file;
     } catch (const Error& e) {
       if (e.code() == EFBIG || IsTransient(e.code())) throw;
-      tensor = BytesOf(opened);
+      tensor = BytesOfRecord(opened);
     }
     return tensors_.emplace(record, std::move(tensor)).first->second;
   }
@@ -185,7 +185,8 @@ class Reader {
     context_.budget.Charge(kCostOfMember + record.size());
     Tensor tensor;
     try {
-      tensor = record.starts_with(kWeights) ? TensorOf(record) : BytesOf(archive_.Require(record));
+      tensor =
+          record.starts_with(kWeights) ? TensorOf(record) : BytesOfRecord(archive_.Require(record));
     } catch (const Error& e) {
       if (e.code() == EFBIG || IsTransient(e.code())) throw;
       checkpoint_.warnings.push_back(fmt::format("{}: ignored", e.what()));

@@ -230,23 +230,23 @@ class Section {
   Checkpoint& checkpoint_;
 };
 
-struct Kind {
+struct ExportPart {
   std::string_view folder;  // "data/weights/"
   std::string_view ending;  // Of the config, after the name of the model.
   std::string_view group;
 };
 
-constexpr Kind kKinds[] = {{"data/weights/", "_weights_config.json", "state_dict"},
-                           {"data/constants/", "_constants_config.json", "constants"}};
+constexpr ExportPart kParts[] = {{"data/weights/", "_weights_config.json", "state_dict"},
+                                 {"data/constants/", "_constants_config.json", "constants"}};
 
 // The names of the models, in the order of the archive.
 std::vector<std::string> ModelsOf(const Archive& archive) {
   std::vector<std::string> models;
-  const std::string folder = archive.prefix() + std::string(kKinds[0].folder);
+  const std::string folder = archive.prefix() + std::string(kParts[0].folder);
   for (const zip::Member& member : archive.members()) {
-    if (!member.name.starts_with(folder) || !member.name.ends_with(kKinds[0].ending)) continue;
+    if (!member.name.starts_with(folder) || !member.name.ends_with(kParts[0].ending)) continue;
     const std::string_view name = member.name.substr(folder.size());
-    models.emplace_back(name.substr(0, name.size() - kKinds[0].ending.size()));
+    models.emplace_back(name.substr(0, name.size() - kParts[0].ending.size()));
   }
   return models;
 }
@@ -266,7 +266,7 @@ void AddExport(const Archive& archive, bool is_big_endian, Reading& reading,
       parent = group.get();
       checkpoint.root.members.push_back({{model, Key::Kind::kText}, std::move(group)});
     }
-    for (const Kind& kind : kKinds) {
+    for (const ExportPart& kind : kParts) {
       const std::string record = fmt::format("{}{}{}", kind.folder, model, kind.ending);
       if (archive.Find(record) == nullptr) continue;
       auto group = std::make_unique<Group>();

@@ -152,6 +152,11 @@ KnownCallable FindCallable(const Value& target) {
   return is_there ? row->known : KnownCallable::kUnknown;
 }
 
+KnownCallable CallableOf(const Value& value) {
+  return pickle::IsObject(value) ? FindCallable(pickle::ObjectOf(value).target)
+                                 : KnownCallable::kUnknown;
+}
+
 std::optional<Dtype> DtypeOf(const Value& value) {
   if (value.kind != Kind::kGlobal || ModuleOf(value) != "torch") return std::nullopt;
   const std::string_view name = NameOf(value);
@@ -355,15 +360,15 @@ bool IsAllowedByWeightsOnly(std::string_view name) {
 }
 
 // Names are cut there: many may share a long one.
-constexpr size_t kMostOfName = 256;  // Bytes.
+constexpr size_t kMostOfGlobal = 256;  // Bytes.
 
 // A name is in up to two lists, each of which is temporarily in memory more than once.
 constexpr uint64_t kCopiesOfName = 8;
 
 std::string QualifiedName(const pickle::Value& global) {
   const auto parts = pickle::ItemsOf(global);
-  return fmt::format("{}.{}", parts[0].text().substr(0, kMostOfName),
-                     parts[1].text().substr(0, kMostOfName));
+  return fmt::format("{}.{}", parts[0].text().substr(0, kMostOfGlobal),
+                     parts[1].text().substr(0, kMostOfGlobal));
 }
 
 }  // namespace

@@ -90,6 +90,9 @@ enum class KnownCallable : uint8_t {
 // The callable that `target` names.
 KnownCallable FindCallable(const pickle::Value& target);
 
+// Returns that by which `value`, if it is an object, was made; kUnknown of anything else.
+KnownCallable CallableOf(const pickle::Value& value);
+
 // The element type of a `torch.<name>` global; kOpaque for an unknown one whose name is that of a
 // type ("float4_e3m0"); nothing for all other values.
 std::optional<Dtype> DtypeOf(const pickle::Value& value);

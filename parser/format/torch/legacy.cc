@@ -228,7 +228,7 @@ void RecordTrailingBytes(const Extent& data, uint64_t trailing, Checkpoint& chec
 
 // Source code of a module's class is saved with an id, ('module', class, file, source); what it
 // stands for is the class.
-Value ClassOfModule(const Value& persistent) {
+Value ClassOfSavedModule(const Value& persistent) {
   const Value& id = ItemsOf(persistent)[0];
   if (id.kind != Kind::kTuple || ItemsOf(id).size() != 4) return {};
   const auto parts = ItemsOf(id);
@@ -281,7 +281,7 @@ Checkpoint ReadFirst(const Extent& data, Reading& reading, std::optional<uint64_
   Checkpoint checkpoint;
   RecordSystem(system.Run("pickle 3", reading).root(), checkpoint);
   AddPickle("pickle 4", context, checkpoint, [&](const Value& persistent) {
-    const Value module = ClassOfModule(persistent);
+    const Value module = ClassOfSavedModule(persistent);
     if (module.kind != Kind::kNone) return module;
     payload.AddId(persistent);
     return persistent;
@@ -338,12 +338,12 @@ Checkpoint ReadLegacy(const Extent& data, Reading& reading) {
 
 namespace {
 
-bool Matches(const Probe& probe) {
+bool MatchesLegacy(const Probe& probe) {
   const auto head = probe.head.first(std::min(probe.head.size(), torch::kLegacyHead));
   return torch::IsLegacy({reinterpret_cast<const char*>(head.data()), head.size()});
 }
 
-Checkpoint Parse(const Source& source, const ReadOptions& options) {
+Checkpoint ParseLegacy(const Source& source, const ReadOptions& options) {
   Budget& budget = *options.budget;
   torch::Reading reading(budget, source, options);
   const Extent all = {source.file, 0, source.file->size()};
@@ -360,6 +360,7 @@ Checkpoint Parse(const Source& source, const ReadOptions& options) {
 
 }  // namespace
 
-extern const Format torch_legacy_format{.name = "torch-legacy", .matches = Matches, .parse = Parse};
+extern const Format torch_legacy_format{
+    .name = "torch-legacy", .matches = MatchesLegacy, .parse = ParseLegacy};
 
 }  // namespace ckptfs

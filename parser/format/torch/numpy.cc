@@ -21,6 +21,7 @@
 #include "parser/base/json.h"
 #include "parser/codec/pickle/lexer.h"
 #include "parser/format/numpy/array.h"
+#include "parser/format/torch/globals.h"
 #include "parser/format/torch/leaf.h"
 #include "parser/format/torch/numpy_dtype.h"
 #include "parser/format/torch/objects.h"
@@ -41,10 +42,6 @@ using pickle::Value;
 using Values = std::span<const Value>;
 
 constexpr size_t kMostOfClass = 1024;  // Bytes: many arrays may share one long name.
-
-KnownCallable CallableOf(const Value& value) {
-  return pickle::IsObject(value) ? FindCallable(ObjectOf(value).target) : KnownCallable::kUnknown;
-}
 
 // The parts of an array, in whichever form it is pickled.
 struct Parts {

@@ -31,9 +31,9 @@ using pickle::ObjectOf;
 using pickle::Value;
 using Values = std::span<const Value>;
 
-constexpr size_t kMostOfName = 32;  // Bytes, of a type. Honest ones have 19.
+constexpr size_t kMostOfType = 32;  // Bytes, of a type. Honest ones have 19.
 constexpr size_t kMostFields = 10'000;
-constexpr int kMostDepth = 16;  // Structures in one another.
+constexpr int kMostTypeDepth = 16;  // Structures in one another.
 
 // The names of scalar classes, which a dtype may be made of.
 constexpr std::pair<std::string_view, std::string_view> kAliases[] = {
@@ -100,7 +100,7 @@ std::string_view NameOf(const Value& dtype, bool& is_class) {
     Fail(EBADMSG, "its dtype has no name");
   }
   const std::string_view name = is_class ? ItemsOf(arguments[0])[1].text() : arguments[0].text();
-  if (name.size() > kMostOfName) Fail(EBADMSG, "unsupported numpy dtype {}", Quoted(name));
+  if (name.size() > kMostOfType) Fail(EBADMSG, "unsupported numpy dtype {}", Quoted(name));
   return name;
 }
 
@@ -170,9 +170,9 @@ Level LevelOf(const Value& dtype, Budget& budget) {
 }
 
 // Looks into structures. A hostile dtype may share its parts, and contain itself.
-class Walk {
+class TypeWalk {
  public:
-  Walk(std::string& out, Budget& budget) : out_(out), budget_(budget) {}
+  TypeWalk(std::string& out, Budget& budget) : out_(out), budget_(budget) {}
 
   // Appends the type `level` as the header of a .npy file has it.
   void AppendDescr(const Level& level);
@@ -184,8 +184,8 @@ class Walk {
   class Deeper {
    public:
     explicit Deeper(int& depth) : depth_(depth) {
-      if (++depth_ > kMostDepth) {
-        Fail(EBADMSG, "its dtype: structures are nested more than {} levels deep", kMostDepth);
+      if (++depth_ > kMostTypeDepth) {
+        Fail(EBADMSG, "its dtype: structures are nested more than {} levels deep", kMostTypeDepth);
       }
     }
     Deeper(const Deeper&) = delete;
@@ -216,7 +216,7 @@ class Walk {
   int depth_ = 0;
 };
 
-std::vector<Field> Walk::FieldsOf(const Level& level) {
+std::vector<Field> TypeWalk::FieldsOf(const Level& level) {
   fields_ += level.names.size();
   if (fields_ > kMostFields) {
     Fail(EBADMSG, "its dtype has more than {} fields", kMostFields);
@@ -249,7 +249,7 @@ std::vector<Field> Walk::FieldsOf(const Level& level) {
   return fields;
 }
 
-void Walk::AppendDescr(const Level& level) {
+void TypeWalk::AppendDescr(const Level& level) {
   const Deeper deeper(depth_);
   if (level.base != nullptr) {
     out_ += '[';
@@ -272,7 +272,7 @@ void Walk::AppendDescr(const Level& level) {
 }
 
 // [["a","<f4"],["","|V4"],["b","<i8",[2]]]: what is between the fields is a field without a name.
-void Walk::AppendFields(const Level& level, const std::vector<Field>& fields) {
+void TypeWalk::AppendFields(const Level& level, const std::vector<Field>& fields) {
   out_ += '[';
   uint64_t end = 0;
   const auto append_padding = [&](uint64_t next) {
@@ -306,7 +306,7 @@ void Walk::AppendFields(const Level& level, const std::vector<Field>& fields) {
 
 // Fields that overlap, or are in another order than they lie, have no such list. This is what
 // numpy.dtype takes for them.
-void Walk::AppendOffsets(const Level& level, const std::vector<Field>& fields) {
+void TypeWalk::AppendOffsets(const Level& level, const std::vector<Field>& fields) {
   const auto append_list = [&](std::string_view key, auto append) {
     out_ += fmt::format(R"("{}":[)", key);
     for (const Field& field : fields) {
@@ -321,7 +321,7 @@ void Walk::AppendOffsets(const Level& level, const std::vector<Field>& fields) {
   out_ += fmt::format(R"("itemsize":{}}})", level.type.item_size);
 }
 
-void Walk::AppendElement(const Level& level, std::string_view bytes) {
+void TypeWalk::AppendElement(const Level& level, std::string_view bytes) {
   const Deeper deeper(depth_);
   if (bytes.size() != level.type.item_size) {
     Fail(EBADMSG, "numpy scalar: size mismatch (found {1}, expected {0})", level.type.item_size,
@@ -346,7 +346,8 @@ void Walk::AppendElement(const Level& level, std::string_view bytes) {
 }
 
 // An array in an element, as lists in one another.
-void Walk::AppendItems(const Level& base, std::span<const uint64_t> shape, std::string_view bytes) {
+void TypeWalk::AppendItems(const Level& base, std::span<const uint64_t> shape,
+                           std::string_view bytes) {
   if (shape.empty()) return AppendElement(base, bytes);
   const uint64_t count = shape[0];
   if (count > 0 && bytes.size() % count != 0) {
@@ -396,7 +397,7 @@ std::string ScalarClassOf(const Level& level) {
 NumpyDtype NumpyDtypeOf(const Value& value, Budget& budget) {
   NumpyDtype dtype;
   Level level = LevelOf(value, budget);
-  Walk(dtype.descr, budget).AppendDescr(level);
+  TypeWalk(dtype.descr, budget).AppendDescr(level);
   dtype.scalar_class = ScalarClassOf(level);
   dtype.type = std::move(level.type);
   return dtype;
@@ -404,7 +405,7 @@ NumpyDtype NumpyDtypeOf(const Value& value, Budget& budget) {
 
 void AppendNumpyElement(std::string& out, const Value& dtype, std::string_view bytes,
                         Budget& budget) {
-  Walk(out, budget).AppendElement(LevelOf(dtype, budget), bytes);
+  TypeWalk(out, budget).AppendElement(LevelOf(dtype, budget), bytes);
 }
 
 }  // namespace ckptfs::torch

@@ -34,9 +34,10 @@ constexpr std::string_view kNonTensorStack = "tensordict.tensorclass.NonTensorSt
 ckptfs::Value Cycle() { return {.json = "\"...\"", .python_type = "cycle", .annotations = {}}; }
 
 // The recursion is as deep as objects lie in one another, which CheckDepth bounds.
-class Walk {
+class ObjectWalk {
  public:
-  Walk(Context& context, Checkpoint& checkpoint) : context_(context), checkpoint_(checkpoint) {}
+  ObjectWalk(Context& context, Checkpoint& checkpoint)
+      : context_(context), checkpoint_(checkpoint) {}
 
   void AddRoot(const pickle::Value& wrapped);
 
@@ -73,7 +74,7 @@ class Walk {
   std::optional<Error> first_damage_;
 };
 
-bool Walk::HasTensor(const pickle::Value& wrapped, int depth) {
+bool ObjectWalk::HasTensor(const pickle::Value& wrapped, int depth) {
   CheckDepth(depth);
   const pickle::Value& value = Unwrapped(wrapped);
   if (ClassifyTensor(value) != TensorKind::kNone) return true;
@@ -99,7 +100,7 @@ bool Walk::HasTensor(const pickle::Value& wrapped, int depth) {
 }
 
 // Messages quote the beginning of a path, and keys may be long.
-void Walk::ExtendPath(std::string_view key) {
+void ObjectWalk::ExtendPath(std::string_view key) {
   constexpr size_t kMost = 256;  // Bytes.
   if (path_.size() >= kMost) return;
   if (!path_.empty()) path_ += '.';
@@ -107,8 +108,8 @@ void Walk::ExtendPath(std::string_view key) {
 }
 
 // Adds a member to the JSON object whose members `attributes` are.
-void Walk::AddAttribute(std::string_view name, const ckptfs::Value& value,
-                        std::string& attributes) {
+void ObjectWalk::AddAttribute(std::string_view name, const ckptfs::Value& value,
+                              std::string& attributes) {
   const std::string quoted = json::String(name);
   context_.budget.Charge(4 * (quoted.size() + value.json.size()));
   if (!attributes.empty()) attributes += ',';
@@ -116,12 +117,12 @@ void Walk::AddAttribute(std::string_view name, const ckptfs::Value& value,
 }
 
 // Many tensors may share one long type or state; each has a copy in its annotations.
-void Walk::ChargeTexts(const Tensor& tensor) {
+void ObjectWalk::ChargeTexts(const Tensor& tensor) {
   context_.budget.Charge(2 * tensor.foreign_dtype.size());
   for (const auto& [name, json] : tensor.annotations) context_.budget.Charge(2 * json.size());
 }
 
-Content Walk::WarnAndMakePlaceholder(Tensor tensor, const Error& error) {
+Content ObjectWalk::WarnAndMakePlaceholder(Tensor tensor, const Error& error) {
   ChargeTexts(tensor);
   // A missing key is not corruption, and the sidecar reports it once for all tensors.
   if (error.code() == ENOKEY) return MakePlaceholder(std::move(tensor), error);
@@ -130,7 +131,7 @@ Content Walk::WarnAndMakePlaceholder(Tensor tensor, const Error& error) {
   return MakePlaceholder(std::move(tensor), error);
 }
 
-Content Walk::MakeTensor(const pickle::Value& value, decltype(Part::fill) fill) {
+Content ObjectWalk::MakeTensor(const pickle::Value& value, decltype(Part::fill) fill) {
   context_.budget.Charge(
       kCostOfMember);  // Once more: shape, annotations, and its files in the tree.
   Tensor tensor;
@@ -146,7 +147,7 @@ Content Walk::MakeTensor(const pickle::Value& value, decltype(Part::fill) fill) 
   return tensor;
 }
 
-Content Walk::MakePart(const Part& part, int depth) {
+Content ObjectWalk::MakePart(const Part& part, int depth) {
   const size_t length = path_.size();
   ExtendPath(part.name);
   Content content =
@@ -155,7 +156,7 @@ Content Walk::MakePart(const Part& part, int depth) {
   return content;
 }
 
-Content Walk::MakeComposite(const pickle::Value& value, int depth) {
+Content ObjectWalk::MakeComposite(const pickle::Value& value, int depth) {
   if (ancestors_.contains(value.node)) return Cycle();
   Composite composite;
   try {
@@ -200,7 +201,7 @@ Content Walk::MakeComposite(const pickle::Value& value, int depth) {
   return group;
 }
 
-Content Walk::MakeContent(const pickle::Value& wrapped, int depth) {
+Content ObjectWalk::MakeContent(const pickle::Value& wrapped, int depth) {
   CheckDepth(depth);
   const pickle::Value& value = Unwrapped(wrapped);
   switch (ClassifyTensor(value)) {
@@ -216,7 +217,7 @@ Content Walk::MakeContent(const pickle::Value& wrapped, int depth) {
   return MakeGroup(value, depth);
 }
 
-ckptfs::Value Walk::MakeValue(const pickle::Value& value) try {
+ckptfs::Value ObjectWalk::MakeValue(const pickle::Value& value) try {
   ckptfs::Value plain = ValueOf(value, context_.budget);
   if (plain.python_type == kNonTensorStack) {
     plain.collection = Interpret(value, context_.budget).collection;
@@ -231,7 +232,7 @@ ckptfs::Value Walk::MakeValue(const pickle::Value& value) try {
   return tensordict::Lost(Interpret(value, context_.budget).type, e);
 }
 
-std::unique_ptr<Group> Walk::MakeGroup(const pickle::Value& value, int depth) {
+std::unique_ptr<Group> ObjectWalk::MakeGroup(const pickle::Value& value, int depth) {
   auto group = std::make_unique<Group>();
   ancestors_.insert(value.node);
   FillGroup(Interpret(value, context_.budget), *group, depth);
@@ -239,7 +240,7 @@ std::unique_ptr<Group> Walk::MakeGroup(const pickle::Value& value, int depth) {
   return group;
 }
 
-void Walk::FillGroup(const Interpretation& interpretation, Group& group, int depth) {
+void ObjectWalk::FillGroup(const Interpretation& interpretation, Group& group, int depth) {
   const bool has_items =
       interpretation.kind == ValueKind::kSequence || interpretation.kind == ValueKind::kMapping;
   if (interpretation.type != "dict") group.python_type = interpretation.type;
@@ -270,7 +271,7 @@ void Walk::FillGroup(const Interpretation& interpretation, Group& group, int dep
     group.annotations.emplace_back("attributes", fmt::format("{{{}}}", attributes));
 }
 
-void Walk::AddRoot(const pickle::Value& wrapped) {
+void ObjectWalk::AddRoot(const pickle::Value& wrapped) {
   const pickle::Value& root = Unwrapped(wrapped);
   const bool is_tensor = ClassifyTensor(root) != TensorKind::kNone;
   const bool is_part = context_.reading.is_part;
@@ -298,7 +299,7 @@ void Walk::AddRoot(const pickle::Value& wrapped) {
 }  // namespace
 
 void AddObjects(const pickle::Value& root, Context& context, Checkpoint& checkpoint) {
-  Walk(context, checkpoint).AddRoot(root);
+  ObjectWalk(context, checkpoint).AddRoot(root);
 }
 
 }  // namespace ckptfs::torch

@@ -40,6 +40,10 @@ const Value* ValueAt(const Value& dict, std::string_view key) {
 
 }  // namespace
 
+bool IsTrue(const Value* value) {
+  return value != nullptr && value->kind == Kind::kBool && value->integer != 0;
+}
+
 const Value* AttributeOf(const Value& state, std::string_view name) {
   if (state.kind == Kind::kDict) return ValueAt(state, name);
   if (state.kind != Kind::kTuple || ItemsOf(state).size() != 2) return nullptr;

@@ -16,6 +16,9 @@
 
 namespace ckptfs::torch {
 
+// Whether `value`, which may be null, is True.
+bool IsTrue(const pickle::Value* value);
+
 // Returns the attribute `name` of a state: a dict, or the pair (dict or None, dict of slots). Null
 // if there is none. Points into the graph.
 const pickle::Value* AttributeOf(const pickle::Value& state, std::string_view name);

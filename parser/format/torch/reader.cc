@@ -23,13 +23,13 @@ namespace {
 
 // Honest files lie in one another twice at most: a storage that was pickled in an object that a
 // checkpoint in several files has.
-constexpr int kMostDepth = 2;
+constexpr int kMostNesting = 2;
 
 class Deeper {
  public:
   explicit Deeper(Reading& reading) : reading_(reading) {
-    if (reading_.depth == kMostDepth) {
-      Fail(EFBIG, "files are nested more than {} levels deep", kMostDepth);
+    if (reading_.depth == kMostNesting) {
+      Fail(EFBIG, "files are nested more than {} levels deep", kMostNesting);
     }
     ++reading_.depth;
   }

@@ -36,10 +36,6 @@ __extension__ using UnsignedWide = unsigned __int128;
 
 constexpr size_t kMostOfText = 4300;  // Bytes: the digits that Python reads of a number.
 
-KnownCallable CallableOf(const Value& value) {
-  return pickle::IsObject(value) ? FindCallable(ObjectOf(value).target) : KnownCallable::kUnknown;
-}
-
 // ".000003" of 3 microseconds, nothing of 0.
 std::string Fraction(int64_t microseconds) {
   return microseconds == 0 ? "" : fmt::format(".{:06}", microseconds);

@@ -307,7 +307,7 @@ const Storage& Storages::Get(const Value& persistent) {
 namespace {
 
 // Returns an identity that all calls with the same bytes share, in whichever form.
-const void* IdentityOf(const Value& bytes) {
+const void* IdentityOfBytes(const Value& bytes) {
   constexpr int kMostCalls = 2;  // bytearray(_codecs.encode(text, "latin1"))
   const Value* value = &bytes;
   for (int i = 0; i < kMostCalls && pickle::IsObject(*value); ++i) {
@@ -352,7 +352,7 @@ Storage Read(const Value& call, Context& context) {
 
 const Storage& NestedStorages::Get(const Value& call, Context& context) {
   const auto arguments = pickle::ItemsOf(pickle::ObjectOf(call).arguments);
-  const void* identity = arguments.empty() ? call.node : IdentityOf(arguments[0]);
+  const void* identity = arguments.empty() ? call.node : IdentityOfBytes(arguments[0]);
   const auto [found, is_new] = known_.try_emplace(identity);
   Storage& storage = found->second;
   if (is_new) {

@@ -33,6 +33,7 @@
 #include "parser/format/torch/globals.h"
 #include "parser/format/torch/literal.h"
 #include "parser/format/torch/numpy.h"
+#include "parser/format/torch/python.h"
 #include "parser/format/torch/repr.h"
 #include "parser/format/torch/value.h"
 #include "parser/layer/strided.h"
@@ -208,10 +209,6 @@ void FillView(const Storage& storage, uint64_t offset, const View& view, Context
 }
 
 namespace {
-
-bool IsTrue(const Value* value) {
-  return value != nullptr && value->kind == Kind::kBool && value->integer != 0;
-}
 
 // Whether the metadata of a tensor sets the bit `name`.
 bool HasBit(const Value* metadata, std::string_view name) {

@@ -15,7 +15,7 @@ constexpr uint64_t WindowsOf(size_t memory) { return memory / 8 * 3; }
 constexpr uint64_t UnreadOf(size_t memory) { return memory / 4 * 3; }
 
 // Reads end for so long before memory is returned, and before all of it is.
-constexpr std::chrono::seconds kIdle{5};
+constexpr std::chrono::seconds kShortIdle{5};
 constexpr std::chrono::seconds kLongIdle{60};
 
 // The end of an object, where the directory of an archive is, is fetched from this block on.
@@ -335,7 +335,8 @@ void Scheduler::Finish(std::unique_ptr<RangeFetch> fetch, const std::optional<Er
 }
 
 void Scheduler::ReleaseIdle(Clock::time_point now) {
-  if (now - last_read_ > kIdle && waiters_.empty()) frames_.Release(now - last_read_ > kLongIdle);
+  if (now - last_read_ > kShortIdle && waiters_.empty())
+    frames_.Release(now - last_read_ > kLongIdle);
 }
 
 void Scheduler::StopAll() {

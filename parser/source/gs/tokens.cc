@@ -52,7 +52,6 @@ s3::CredentialsPtr ParseResponse(std::string body) {
 
 s3::CredentialsPtr FromMachine(const s3::Environment& environment, http::Client& client) {
   constexpr std::chrono::seconds kTimeout{1};
-  constexpr int kOk = 200;
   if (environment("NO_GCE_CHECK") == "true") return nullptr;
   std::string host = environment("GCE_METADATA_HOST");
   if (host.empty()) host = "169.254.169.254";
@@ -70,7 +69,7 @@ s3::CredentialsPtr FromMachine(const s3::Environment& environment, http::Client&
     return nullptr;  // There is no such service.
   }
   // Other clouds have another service at this address, and a machine may have no account.
-  if (response.status != kOk || response.Find("metadata-flavor") != "Google") return nullptr;
+  if (response.status != http::kOk || response.Find("metadata-flavor") != "Google") return nullptr;
   return ParseResponse(std::move(response.body));
 }
 

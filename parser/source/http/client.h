@@ -32,6 +32,9 @@ struct Request {
   TimeLimits limits;
 };
 
+// The status of a request that was answered in full.
+constexpr int kOk = 200;
+
 struct Response {
   int status = 0;
   std::chrono::microseconds round_trip{0};                   // To the server; 0 if not known.

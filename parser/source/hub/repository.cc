@@ -62,7 +62,6 @@ bool Repository::IsOnHub(const std::string& url) const {
 }
 
 http::Response Repository::Get(const http::Url& url) const {
-  constexpr int kOk = 200;
   http::WebAccess access(url, authorization_);
   while (true) {
     http::PreparedRequest prepared;
@@ -72,7 +71,7 @@ http::Response Repository::Get(const http::Url& url) const {
       return prepared.request;
     };
     http::Response response = http::PerformWithRetries(*client_, prepare, options_);
-    if (response.status == kOk) {
+    if (response.status == http::kOk) {
       if (response.body.size() < kLargestBody) return response;
       Fail(EFBIG, "response of the hub too large: more than {} bytes", kLargestBody);
     }

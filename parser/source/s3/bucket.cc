@@ -19,7 +19,6 @@ Listing Bucket::List(std::string_view prefix) {
 }
 
 std::string Bucket::Fetch(const Query& query) {
-  constexpr int kOk = 200;
   while (true) {
     http::PreparedRequest prepared;
     const auto prepare = [&] {
@@ -27,7 +26,7 @@ std::string Bucket::Fetch(const Query& query) {
       return prepared.request;
     };
     http::Response response = http::PerformWithRetries(client(), prepare, options());
-    if (response.status == kOk) {
+    if (response.status == http::kOk) {
       Succeeded();
       return std::move(response.body);
     }

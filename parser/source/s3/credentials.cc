@@ -125,8 +125,6 @@ bool CredentialsCache::Renew(const std::string& access_key) {
 
 namespace {
 
-constexpr int kOk = 200;
-
 // A role, which the security token service (STS) lets a user assume: it returns credentials that
 // are valid for an hour.
 struct Role {
@@ -184,7 +182,7 @@ CredentialsPtr RequestCredentials(const CredentialContext& context, const Query&
   };
   const http::Response response =
       http::PerformWithRetries(context.client, prepare, context.options);
-  if (response.status != kOk) {
+  if (response.status != http::kOk) {
     const ErrorResponse error = ParseErrorResponse(response.body);
     Fail(EACCES, "{}: security token service returned status {}{}{}", origin, response.status,
          error.code.empty() ? "" : ", ", error.code);

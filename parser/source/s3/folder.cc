@@ -36,7 +36,7 @@ constexpr const char* kKeysPerPage = "250";
 constexpr uint64_t kMostMemory = uint64_t{32} << 20U;
 
 // Bytes. The token of some servers is the last key, encoded.
-constexpr size_t kLongestToken = 8192;
+constexpr size_t kLongestPageToken = 8192;
 
 // Servers may return fewer keys per page than requested, even none.
 constexpr size_t kMostPages = 4000;
@@ -172,7 +172,7 @@ Listing CollectPages(std::string_view prefix,
     Page page = fetch(next);
     collector.Add(page);
     if (page.next.empty()) return collector.Take();
-    if (page.next.size() > kLongestToken || !seen.insert(HashOf(page.next)).second) {
+    if (page.next.size() > kLongestPageToken || !seen.insert(HashOf(page.next)).second) {
       Fail(EBADMSG, "malformed listing: repeated continuation token");
     }
     next = std::move(page.next);

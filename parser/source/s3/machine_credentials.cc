@@ -170,8 +170,6 @@ CredentialsPtr FromProcess(const std::string& command_line, std::chrono::seconds
 
 namespace {
 
-constexpr int kOk = 200;
-
 // Bytes of responses that are sent again: far more than AWS returns.
 constexpr size_t kLongestToken = size_t{16} << 10U;
 constexpr size_t kLongestRole = 1024;
@@ -225,7 +223,7 @@ std::string RequestMetadata(http::Client& client, http::Request request) {
   request.limits = {
       .connect = kTimeout, .first_byte = kTimeout, .stall = kTimeout, .deadline = kTimeout};
   http::Response response = client.Perform(request, nullptr, std::stop_token());
-  if (response.status != kOk) {
+  if (response.status != http::kOk) {
     Fail(EACCES, "metadata service of the instance returned status {}", response.status);
   }
   return std::move(response.body);
@@ -252,7 +250,7 @@ CredentialsPtr FromContainer(const CredentialContext& context) {
   };
   const http::Response response =
       http::PerformWithRetries(context.client, prepare, context.options);
-  if (response.status != kOk) {
+  if (response.status != http::kOk) {
     Fail(EACCES, "container credentials refused: status {}", response.status);
   }
   return ParseJsonCredentials(response.body, "the container");
