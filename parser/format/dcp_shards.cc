@@ -257,14 +257,6 @@ bool IsShard(const Folder& folder, const std::string& name) try {
   return false;
 }
 
-std::string FindShards(const Folder& folder, std::span<const std::string> names) {
-  const std::vector<std::string> files = FilesOf(names);
-  if (files.size() > kMostShards) return {};
-  const auto found =
-      std::ranges::find_if(files, [&](const std::string& name) { return IsShard(folder, name); });
-  return found == files.end() ? "" : *found;
-}
-
 // A single one of them is mounted as a safetensors file.
 bool IsShardIndex(std::string_view /*file*/, const Probe& /*probe*/) { return false; }
 
@@ -274,6 +266,24 @@ std::optional<uint32_t> NumberOf(std::string_view name) {
   if (!name.starts_with(kPrefix)) return {};
   name.remove_prefix(kPrefix.size());
   return ParseNumber<uint32_t>(name.substr(0, name.find('-')));
+}
+
+// Returns the files of `names` that are searched for sharding information. All are shards, or none is;
+// those with the writer's names come first.
+std::vector<std::string> Searched(std::span<const std::string> names) {
+  constexpr size_t kMost = 32;
+  std::vector<std::string> files = FilesOf(names);
+  if (files.size() > kMostShards) return {};
+  std::ranges::stable_partition(files, [](const std::string& name) { return NumberOf(name) > 0; });
+  files.resize(std::min(files.size(), kMost));
+  return files;
+}
+
+std::string FindShards(const Folder& folder, std::span<const std::string> names) {
+  const std::vector<std::string> files = Searched(names);
+  const auto found =
+      std::ranges::find_if(files, [&](const std::string& name) { return IsShard(folder, name); });
+  return found == files.end() ? "" : *found;
 }
 
 // A gap may be harmless: a process without tensors writes no file.

@@ -1,6 +1,8 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
@@ -10,6 +12,8 @@
 
 #include "parser/base/error.h"
 #include "parser/detect.h"
+#include "parser/format.h"
+#include "parser/io/folder.h"
 #include "tests/support/memory_folder.h"
 #include "tests/support/pickle_writer.h"
 #include "tests/support/reading.h"
@@ -70,6 +74,41 @@ TEST(DcpShards, ShowsAWholeTensorWhereItIs) {
   EXPECT_EQ(TextOf(checkpoint, "b"), "xy");
   EXPECT_EQ(TensorAt(checkpoint, "b").member, "other.safetensors");
   EXPECT_TRUE(TensorAt(checkpoint, "b").is_in_file);
+}
+
+// Counts the files that are opened.
+class CountingFolder final : public ForwardingFolder {
+ public:
+  CountingFolder(FolderPtr folder, int& opened)
+      : ForwardingFolder(std::move(folder)), opened_(opened) {}
+
+  ByteSourcePtr Open(const std::string& name) const override {
+    ++opened_;
+    return ForwardingFolder::Open(name);
+  }
+
+ private:
+  int& opened_;
+};
+
+TEST(DcpShards, AreFoundAmongManyFiles) {
+  Files files = Columns();
+  for (int i = 0; i < 1000; ++i) {
+    files[fmt::format("model-{}.safetensors", i)] = SafetensorsFile("{}", "");
+  }
+  EXPECT_EQ(TextOf(Read(files), "w"), "abcdef");
+}
+
+TEST(DcpShards, AreSearchedInFewFiles) {
+  Files files;
+  for (int i = 0; i < 1000; ++i) {
+    files[fmt::format("model-{}.safetensors", i)] = SafetensorsFile("{}", "");
+  }
+  int opened = 0;
+  const CountingFolder folder(std::make_shared<MemoryFolder>(files), opened);
+  const auto format = std::ranges::find(FolderFormats(), "dcp_shards", &FolderFormat::name);
+  EXPECT_EQ((*format)->find(folder, folder.List()), "");
+  EXPECT_LE(opened, 32);
 }
 
 TEST(DcpShards, ReadsOneFileByItselfAsAnyOther) {
