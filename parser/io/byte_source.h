@@ -38,6 +38,8 @@ struct Verification {
 struct ByteRange {
   uint64_t offset = 0;
   uint64_t length = 0;
+
+  friend bool operator==(const ByteRange&, const ByteRange&) = default;
 };
 
 // A fixed-length sequence of bytes that can be read at any offset: a local file, an object in S3,

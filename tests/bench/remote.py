@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import peers
+import stores
 from peers import CPU, GIB
 from remote_lab import Wire
 
@@ -161,6 +162,18 @@ def random_reads(wire, lab, sizes, contender):
             yield f"by {readers}: fetched per read, KiB", fetched / KIB / readers / count
 
 
+def from_hub(wire, lab, _, contender):
+    """transformers loads a model whose weights are a pickle of 1 GiB on a hub."""
+    directory = stores.model(lab, "bin")
+    lab.shape(wire)
+    if contender == "link":
+        yield "from_pretrained", wire.seconds((directory / "pytorch_model.bin").stat().st_size)
+        return
+    with lab.hub(directory) as endpoint:
+        with lab.remote("hf://org/model", env=lab.environment | {"HF_ENDPOINT": endpoint}) as daemon:
+            yield "from_pretrained", lab.consume("from-pretrained", daemon.path)[0]
+
+
 def goal_of_first_byte(wire, figure):
     if wire.rtt_ms < 50:
         return Goal()  # A program needs longer to start than a round trip.
@@ -192,6 +205,7 @@ KINDS = {
     "tensor": (("ckptfs", "link", "curl"), one_tensor, lambda *_: Goal(peer=1)),
     "first": (("ckptfs",), first_byte, goal_of_first_byte),
     "random": (("ckptfs", "link"), random_reads, goal_of_random_reads),
+    "hub": (("ckptfs", "link"), from_hub, lambda *_: Goal(link=1.1)),
 }
 
 

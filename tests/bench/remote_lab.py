@@ -8,6 +8,7 @@ changes its latency and rate. Every mount is new, and what the servers read is i
 import json
 import os
 import random
+import subprocess
 import sys
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -90,6 +91,16 @@ class RemoteLab(Lab):
             self.environment["AWS_ENDPOINT_URL"] = self.s3.endpoint
         self.s3.client().upload_file(path, BUCKET, path.name)
         self.stored.add(path.name)
+
+    @contextmanager
+    def hub(self, directory):
+        """Has a model hub at the far end that has the files of a directory. Yields its endpoint."""
+        server = self.link.start(self.python, HERE.parent / "servers/hub.py", self.link.far, "org/model",
+                                 directory, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        try:
+            yield server.stdout.readline().strip()
+        finally:
+            server.communicate(timeout=60)
 
     @contextmanager
     def show(self, origin, path):

@@ -20,26 +20,39 @@ The client huggingface_hub works with it:  HF_ENDPOINT=... python -c 'huggingfac
                                   returns them: for a hub that lies
         hub.blobs[sha256(content)] = ...   other bytes that the network sends
         hub.log                   for each request: server ("hub", "network"), path, range, token, status
+
+    hub.py HOST MODEL DIRECTORY   a hub at that address, whose only model has the files of the directory; prints
+                                  its endpoint, and ends at the end of its input
 """
+import functools
 import hashlib
 import http.server
 import json
 import re
+import sys
 import threading
 import time
 import urllib.parse
+from pathlib import Path
 
 SHOWN = re.compile(r"/api/(models|datasets|spaces)/(?:((?:[^/]+/)?[^/]+?)/(revision|tree)/([^/]+)(?:/([^/]+))?|(.+))")
 FILE = re.compile(r"/((?:datasets/|spaces/)?(?:[^/]+/)?[^/]+)/resolve/([^/]+)/(.+)")
 unquote = urllib.parse.unquote
 
 
+@functools.cache  # Content is hashed once and not for each range.
 def git_id(content):
     return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
 
 
+@functools.cache
 def sha256(content):
     return hashlib.sha256(content).hexdigest()
+
+
+@functools.cache
+def md5(content):
+    return hashlib.md5(content).hexdigest()
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -82,7 +95,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if first > last:
             return 416, {"Content-Range": f"bytes */{len(content)}"}, b""
         headers["Content-Range"] = f"bytes {first}-{last}/{len(content)}"
-        return 206, headers, content[first:last + 1]
+        return 206, headers, memoryview(content)[first:last + 1]
 
     def ask_network(self):
         hub, (path, _, query) = self.server.hub, self.path.partition("?")
@@ -91,7 +104,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if time.monotonic() > float(query.removeprefix("Expires=")):
             return 403, {}, b"Request has expired"
         content = hub.blobs[path[1:]]
-        return self.part(content, "network-" + hashlib.md5(content).hexdigest(), {})
+        return self.part(content, "network-" + md5(content), {})
 
     def refuse(self, status, code, message):
         return status, {"X-Error-Code": code, "X-Error-Message": message}, json.dumps({"error": message}).encode()
@@ -181,9 +194,9 @@ class Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 64
 
-    def __init__(self, hub, kind):
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.hub, self.kind, self.url = hub, kind, f"http://127.0.0.1:{self.server_port}"
+    def __init__(self, hub, kind, host):
+        super().__init__((host, 0), Handler)
+        self.hub, self.kind, self.url = hub, kind, f"http://{host}:{self.server_port}"
         self.thread = threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True)
         self.thread.start()
 
@@ -192,13 +205,13 @@ class Server(http.server.ThreadingHTTPServer):
 
 
 class Hub:
-    def __init__(self):
+    def __init__(self, host="127.0.0.1"):
         self.revisions, self.commits, self.blobs, self.log = {}, {}, {}, []
         self.large, self.page, self.lifetime, self.delay = 10 << 20, 1000, 3600, 0
         self.tokens, self.granted, self.private, self.gated, self.renamed = set(), set(), set(), set(), {}
         self.busy, self.wait = 0, 1
         self.change = lambda path, *response: response
-        self.servers = [Server(self, kind) for kind in ("hub", "network")]
+        self.servers = [Server(self, kind, host) for kind in ("hub", "network")]
         self.endpoint, self.network = (server.url for server in self.servers)
 
     def add(self, name, files, revision="main"):
@@ -220,3 +233,11 @@ class Hub:
             server.shutdown()
             server.server_close()
             server.thread.join()
+
+
+if __name__ == "__main__":
+    host, model, directory = sys.argv[1:]
+    with Hub(host) as hub:
+        hub.add(model, {path.name: path.read_bytes() for path in Path(directory).iterdir()})
+        print(hub.endpoint, flush=True)
+        sys.stdin.read()

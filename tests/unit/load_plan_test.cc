@@ -99,6 +99,52 @@ TEST_F(LoadPlanTest, DoesNotFetchPresentRanges) {
   EXPECT_LE(bytes, 48 * kMiB + 48 * uint64_t{100});
 }
 
+// transformers looks at the first element of each tensor before it reads all of them.
+TEST_F(LoadPlanTest, FetchesFilesThatWereOnlyBegunWhenAReaderWaits) {
+  Read(10, kMiB);
+  for (uint64_t i = 11; i < 15; ++i) Read(i, 4096);
+  FetchAll(3 * kMiB);
+  EXPECT_FALSE(Next(kMiB));
+  Read(15, kMiB);
+  EXPECT_FALSE(Next(kMiB));
+  const uint64_t lead = plan_.Lead(kTarget, kMost);
+  plan_.RecordRead(0, {11 * kStep + 4096, 4096}, LoadPlan::Kind::kNext, false);
+  const auto piece = Next(kMiB);
+  ASSERT_TRUE(piece);
+  EXPECT_EQ(piece->range.offset, 16 * kStep);  // From the file that was begun last.
+  EXPECT_EQ(plan_.Lead(kTarget, kMost), 2 * lead);
+  uint64_t first = kFiles * kStep;
+  while (const auto next = Next(kMiB)) {
+    if (next->object == 0) {
+      first = std::min(first, next->range.offset);
+      EXPECT_NE(next->range.offset, 10 * kStep);  // It was read.
+    }
+    plan_.RecordFetched(*next);
+  }
+  EXPECT_EQ(first, 0U);
+}
+
+TEST_F(LoadPlanTest, GoesOnWhenAnotherObjectIsOpened) {
+  Read(10, kMiB);
+  Read(11, 4096);
+  FetchAll(3 * kMiB);
+  files_.AddObject(kMiB);
+  files_.AddFile(2, {0, kMiB});
+  plan_.RecordRead(0, {11 * kStep + 4096, 4096}, LoadPlan::Kind::kNext, true);
+  EXPECT_TRUE(plan_.is_active());
+  const auto piece = Next(kMiB);
+  ASSERT_TRUE(piece);
+  EXPECT_EQ(piece->object, 2U);
+}
+
+TEST_F(LoadPlanTest, EndsWhenFilesAreAddedBetweenTheOthers) {
+  Read(10, kMiB);
+  Read(11, 4096);
+  files_.AddFile(0, {12 * kStep - 100, 100});
+  plan_.RecordRead(0, {11 * kStep + 4096, 4096}, LoadPlan::Kind::kNext, true);
+  EXPECT_FALSE(plan_.is_active());
+}
+
 TEST_F(LoadPlanTest, LeadsFartherTheMoreWasRead) {
   for (uint64_t i = 0; i < 3; ++i) Read(i, kMiB);
   EXPECT_EQ(plan_.Lead(kTarget, kMost), 12 * kMiB);

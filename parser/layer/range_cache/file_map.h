@@ -18,6 +18,7 @@ class FileMap {
     uint32_t object = 0;
     ByteRange range;
     uint64_t end() const { return range.offset + range.length; }
+    friend bool operator==(const File&, const File&) = default;
   };
 
   // Adds an object of `size` bytes; objects are numbered from 0.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <thread>
+#include <utility>
 
 namespace ckptfs {
 namespace {
@@ -14,6 +15,11 @@ constexpr unsigned kMostDoublings = 4;  // Of kLeastLead, one for each file that
 // Files that programs with several threads read at the same time.
 constexpr unsigned kMostUnfinished = 8;
 constexpr unsigned kMostRepeated = 8;
+
+constexpr unsigned kMostMisses = 16;
+
+// Bytes of a file at which a program looks. One that reads more of it reads on, and its stream is enough.
+constexpr uint64_t kMostLook = uint64_t{1} << 20U;
 
 // As many as the threads of a program that copies a file in parallel.
 size_t MostStrays() {
@@ -30,8 +36,15 @@ void LoadPlan::Update() {
   const size_t count = files_.count();
   if (version_ == files_.version()) return;
   version_ = files_.version();
-  states_.assign(count + 1, {});
-  Refute();
+  // Files of an object that was opened during the reads come behind all others.
+  const size_t known = states_.empty() ? 0 : states_.size() - 1;
+  const bool is_longer = known > 0 && known < count && files_.file(known - 1) == last_;
+  if (!is_longer) {
+    states_.clear();
+    Refute();
+  }
+  for (size_t i = states_.size(); i <= count; ++i) states_.emplace_back().next = i;
+  if (count > 0) last_ = files_.file(count - 1);
 }
 
 void LoadPlan::Refute() {
@@ -75,11 +88,34 @@ LoadPlan::State& LoadPlan::StateOf(size_t file) {
 
 void LoadPlan::Activate() {
   is_active_ = true;
-  for (size_t i = 0; i < states_.size(); ++i) {
+  FetchAllBut([&](size_t file) { return IsBegun(file); });
+}
+
+// The rest of a file that was begun is fetched by the stream of its reader, but not if it first looks at
+// the beginning of each file.
+void LoadPlan::RecordGap() {
+  misses_ = std::min(misses_ + 1, kMostMisses);
+  if (!std::exchange(is_done_, false)) return;
+  FetchAllBut([&](size_t file) {
+    return states_[file].round == round_ &&
+           states_[file].read > std::min(kMostLook, LengthOfWhole(file));
+  });
+}
+
+void LoadPlan::FetchAllBut(const std::function<bool(size_t file)>& is_excluded) {
+  is_done_ = false;
+  for (size_t i = 0; i < files_.count(); ++i) {
     states_[i].fetched = 0;
-    states_[i].next = IsBegun(i) ? i + 1 : i;
+    states_[i].next = is_excluded(i) ? i + 1 : i;
   }
-  states_.back().next = states_.size() - 1;
+}
+
+// How many bytes of a file are read at most before all of it counts as read. A file of an archive
+// includes its header, of which not all is read.
+uint64_t LoadPlan::LengthOfWhole(size_t file) const {
+  constexpr uint64_t kHeader = 4096;
+  const uint64_t length = files_.file(file).range.length;
+  return length - std::min(length, kHeader);
 }
 
 void LoadPlan::Begin(size_t file, bool is_fetched) {
@@ -98,7 +134,6 @@ void LoadPlan::Begin(size_t file, bool is_fetched) {
     return;
   }
   MarkFetched(file);  // By the stream of its reader.
-  constexpr unsigned kMostMisses = 16;
   if (!is_fetched) misses_ = std::min(misses_ + 1, kMostMisses);
 }
 
@@ -107,6 +142,7 @@ void LoadPlan::RecordRead(uint32_t object, ByteRange read, Kind kind, bool is_fe
   size_t file = files_.Find(object, read.offset);
   if (kind == Kind::kScattered && !IsTolerated(file)) Refute();
   const bool is_begin = kind == Kind::kBegin || (kind == Kind::kEnd && !IsBegun(file));
+  if (is_active_ && !is_fetched && !is_begin) RecordGap();
   if (is_begin && file < files_.count()) Begin(file, is_fetched);
   const uint64_t end = read.offset + read.length;
   for (; file < files_.count(); ++file) {
@@ -116,9 +152,8 @@ void LoadPlan::RecordRead(uint32_t object, ByteRange read, Kind kind, bool is_fe
     State& state = StateOf(file);
     const uint64_t before = state.read;
     state.read += std::min(end, read_file.end()) - std::max(read.offset, read_file.range.offset);
-    // A file of an archive includes its header, of which not all is read.
-    constexpr uint64_t kHeader = 4096;
-    const uint64_t whole = length - std::min(length, kHeader);
+    const uint64_t whole = LengthOfWhole(file);
+    if (before <= kMostLook && state.read > kMostLook) MarkFetched(file);
     if (before > whole || state.read <= whole) continue;
     ++whole_files_;
     whole_bytes_ += length;
@@ -154,7 +189,10 @@ std::optional<LoadPlan::Piece> LoadPlan::Next(uint64_t length, const PresentUpTo
   while (true) {
     size_t file = NextUnfetched(std::min(cursor_, count));
     if (file == count) file = NextUnfetched(0);
-    if (file == count) return {};
+    if (file == count) {
+      is_done_ = true;
+      return {};
+    }
     const FileMap::File first = files_.file(file);
     const uint64_t begin =
         present_up_to(first.object, std::max(first.range.offset, states_[file].fetched));

@@ -80,6 +80,9 @@ class LoadPlan {
   bool IsTolerated(size_t file);
   void Begin(size_t file, bool is_fetched);
   void Activate();
+  void RecordGap();
+  void FetchAllBut(const std::function<bool(size_t file)>& is_excluded);
+  uint64_t LengthOfWhole(size_t file) const;
   size_t NextUnfetched(size_t file);
   State& StateOf(size_t file);
   void MarkFetched(size_t file) { states_[file].next = file + 1; }
@@ -87,6 +90,7 @@ class LoadPlan {
   FileMap& files_;
   std::vector<State> states_;  // Of the files; one more at the end.
   uint64_t version_ = 0;       // Of `files_`.
+  FileMap::File last_;         // Of `files_`, if there is any.
   uint64_t round_ = 1;         // Number of predictions so far.
 
   // Since the round began.
@@ -99,7 +103,8 @@ class LoadPlan {
   uint64_t whole_bytes_ = 0;
   unsigned unfinished_ = 0;  // Files begun since the last one was read to its end.
   unsigned repeated_ = 0;    // Files that were begun twice.
-  unsigned misses_ = 0;      // Files that were begun before they were fetched.
+  unsigned misses_ = 0;      // Reads of an active plan before their bytes were fetched.
+  bool is_done_ = false;     // Nothing was left to fetch.
   size_t cursor_ = 0;        // The file behind the one that was begun last.
 };
 
