@@ -1,0 +1,90 @@
+"""What the meta.json files of a mount have: values, and how tensors are rebuilt.
+
+docs/layout.md describes the files.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import unquote
+
+from ckptfs._errors import Error
+
+
+class Contents:
+    """The values, composite tensors and attributes of a mount, by dotted key, in order."""
+
+    def __init__(self, root: str, files: Mapping[str, str]) -> None:
+        """Reads all meta.json files. `files` are the values that are files of their own: key -> path."""
+        self.recipes: dict[str, str] = {}  # Of composite tensors.
+        self.attributes: dict[str, Mapping[str, Any]] = {}  # Of dicts.
+        found: dict[str, str] = {}
+        self._walk(root, "", found)
+        found.update((key, os.path.join(root, path)) for key, path in files.items())
+        self.values: Mapping[str, Any] = Files(found)
+
+    def _walk(self, directory: str, key: str, values: dict[str, str]) -> None:
+        meta = _read(os.path.join(directory, "meta.json"))
+        if meta.get("_is_non_tensor") is True:
+            values[key] = os.path.join(directory, "meta.json")
+            return
+        about = meta.get("_ckptfs", {})
+        if "recipe" in about:
+            self.recipes[key] = about["recipe"]
+        if not key and "attributes" in about:
+            self.attributes[key] = about["attributes"]
+        with os.scandir(directory) as listing:
+            names = {unquote(entry.name): entry.name for entry in listing if entry.is_dir()}
+        order = {name: i for i, name in enumerate(meta)}
+        for name in sorted(names, key=lambda name: order.get(name, len(order))):
+            entry = meta.get(name)
+            entry = entry if isinstance(entry, dict) else {}
+            below = str(entry.get("key", name))
+            below = f"{key}.{below}" if key else below
+            if "attributes" in entry:
+                self.attributes[below] = entry["attributes"]
+            self._walk(os.path.join(directory, names[name]), below, values)
+
+
+class Files(Mapping[str, Any]):
+    """Values by key, which are read when they are requested."""
+
+    def __init__(self, files: Mapping[str, str]) -> None:
+        self._files = files
+
+    def __getitem__(self, key: str) -> Any:
+        path = self._files[key]
+        if path.endswith(".jsonl"):
+            return _rows(path)
+        value = _read(path)
+        return value["data"] if os.path.basename(path) == "meta.json" else value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+
+def entry_of(root: str, path: str) -> dict[str, Any]:
+    """The entry of a tensor file in the meta.json beside it; empty if it has none."""
+    directory, name = os.path.split(os.path.join(root, path))
+    entry = _read(os.path.join(directory, "meta.json")).get(unquote(name.removesuffix(".memmap")))
+    return entry if isinstance(entry, dict) else {}
+
+
+def _read(path: str) -> Any:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    except (OSError, ValueError) as error:
+        raise Error(f"{path}: cannot read: {error}") from error
+
+
+def _rows(path: str) -> list[Any]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return [json.loads(line) for line in file]
+    except (OSError, ValueError) as error:
+        raise Error(f"{path}: cannot read: {error}") from error
