@@ -97,7 +97,7 @@ def main():
         print("1..0 # SKIP /dev/fuse is missing or not ours to open")
         return 0
     warnings.simplefilter("ignore")
-    sys.path.insert(0, str(Path(__file__).parent))
+    sys.path.insert(0, str(file.resolve().parent))
     spec = importlib.util.spec_from_file_location(file.stem, file)
     module = importlib.util.module_from_spec(spec)
     sys.modules[file.stem] = module

@@ -12,9 +12,9 @@ from ckptfs._backend import Backend, Buffer, TensorInfo
 from ckptfs._errors import Error
 
 if TYPE_CHECKING:
-    import numpy
-    import torch
+    import numpy as np
     from tensordict import TensorDict
+    from torch import Tensor
 
 
 class Values(Mapping[str, Any]):
@@ -87,7 +87,7 @@ class Model(Mapping[str, Any]):
         return Path(self._backend.path)
 
     @property
-    def values(self) -> "Values":  # type: ignore[override]
+    def values(self) -> "Values":
         """The values that are not tensors, by dotted key: model.values["epoch"]. They are JSON, as
         docs/layout.md describes it. Called, it is the method of a mapping: model.values() are the
         tensors."""
@@ -102,14 +102,14 @@ class Model(Mapping[str, Any]):
         buffer = self._buffer(self._backend.tensors[key])
         return memoryview(bytearray() if buffer is None else buffer.memory).cast("B")
 
-    def numpy(self, key: str) -> "numpy.ndarray[Any, Any]":
+    def numpy(self, key: str) -> "np.ndarray[Any, Any]":
         """An array; bfloat16 and float8 need ml_dtypes. Raises KeyError, and Error if NumPy has no such
         type, or the tensor cannot be read."""
         info = self._backend.tensors[key]
         buffer = self._buffer(info)
         return to_numpy(b"" if buffer is None else buffer.memory, info)
 
-    def torch(self, key: str) -> "torch.Tensor":
+    def torch(self, key: str) -> "Tensor":
         """A tensor. Only a quantized tensor is a copy. Raises KeyError, and Error if PyTorch has no such
         type, or the tensor cannot be read."""
         info = self._backend.tensors[key]
@@ -121,7 +121,7 @@ class Model(Mapping[str, Any]):
             raise Error(f"{key}: cannot rebuild a tensor of {info.dtype}: raw() returns the bytes")
         return rebuild(key, recipe, {"tensor": storage})
 
-    def composite(self, key: str) -> "torch.Tensor":
+    def composite(self, key: str) -> "Tensor":
         """Rebuilds a composite tensor, such as a sparse or nested one, from its components, whose keys
         begin with this key. Raises KeyError if there is no such tensor, as always with the backend "pipe",
         and Error if its class is not one of PyTorch's own."""
@@ -140,13 +140,13 @@ class Model(Mapping[str, Any]):
                 parts[part] = self.composite(name)
         return rebuild(key, recipe, parts)
 
-    def state_dict(self, prefix: str = "") -> "OrderedDict[str, torch.Tensor]":
+    def state_dict(self, prefix: str = "") -> "OrderedDict[str, Tensor]":
         """All tensors, or those in the dict at the key `prefix`, by the rest of their keys, for
         load_state_dict(..., assign=True). Composite tensors are rebuilt, except by the backend "pipe".
         Raises KeyError if there are none, and Error."""
         self._check_open()
         before = prefix + "." if prefix else ""
-        state: OrderedDict[str, torch.Tensor] = OrderedDict()
+        state: OrderedDict[str, Tensor] = OrderedDict()
         recipes = self._backend.recipes()
         for key in self:
             if not key.startswith(before):
@@ -193,7 +193,7 @@ class Model(Mapping[str, Any]):
             raise Error(f"{info.key}: {info.error}")
         return self._backend.buffer(info) if info.nbytes else None
 
-    def _storage(self, info: TensorInfo) -> "torch.Tensor":
+    def _storage(self, info: TensorInfo) -> "Tensor":
         """A tensor of the bytes."""
         buffer = self._buffer(info)
         torch = module("torch", "a tensor")

@@ -20,7 +20,7 @@ class Mount:
     """A mount that this process owns."""
 
     directory: str
-    device: int  # Of the files in it: another mount on the directory has another one.
+    device: int  # The directory below the mount is on another one.
     is_temporary: bool  # Whether the directory has to be removed, too.
     owner: int  # The process.
 

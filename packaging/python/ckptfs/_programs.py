@@ -53,7 +53,7 @@ def _option(name: str, value: Union[str, int, "os.PathLike[str]"]) -> str:
 def failure(command: Sequence[str], code: int, message: str) -> Error:
     """The exception for a program that has ended with `code`."""
     name = os.path.basename(command[0])
-    message = message.strip().removeprefix(name + ": ")
+    message = message.strip().removeprefix("ckptfs: ").removeprefix("ckpt: ")
     if not message:
         message = f"{name}: killed by signal {-code}" if code < 0 else f"{name}: exit code {code}"
     if code == EXIT_FUSE:
