@@ -172,6 +172,24 @@ class Values(Case):
             self.assertRaises(KeyError, lambda: model.values["optimizer.state.0.m"])
 
 
+    def test_values_of_a_tensordict(self):
+        from tensordict import NonTensorStack, TensorDict, lazy_stack
+        episodes = [TensorDict({"x": torch.ones(n), "a/b": f"v{n}"}, [n]) for n in (4, 7)]
+        TensorDict({"episodes": lazy_stack(episodes), "stack": NonTensorStack("a", "b")}).save(self.directory / "td")
+        with ckptfs.open(self.directory / "td") as model:
+            self.assertEqual(list(model), ["episodes.0.x", "episodes.1.x"])
+            self.assertEqual(dict(model.values),
+                             {"episodes.0.a/b": "v4", "episodes.1.a/b": "v7", "stack": ["a", "b"]})
+
+    def test_rows_of_a_table(self):
+        from zanj import ZANJ
+        rows = [{"i": i, "w": numpy.full(300, i)} for i in range(300)]
+        ZANJ().save({"w": numpy.arange(300.), "steps": rows}, self.directory / "run.zanj")
+        with ckptfs.open(self.directory / "run.zanj") as model:
+            self.assertEqual([row["i"] for row in model.values["steps"]], list(range(300)))
+            self.assertEqual(model["steps.7.w"][299], 7)
+
+
 class StateDict(Case):
     def module(self):
         torch.manual_seed(1)
@@ -211,6 +229,8 @@ class StateDict(Case):
             self.assertEqual(list(model.state_dict("0")), ["weight", "bias"])
             self.assertRaises(KeyError, model.state_dict, "1.weight")
             self.assertRaises(KeyError, model.state_dict, "nothing")
+        with ckptfs.open(self.save({})) as model:
+            self.assertEqual((len(model), len(model.state_dict()), len(model.values)), (0, 0, 0))
 
 
 class Composites(Case):

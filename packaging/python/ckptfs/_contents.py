@@ -5,11 +5,16 @@ docs/layout.md describes the files.
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote
 
 from ckptfs._errors import Error
+
+_TENSORDICT = "<class 'tensordict._td.TensorDict'>"  # Its meta.json has an entry for each directory.
+_VALUES = {f"<class 'tensordict.tensorclass.{name}'>" for name in ("NonTensorData", "NonTensorStack")}
+_PLAIN = re.compile(r"\w[\w-]*", re.ASCII)  # A name that is not encoded.
 
 
 class Contents:
@@ -26,7 +31,7 @@ class Contents:
 
     def _walk(self, directory: str, key: str, values: dict[str, str]) -> None:
         meta = _read(os.path.join(directory, "meta.json"))
-        if meta.get("_is_non_tensor") is True:
+        if meta.get("_type") in _VALUES and "data" in meta:
             values[key] = os.path.join(directory, "meta.json")
             return
         about = meta.get("_ckptfs", {})
@@ -34,17 +39,14 @@ class Contents:
             self.recipes[key] = about["recipe"]
         if not key and "attributes" in about:
             self.attributes[key] = about["attributes"]
-        with os.scandir(directory) as listing:
-            names = {unquote(entry.name): entry.name for entry in listing if entry.is_dir()}
-        order = {name: i for i, name in enumerate(meta)}
-        for name in sorted(names, key=lambda name: order.get(name, len(order))):
+        for name, below in _directories(directory, meta):
             entry = meta.get(name)
             entry = entry if isinstance(entry, dict) else {}
-            below = str(entry.get("key", name))
-            below = f"{key}.{below}" if key else below
+            key_below = str(entry.get("key", name))
+            key_below = f"{key}.{key_below}" if key else key_below
             if "attributes" in entry:
-                self.attributes[below] = entry["attributes"]
-            self._walk(os.path.join(directory, names[name]), below, values)
+                self.attributes[key_below] = entry["attributes"]
+            self._walk(below, key_below, values)
 
 
 class Files(Mapping[str, Any]):
@@ -67,6 +69,19 @@ class Files(Mapping[str, Any]):
         return len(self._files)
 
 
+def _directories(directory: str, meta: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The names of the directories in a directory, decoded, and their paths, in the order of meta.json."""
+    # A listing of each directory would take as long as all else, and few need it.
+    entries = [name for name, entry in meta.items() if isinstance(entry, dict) and "type" in entry]
+    if meta.get("_type") == _TENSORDICT and all(map(_PLAIN.fullmatch, entries)):
+        yield from ((name, os.path.join(directory, name)) for name in entries)
+        return
+    with os.scandir(directory) as listing:
+        names = {unquote(entry.name): entry.path for entry in listing if entry.is_dir()}
+    order = {name: i for i, name in enumerate(meta)}
+    yield from sorted(names.items(), key=lambda item: order.get(item[0], len(order)))
+
+
 def entry_of(root: str, path: str) -> dict[str, Any]:
     """The entry of a tensor file in the meta.json beside it; empty if it has none."""
     directory, name = os.path.split(os.path.join(root, path))
@@ -76,8 +91,9 @@ def entry_of(root: str, path: str) -> dict[str, Any]:
 
 def _read(path: str) -> Any:
     try:
-        with open(path, encoding="utf-8") as file:
-            return json.load(file)
+        # Without a buffer, open() does not ask whether the file is a terminal, which takes a request.
+        with open(path, "rb", buffering=0) as file:
+            return json.loads(file.read())
     except (OSError, ValueError) as error:
         raise Error(f"{path}: cannot read: {error}") from error
 

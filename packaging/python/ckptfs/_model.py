@@ -143,7 +143,7 @@ class Model(Mapping[str, Any]):
     def state_dict(self, prefix: str = "") -> "OrderedDict[str, Tensor]":
         """All tensors, or those in the dict at the key `prefix`, by the rest of their keys, for
         load_state_dict(..., assign=True). Composite tensors are rebuilt, except by the backend "pipe".
-        Raises KeyError if there are none, and Error."""
+        Raises KeyError if `prefix` has none, and Error."""
         self._check_open()
         before = prefix + "." if prefix else ""
         state: OrderedDict[str, Tensor] = OrderedDict()
@@ -157,7 +157,7 @@ class Model(Mapping[str, Any]):
                 state[key[len(before):]] = self.torch(key)
             elif composite[len(before):] not in state:
                 state[composite[len(before):]] = self.composite(composite)
-        if not state:
+        if prefix and not state:
             raise KeyError(prefix)
         # The versions of the modules, which load_state_dict reads.
         metadata = self._backend.attributes(prefix).get("_metadata")
