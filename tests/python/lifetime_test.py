@@ -1,6 +1,7 @@
 """A model of the Python package is unmounted, whatever ends it."""
 
 import os
+import shutil
 import warnings
 
 from package import Case, ckptfs, mounts, torch
@@ -41,6 +42,17 @@ class Lifetime(Case):
         self.assertEqual(len(self.daemons()), 1)
         del tensor, array
         mounts.wait_until(lambda: not self.daemons())
+
+    def test_close_needs_fusermount3_only(self):
+        tools = self.directory / "bin"
+        tools.mkdir()
+        (tools / "fusermount3").symlink_to(shutil.which("fusermount3"))
+        self.addCleanup(os.environ.update, PATH=os.environ["PATH"])
+        model = ckptfs.open(self.file)
+        os.environ["PATH"] = str(tools)
+        tensor = model["w"]
+        model.close()
+        self.assertEqual((self.mounted(), tensor.tolist()), ([], [0, 1, 2, 3]))
 
     def test_a_forgotten_model_is_unmounted(self):
         model = ckptfs.open(self.file)

@@ -25,15 +25,19 @@ class Contents:
         self.recipes: dict[str, str] = {}  # Of composite tensors.
         self.attributes: dict[str, Mapping[str, Any]] = {}  # Of dicts.
         found: dict[str, str] = {}
-        self._walk(root, "", found)
+        directories = [(root, "")]
+        while directories:
+            directory, key = directories.pop()
+            meta = _read(os.path.join(directory, "meta.json"))
+            if meta.get("_type") in _VALUES and "data" in meta:
+                found[key] = os.path.join(directory, "meta.json")
+            else:
+                directories += reversed(list(self._add(directory, key, meta)))
         found.update((key, os.path.join(root, path)) for key, path in files.items())
         self.values: Mapping[str, Any] = Files(found)
 
-    def _walk(self, directory: str, key: str, values: dict[str, str]) -> None:
-        meta = _read(os.path.join(directory, "meta.json"))
-        if meta.get("_type") in _VALUES and "data" in meta:
-            values[key] = os.path.join(directory, "meta.json")
-            return
+    def _add(self, directory: str, key: str, meta: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        """Adds a dict; returns the directories in it, and their keys."""
         about = meta.get("_ckptfs", {})
         if "recipe" in about:
             self.recipes[key] = about["recipe"]
@@ -46,7 +50,7 @@ class Contents:
             key_below = f"{key}.{key_below}" if key else key_below
             if "attributes" in entry:
                 self.attributes[key_below] = entry["attributes"]
-            self._walk(below, key_below, values)
+            yield below, key_below
 
 
 class Files(Mapping[str, Any]):
@@ -94,7 +98,7 @@ def _read(path: str) -> Any:
         # Without a buffer, open() does not ask whether the file is a terminal, which takes a request.
         with open(path, "rb", buffering=0) as file:
             return json.loads(file.read())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise Error(f"{path}: cannot read: {error}") from error
 
 
@@ -102,5 +106,5 @@ def _rows(path: str) -> list[Any]:
     try:
         with open(path, encoding="utf-8") as file:
             return [json.loads(line) for line in file]
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise Error(f"{path}: cannot read: {error}") from error
