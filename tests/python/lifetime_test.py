@@ -176,6 +176,13 @@ class Failures(Case):
         self.assertFails("^ckptfs: killed by signal 9$", ckptfs.open, "x", program=self.program("kill -9 $$"), code=-9)
         self.assertFails("^ckptfs: exit code 3$", ckptfs.open, "x", program=self.program("exit 3"), code=3)
 
+    def test_an_interrupted_program_leaves_no_mount(self):
+        file = self.save({"w": torch.ones(1)})
+        # It is interrupted after it has mounted: the interrupt arrives while it is slow to end.
+        program = self.program(f'"{mounts.CKPTFS}" "$@" && kill -INT $PPID && exec sleep 60')
+        self.assertRaises(KeyboardInterrupt, ckptfs.open, file, program=program)
+        self.assertEqual(self.mounted(), [])
+
     def test_programs(self):
         file = self.save({"w": torch.ones(1)})
         os.environ["CKPTFS_PROGRAM"] = str(self.program("echo 'ckptfs: from the environment' >&2; exit 1"))

@@ -20,7 +20,7 @@ class Mount:
     """A mount that this process owns."""
 
     directory: str
-    device: int  # The directory below the mount is on another one.
+    device_below: int  # The directory is on this device while nothing is mounted.
     is_temporary: bool  # Whether the directory has to be removed, too.
     owner: int  # The process.
 
@@ -28,26 +28,22 @@ class Mount:
 def mount(command: Sequence[str], source: str, path: Optional[str]) -> Mount:
     """Mounts `source` on `path`, or on a new temporary directory. Raises Error."""
     directory = os.path.abspath(path) if path is not None else tempfile.mkdtemp(prefix="ckptfs.")
-    is_temporary = path is None
+    mounted = Mount(directory, _device(directory), path is None, os.getpid())
+    is_ours = mounted.is_temporary
     try:
         done = run([*command, "--", source, directory])
-    except BaseException:
-        if is_temporary:
-            _remove(directory)
-        raise
-    # With -o nofail, the program succeeds without a mount.
-    if not os.path.ismount(directory):
-        if is_temporary:
-            _remove(directory)
-        raise Error(done.stderr.strip() or f"{source}: not mounted")
-    mounted = Mount(directory, os.stat(directory).st_dev, is_temporary, os.getpid())
-    try:
+        # With -o nofail, the program succeeds without a mount.
+        if not _is_mounted(mounted):
+            raise Error(done.stderr.strip().removeprefix("ckptfs: ") or f"{source}: not mounted")
+        is_ours = True
         if not os.path.exists(os.path.join(directory, "tensors.jsonl")):
             raise Error(f"{source}: is a directory of several checkpoints: open one of them")
         for line in done.stderr.splitlines():
             warnings.warn(line.removeprefix("ckptfs: "), RuntimeWarning, stacklevel=4)
     except BaseException:
-        unmount(mounted)
+        # An interrupted program may have mounted already. Another mount on `path` stays.
+        if is_ours:
+            unmount(mounted)
         raise
     return mounted
 
@@ -65,18 +61,22 @@ def unmount(mounted: Mount) -> None:
                                   timeout=_SECONDS).returncode == 0:
                     break
     if mounted.is_temporary:
-        _remove(mounted.directory)
+        with contextlib.suppress(OSError):
+            os.rmdir(mounted.directory)
+
+
+def _device(directory: str) -> int:
+    """The device of a directory, or if it is missing, which the program repairs, of its parent."""
+    for path in directory, os.path.dirname(directory):
+        with contextlib.suppress(OSError):
+            return os.stat(path).st_dev
+    return -1  # The program says why it cannot mount there.
 
 
 def _is_mounted(mounted: Mount) -> bool:
     try:
-        return os.stat(mounted.directory).st_dev == mounted.device
+        return os.stat(mounted.directory).st_dev != mounted.device_below
     except FileNotFoundError:
         return False
     except OSError:
         return True  # Its daemon was killed.
-
-
-def _remove(directory: str) -> None:
-    with contextlib.suppress(OSError):
-        os.rmdir(directory)
