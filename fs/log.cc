@@ -2,13 +2,11 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <fuse_log.h>
 #include <sys/stat.h>
 #include <syslog.h>
 #include <unistd.h>
 
 #include <array>
-#include <cstdarg>
 #include <cstdio>
 #include <ctime>
 #include <string>
@@ -18,8 +16,6 @@
 
 namespace ckptfs {
 namespace {
-
-constexpr const char* kName = "ckptfs";
 
 // The maximum length of a message, in bytes. Names may be as long as the checkpoint.
 constexpr size_t kMostText = 4096;
@@ -50,12 +46,6 @@ int ToSyslog(Log::Level level) {
   return LOG_DEBUG;
 }
 
-Log::Level FromFuse(fuse_log_level level) {
-  if (level <= FUSE_LOG_ERR) return Log::Level::kError;
-  if (level == FUSE_LOG_WARNING) return Log::Level::kWarning;
-  return level == FUSE_LOG_DEBUG ? Log::Level::kDebug : Log::Level::kInfo;
-}
-
 // Returns the time in UTC, as in RFC 3339.
 std::string Now() {
   const std::time_t now = std::time(nullptr);
@@ -63,18 +53,6 @@ std::string Now() {
   ::gmtime_r(&now, &parts);
   std::array<char, sizeof "-2147483648-01-01T00:00:00Z"> text = {};
   return {text.data(), std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts)};
-}
-
-// The log of libfuse's messages: it passes its callback no pointer of ours.
-std::atomic<Log*> fuse_log = nullptr;
-
-__attribute__((format(printf, 2, 0))) void LogForFuse(fuse_log_level level, const char* format,
-                                                      va_list arguments) {
-  std::array<char, 512> text = {};
-  if (std::vsnprintf(text.data(), text.size(), format, arguments) < 0) return;
-  std::string_view line = text.data();
-  while (line.ends_with('\n')) line.remove_suffix(1);
-  if (Log* log = fuse_log.load()) log->Write(FromFuse(level), line);
 }
 
 // In one write, so that lines of several threads or processes do not mix.
@@ -103,8 +81,6 @@ uint64_t RateLimit::TakeDropped(Clock::time_point now) {
 }
 
 Log::~Log() {
-  ::fuse_set_log_func(nullptr);
-  fuse_log = nullptr;
   ReportDropped(RateLimit::Clock::time_point::max());
   ::closelog();
 }
@@ -122,13 +98,8 @@ void Log::OpenFile(const std::string& path) {
 
 void Log::LeaveTerminal() {
   const MutexLock lock(mutex_);
-  if (file_.number() < 0) ::openlog(kName, LOG_NDELAY | LOG_PID, LOG_DAEMON);
+  if (file_.number() < 0) ::openlog(program_, LOG_NDELAY | LOG_PID, LOG_DAEMON);
   is_on_terminal_ = false;
-}
-
-void Log::CaptureFuse() {
-  fuse_log = this;
-  ::fuse_set_log_func(LogForFuse);
 }
 
 void Log::Write(Level level, std::string_view text) noexcept try {
@@ -153,11 +124,11 @@ void Log::WriteLocked(Level level, std::string_view text) const {
   const std::string printable = Shown(text);
   const char* mark = level == Level::kWarning ? "warning: " : "";
   if (is_on_terminal_) {
-    WriteLine(STDERR_FILENO, fmt::format("{}: {}{}\n", kName, mark, printable));
+    WriteLine(STDERR_FILENO, fmt::format("{}: {}{}\n", program_, mark, printable));
   }
   if (file_.number() >= 0) {
     WriteLine(file_.number(),
-              fmt::format("{} {}[{}]: {}{}\n", Now(), kName, ::getpid(), mark, printable));
+              fmt::format("{} {}[{}]: {}{}\n", Now(), program_, ::getpid(), mark, printable));
   } else if (!is_on_terminal_) {
     ::syslog(ToSyslog(level), "%s", printable.c_str());
   }

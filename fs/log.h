@@ -52,8 +52,8 @@ class Log {
     kDebug,    // Each request. Not limited in number.
   };
 
-  // Logs errors and warnings to standard error.
-  Log() = default;
+  // Logs errors and warnings of `program`, a literal, to standard error.
+  explicit Log(const char* program = "ckptfs") : program_(program) {}
   Log(const Log&) = delete;
   Log& operator=(const Log&) = delete;
   ~Log();
@@ -67,9 +67,6 @@ class Log {
 
   // Stops logging to standard error. Later messages go to syslog unless there is a log file.
   void LeaveTerminal();
-
-  // Logs the messages of libfuse, too, until the log is destroyed.
-  void CaptureFuse();
 
   // Logs `text`, a sentence in lower case without a full stop. Never throws: on failure the message
   // is dropped.
@@ -97,6 +94,7 @@ class Log {
   void WriteLocked(Level level, std::string_view text) const REQUIRES(mutex_);
   void ReportDropped(RateLimit::Clock::time_point now) REQUIRES(mutex_);
 
+  const char* const program_;
   std::atomic<Level> least_ = Level::kWarning;
   Mutex mutex_;
   RateLimit limit_ GUARDED_BY(mutex_);

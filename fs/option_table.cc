@@ -314,6 +314,13 @@ std::span<const Switch> HelperSwitches() { return kHelperSwitches; }
 
 std::span<const MountOption> MountOptions() { return kMountOptions; }
 
+bool IsForSources(const MountOption& option) {
+  constexpr std::string_view kGroups[] = {kSecrets, kRemote, kWeb, kS3};
+  constexpr std::string_view kNames[] = {"follow_links", "scratch", "sidecar", "strict", "subtree"};
+  return std::ranges::find(kGroups, option.group) != std::end(kGroups) ||
+         std::ranges::find(kNames, option.name) != std::end(kNames);
+}
+
 bool IsIgnored(std::string_view name) {
   return name.starts_with("x-") || name.starts_with("X-") || std::ranges::count(kIgnored, name) > 0;
 }

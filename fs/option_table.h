@@ -54,6 +54,9 @@ constexpr std::string_view kHelperLettersWithValue = "Nt";
 
 std::span<const MountOption> MountOptions();
 
+// Whether an option says how a checkpoint is opened and read, and not how it is mounted.
+bool IsForSources(const MountOption& option);
+
 // Options of mount(8), fstab(5) and other FUSE programs that change nothing here, with any value.
 bool IsIgnored(std::string_view name);
 

@@ -176,6 +176,17 @@ class Parser {
 
 }  // namespace
 
+void SetSourceOptions(Options& options, std::string_view list) {
+  for (const std::string& word : SplitList(list)) {
+    const std::string_view name = std::string_view(word).substr(0, word.find('='));
+    const auto found = std::ranges::find(MountOptions(), name, &MountOption::name);
+    if (found != MountOptions().end() && !IsForSources(*found)) {
+      Fail(EINVAL, "option {}: is for a mount", name);
+    }
+    if (!word.empty()) SetMountOption(options, word);
+  }
+}
+
 Options ParseOptions(const std::string& program, std::span<const char* const> arguments) try {
   const size_t slash = program.rfind('/');
   const bool is_helper =

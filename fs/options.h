@@ -95,6 +95,10 @@ enum class ExitCode : int {
 // mount(8). `arguments` are those after it. Throws Error(EINVAL).
 Options ParseOptions(const std::string& program, std::span<const char* const> arguments);
 
+// Sets the options of a list like that of -o, "timeout=10,no_sign": those that IsForSources. Throws
+// Error(EINVAL).
+void SetSourceOptions(Options& options, std::string_view list);
+
 // The text of --help, made from the tables that ParseOptions reads.
 std::string Usage();
 

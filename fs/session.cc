@@ -104,7 +104,7 @@ Session::Session(Namespace& files, const std::string& source, const Options& opt
                                       MountSettings{.source = Printable(source),
                                                     .allow_other = options.allow_other,
                                                     .auto_unmount = options.auto_unmount});
-  log.CaptureFuse();
+  fuse_log_.emplace(log);
   RaiseReadAhead(options.mountpoint, ReadAheadOf(shared_));
 }
 

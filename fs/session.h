@@ -4,8 +4,10 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "fs/fuse_log.h"
 #include "fs/invalidator.h"
 #include "fs/log.h"
 #include "fs/mounting.h"
@@ -65,6 +67,7 @@ class Session {
   // One per thing to be undone, last thing first.
   std::unique_ptr<fuse_session, Call<fuse_session_destroy>> session_;
   std::unique_ptr<Mounting> mount_;
+  std::optional<FuseLog> fuse_log_;
 };
 
 }  // namespace ckptfs
