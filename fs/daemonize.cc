@@ -62,14 +62,6 @@ bool IsMounted(const Fd& from_daemon) {
 
 }  // namespace
 
-void FillStandardDescriptors() {
-  for (const int standard : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
-    if (::fcntl(standard, F_GETFD) >= 0) continue;
-    // NOLINTNEXTLINE(android-cloexec-open): a child has these three, too.
-    if (::open("/dev/null", O_RDWR) != standard) FailErrno("cannot open /dev/null");
-  }
-}
-
 int Daemonize(const std::string& mountpoint,
               const std::function<int(const std::function<void()>& mounted)>& serve) {
   std::array<int, 2> ends = {};

@@ -10,10 +10,6 @@
 
 namespace ckptfs {
 
-// Opens /dev/null for closed standard input, output and error, so that no other
-// file gets one of their numbers. To be called before any file is opened. Throws Error.
-void FillStandardDescriptors();
-
 // Calls `serve` in a process of its own, with a function for it to call once it has mounted
 // `mountpoint`. Up to then the terminal sees the messages of that process, and the process ends
 // with its caller; after that it has no terminal.

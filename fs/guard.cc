@@ -141,6 +141,10 @@ constexpr uint64_t kPerCounted = 3;
 
 }  // namespace
 
+std::chrono::seconds ParseTimeOf(const Options& options, bool is_remote) {
+  return is_remote ? 2 * options.sources.timeout : std::chrono::seconds(60);
+}
+
 ParseNet::ParseNet(Budget& budget, Milliseconds allowance, std::function<void()> late)
     : ParseNet(budget, allowance, std::move(late), Pace()) {}
 

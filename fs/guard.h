@@ -38,6 +38,10 @@ bool IsUnavailable(Step step, int error);
 // that it throws, which is logged. With `no_fail`, an unavailable checkpoint is a warning and 0.
 int Guard(Log& log, const Step& step, bool no_fail, const std::function<int()>& body);
 
+// How long parsing may take. A server has so long for each request; if one has failed, there is time
+// for others.
+std::chrono::seconds ParseTimeOf(const Options& options, bool is_remote);
+
 // Limits the time and memory of this process while an object of this class exists:
 //
 //   * The budget has a deadline. It is polled where work is counted, and where this thread waits

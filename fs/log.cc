@@ -6,9 +6,11 @@
 #include <syslog.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <ctime>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -132,6 +134,14 @@ void Log::WriteLocked(Level level, std::string_view text) const {
   } else if (!is_on_terminal_) {
     ::syslog(ToSyslog(level), "%s", printable.c_str());
   }
+}
+
+void LogWarnings(Log& log, const std::string& name, const std::vector<std::string>& warnings) {
+  constexpr size_t kMost = 10;
+  for (const std::string& warning : std::span(warnings).first(std::min(kMost, warnings.size()))) {
+    log.Warning("{}: {}", name, warning);
+  }
+  if (warnings.size() > kMost) log.Warning("{}: {} more warnings", name, warnings.size() - kMost);
 }
 
 }  // namespace ckptfs

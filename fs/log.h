@@ -15,6 +15,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "parser/base/fd.h"
 #include "parser/base/mutex.h"
@@ -101,5 +102,8 @@ class Log {
   Fd file_ GUARDED_BY(mutex_);
   bool is_on_terminal_ GUARDED_BY(mutex_) = true;
 };
+
+// Logs the first warnings about the source `name`, and the number of the others.
+void LogWarnings(Log& log, const std::string& name, const std::vector<std::string>& warnings);
 
 }  // namespace ckptfs

@@ -1,8 +1,6 @@
 // The program: a table of contents. Each step may fail; the exit status is that of the step.
 
 #include <malloc.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -31,6 +29,7 @@
 #include "fs/mountpoint.h"
 #include "fs/namespace.h"
 #include "fs/options.h"
+#include "fs/process.h"
 #include "fs/remote.h"
 #include "fs/secrets.h"
 #include "fs/session.h"
@@ -53,22 +52,6 @@ void BlockStatusSignal() {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
 }
 
-// A checkpoint in many files keeps a descriptor for each, and the usual limit is 1024.
-void RaiseFileLimit() {
-  rlimit limit = {};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &limit);
-}
-
-// The checkpoint and the environment may hold secrets: excludes this process from core dumps, and
-// from inspection by other processes of the same user.
-void HideMemory() {
-  constexpr rlimit kNone = {};
-  ::setrlimit(RLIMIT_CORE, &kNone);
-  ::prctl(PR_SET_DUMPABLE, 0);
-}
-
 // A mount that root has made for a user of sudo is of no use to that user.
 void ExplainSudo(const Options& options, Log& log) {
   const char* const user = std::getenv("SUDO_UID");
@@ -84,12 +67,6 @@ void CheckMountpointIsNot(const std::string& source, const std::string& mountpoi
   if (SchemeNameOf(source).empty() && std::filesystem::equivalent(source, mountpoint, error)) {
     Fail(EINVAL, "{}: is the checkpoint itself; name another mount point", mountpoint);
   }
-}
-
-ByteSourcePtr OpenSidecar(const std::string& uri, Remote& remote) {
-  Source source = remote.Open(uri);
-  if (!source.file) Fail(EISDIR, "{}: is a directory, but a sidecar is a file", Redacted(uri));
-  return std::move(source.file);
 }
 
 // What the mount shows: one checkpoint, or a store of many.
@@ -161,7 +138,7 @@ int Serve(const Options& options, Mountpoint mountpoint, Log& log,
     }
     std::optional<TreeReader> reader(std::in_place, options, remote, readers, std::move(secrets),
                                      log);
-    if (!options.sidecar.empty()) reader->SetSidecar(OpenSidecar(options.sidecar, remote));
+    if (!options.sidecar.empty()) reader->SetSidecar(remote.OpenFile(options.sidecar));
     step = Step::kParse;
     const Contents contents = ReadContents(source, *reader, options, readers, log);
     step = Step::kMount;
@@ -207,16 +184,10 @@ int Main(const std::string& program, std::span<const char* const> arguments) {
   Log log;
   Step step = Step::kStart;
   return Guard(log, step, false, [&] {
-    FillStandardDescriptors();
-    // A caller that is gone, a connection that is closed, or a temporary file that may not grow is
-    // an error code and no death.
-    std::signal(SIGPIPE, SIG_IGN);
-    std::signal(SIGXFSZ, SIG_IGN);
+    PrepareProcess();
     // An ignored SIGCHLD is inherited, and waitpid then fails.
     std::signal(SIGCHLD, SIG_DFL);
     BlockStatusSignal();
-    RaiseFileLimit();
-    HideMemory();
     step = Step::kCommandLine;
     Options options = ParseOptions(program, arguments);
     options.sources.user_agent = "ckptfs/" CKPTFS_VERSION;

@@ -74,6 +74,12 @@ Source Remote::Open(const std::string& uri) {
   return source;
 }
 
+ByteSourcePtr Remote::OpenFile(const std::string& uri) {
+  Source source = Open(uri);
+  if (!source.file) Fail(EISDIR, "{}: is a directory, but a sidecar is a file", Redacted(uri));
+  return std::move(source.file);
+}
+
 ByteSourcePtr Remote::Add(RemoteObjectPtr object) {
   const Hashes hashes{.crc32 = {}, .sha256 = object->sha256()};
   ByteSourcePtr source = Cache()->Add(std::move(object));

@@ -26,6 +26,9 @@ class Remote {
   // Opens a source as OpenSource does, with the options of the mount. This must outlive the result.
   Source Open(const std::string& uri);
 
+  // The same of a sidecar, which is a file.
+  ByteSourcePtr OpenFile(const std::string& uri);
+
   // Whether a remote source has been opened.
   bool is_used() const;
 

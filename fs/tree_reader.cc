@@ -56,13 +56,6 @@ class ReportingFolder final : public ForwardingFolder {
   const std::shared_ptr<Readers> readers_;
 };
 
-// The default limit of scratch files.
-uint64_t UsualScratch() {
-  constexpr uint64_t kMost = uint64_t{4} << 30U;
-  constexpr uint64_t kShare = 4;
-  return std::min(kMost, FreeForTemporaryFiles() / kShare);
-}
-
 // Advises the sources of the files of the mount.
 void AdviseFiles(const Tree& tree) {
   for (uint64_t number = Tree::kRoot; number < Tree::kRoot + tree.inode_count(); ++number) {
@@ -71,23 +64,10 @@ void AdviseFiles(const Tree& tree) {
   }
 }
 
-// A server has so long for each request; if one has failed, there is time for others.
-std::chrono::seconds AllowanceOf(const Options& options, bool is_remote) {
-  return is_remote ? 2 * options.sources.timeout : std::chrono::seconds(60);
-}
-
 }  // namespace
 
 FolderPtr MakeReportingFolder(FolderPtr folder, std::shared_ptr<Readers> readers) {
   return std::make_shared<ReportingFolder>(std::move(folder), std::move(readers));
-}
-
-void LogWarnings(Log& log, const std::string& name, const std::vector<std::string>& warnings) {
-  constexpr size_t kMost = 10;
-  for (const std::string& warning : std::span(warnings).first(std::min(kMost, warnings.size()))) {
-    log.Warning("{}: {}", name, warning);
-  }
-  if (warnings.size() > kMost) log.Warning("{}: {} more warnings", name, warnings.size() - kMost);
 }
 
 TreeReader::TreeReader(const Options& options, const Remote& remote, const Readers& readers,
@@ -100,7 +80,7 @@ TreeReader::TreeReader(const Options& options, const Remote& remote, const Reade
 
 TreeReader::Result TreeReader::ReadAlone(const Source& source) {
   Budget budget;
-  const ParseNet net(budget, AllowanceOf(options_, remote_.is_used()), [&] {
+  const ParseNet net(budget, ParseTimeOf(options_, remote_.is_used()), [&] {
     log_.Error("{}: reading the headers does not end", source.name());
     ::_exit(static_cast<int>(ExitCode::kTooLarge));
   });
@@ -114,7 +94,7 @@ TreeReader::Result TreeReader::ReadAlone(const Source& source) {
 
 TreeReader::Result TreeReader::ReadOneOfMany(const Source& source) {
   Budget budget;
-  budget.SetTime(AllowanceOf(options_, remote_.is_used()));
+  budget.SetTime(ParseTimeOf(options_, remote_.is_used()));
   const Cancellation::IsCancelled is_late = [&] {
     return Budget::Clock::now() >= budget.deadline();
   };
@@ -200,12 +180,12 @@ std::shared_ptr<const Secret> TreeReader::AskSecret(bool takes_passphrase, Budge
   budget.StopTime();  // Users may take theirs.
   const MutexLock lock(mutex_);
   auto secret = secrets_.Get(takes_passphrase);
-  budget.SetTime(AllowanceOf(options_, remote_.is_used()));
+  budget.SetTime(ParseTimeOf(options_, remote_.is_used()));
   return secret;
 }
 
 void TreeReader::AllowScratch() {
-  scratch_->Allow(options_.scratch ? *options_.scratch : UsualScratch());
+  scratch_->Allow(options_.scratch ? *options_.scratch : DefaultScratch());
 }
 
 }  // namespace ckptfs

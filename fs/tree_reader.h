@@ -25,9 +25,6 @@ namespace ckptfs {
 // Returns `folder`, which adds the permissions of what is opened in it to `readers`.
 FolderPtr MakeReportingFolder(FolderPtr folder, std::shared_ptr<Readers> readers);
 
-// Logs the first warnings about the source `name`, and the number of the others.
-void LogWarnings(Log& log, const std::string& name, const std::vector<std::string>& warnings);
-
 class TreeReader {
  public:
   // All but `secrets` must outlive this.

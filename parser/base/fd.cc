@@ -4,6 +4,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <string>
 
@@ -62,6 +63,12 @@ uint64_t FreeForTemporaryFiles() {
   struct statvfs disk = {};
   if (::statvfs(Directory().c_str(), &disk) != 0) return 0;
   return uint64_t{disk.f_bavail} * disk.f_frsize;
+}
+
+uint64_t DefaultScratch() {
+  constexpr uint64_t kMost = uint64_t{4} << 30U;
+  constexpr uint64_t kShare = 4;
+  return std::min(kMost, FreeForTemporaryFiles() / kShare);
 }
 
 }  // namespace ckptfs
