@@ -71,6 +71,6 @@ def info_of(row: Mapping[str, Any]) -> TensorInfo:
     try:
         return TensorInfo(
             key=row["key"], dtype=(row["dtype"] or "unknown").removeprefix("torch."), shape=tuple(row["shape"]),
-            nbytes=row["bytes"], path=row["path"], error=row.get("error"))
+            nbytes=row["bytes"], path=row.get("path"), error=row.get("error"))
     except (KeyError, TypeError) as error:
         raise Error(f"cannot parse the list of tensors: {error!r} in {row!r}") from error

@@ -1,0 +1,45 @@
+// The contents of a checkpoint as a list: each tensor, value and table with its key.
+
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "parser/checkpoint.h"
+
+namespace ckptfs::ckpt {
+
+// A tensor, a value or a table.
+struct Entry {
+  std::string key;  // The keys from the root on, with dots between them.
+  const Content* content = nullptr;
+};
+
+// Returns all entries in the order of the checkpoint, which must outlive them.
+std::vector<Entry> EntriesOf(const Checkpoint& checkpoint);
+
+struct TensorEntry {
+  std::string key;
+  const Tensor* tensor = nullptr;
+  size_t tied_to =
+      0;  // The index of the first tensor with the same bytes: its own if it is that one.
+};
+
+// Returns those of `entries` that are tensors.
+std::vector<TensorEntry> TensorsOf(std::span<const Entry> entries);
+
+// Whether `key` matches `pattern`, a pattern of the shell whose "*" matches dots, too. Every key matches
+// an empty one.
+bool Matches(const std::string& key, const std::string& pattern);
+
+// Returns the name of the element type: "float32"; of a type that PyTorch does not have, that of the
+// checkpoint.
+std::string DtypeNameOf(const Tensor& tensor);
+
+// Returns the number of elements. Of a type that is opaque, the number of bytes.
+uint64_t ElementCountOf(const Tensor& tensor);
+
+}  // namespace ckptfs::ckpt

@@ -1,0 +1,119 @@
+// ckpt: looks into checkpoints without a mount.
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "fs/guard.h"
+#include "fs/log.h"
+#include "fs/options.h"
+#include "fs/process.h"
+#include "parser/base/error.h"
+#include "tools/ckpt/cat.h"
+#include "tools/ckpt/info.h"
+#include "tools/ckpt/ls.h"
+#include "tools/ckpt/model.h"
+
+namespace ckptfs::ckpt {
+namespace {
+
+// The command line.
+struct Arguments {
+  std::string source;
+  std::vector<std::string> options;  // Lists of -o.
+  LsOptions ls;
+  bool is_json = false;
+  bool is_csv = false;
+  std::string key;
+  bool is_npy = false;
+  std::function<void(const Model& model)> command;
+};
+
+OutputFormat FormatOf(const Arguments& arguments) {
+  if (arguments.is_json) return OutputFormat::kJson;
+  return arguments.is_csv ? OutputFormat::kCsv : OutputFormat::kText;
+}
+
+CLI::App* AddCommand(CLI::App& app, Arguments& arguments, const std::string& name,
+                     const std::string& help) {
+  CLI::App* const command = app.add_subcommand(name, help);
+  command->add_option("SOURCE", arguments.source, "a file, a folder or a URI")->required();
+  // One value each time: operands may follow.
+  command->add_option("-o", arguments.options, "options of sources, as those of ckptfs -o")
+      ->type_name("OPTION,...")
+      ->type_size(1)
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  return command;
+}
+
+void AddCommands(CLI::App& app, Arguments& arguments) {
+  CLI::App* const ls = AddCommand(app, arguments, "ls", "list the tensors");
+  ls->add_option("PATTERN", arguments.ls.pattern, "only keys that match, such as 'h.0.*'");
+  ls->add_flag("-l", arguments.ls.is_long, "also offset, member, stride and ties");
+  ls->add_flag("--tree", arguments.ls.is_tree, "sums by module");
+  ls->add_flag("-S,--by-size", arguments.ls.by_size, "the largest first");
+  CLI::Option* const json = ls->add_flag("--json", arguments.is_json, "print JSON");
+  ls->add_flag("--csv", arguments.is_csv, "print CSV")->excludes(json);
+  ls->callback([&arguments] {
+    arguments.command = [&arguments](const Model& model) {
+      arguments.ls.format = FormatOf(arguments);
+      List(model, arguments.ls);
+    };
+  });
+
+  CLI::App* const info = AddCommand(app, arguments, "info", "describe the checkpoint");
+  info->add_flag("--json", arguments.is_json, "print JSON");
+  info->callback([&arguments] {
+    arguments.command = [&arguments](const Model& model) { Describe(model, FormatOf(arguments)); };
+  });
+
+  CLI::App* const cat = AddCommand(app, arguments, "cat", "write the bytes of a tensor");
+  cat->add_option("KEY", arguments.key, "its key, and maybe a slice: 'h.0.weight[:10]'")
+      ->required();
+  cat->add_flag("--npy", arguments.is_npy, "as an .npy file");
+  cat->callback([&arguments] {
+    arguments.command = [&arguments](const Model& model) {
+      Dump(model, arguments.key, arguments.is_npy);
+    };
+  });
+}
+
+int Run(int argc, const char* const* argv, Log& log, Step& step) {
+  CLI::App app("Looks into checkpoints without a mount.", "ckpt");
+  app.set_version_flag("-V,--version", "ckpt " CKPTFS_VERSION);
+  app.require_subcommand(1);
+  Arguments arguments;
+  AddCommands(app, arguments);
+  step = Step::kCommandLine;
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    if (e.get_exit_code() == 0) return app.exit(e);  // Help, or the version.
+    Fail(EINVAL, "{}; see ckpt --help", e.what());
+  }
+  Options options;
+  for (const std::string& list : arguments.options) SetSourceOptions(options, list);
+  options.sources.user_agent = "ckptfs/" CKPTFS_VERSION;
+  step = Step::kSecret;
+  const Model model(arguments.source, options, log, step);
+  arguments.command(model);
+  return 0;
+}
+
+int Main(int argc, const char* const* argv) {
+  Log log("ckpt");
+  Step step = Step::kStart;
+  return Guard(log, step, false, [&] {
+    PrepareProcess();
+    return Run(argc, argv, log, step);
+  });
+}
+
+}  // namespace
+}  // namespace ckptfs::ckpt
+
+int main(int argc, char** argv) { return ckptfs::ckpt::Main(argc, argv); }

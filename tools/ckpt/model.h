@@ -1,0 +1,44 @@
+// A checkpoint that a command reads, with all that it needs to be read.
+
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "fs/guard.h"
+#include "fs/log.h"
+#include "fs/options.h"
+#include "fs/remote.h"
+#include "fs/secrets.h"
+#include "fs/strict.h"
+#include "parser/base/budget.h"
+#include "parser/checkpoint.h"
+
+namespace ckptfs::ckpt {
+
+// Belongs to one thread; the sources of its tensors may be read by several.
+class Model {
+ public:
+  // Reads the headers of the checkpoint `uri`, in bounded memory and time. Keeps `step` up to date.
+  // `options` and `log`, which gets warnings, must outlive this. Throws Error.
+  Model(const std::string& uri, const Options& options, Log& log, Step& step);
+  Model(const Model&) = delete;
+  Model& operator=(const Model&) = delete;
+  ~Model() = default;
+
+  const Checkpoint& checkpoint() const { return checkpoint_; }
+
+  // The name for messages, without secrets.
+  const std::string& name() const { return name_; }
+
+ private:
+  Checkpoint Read(const std::string& uri, const Options& options, Log& log, Step& step);
+
+  Secrets secrets_;
+  Readers readers_;
+  Remote remote_;
+  std::string name_;
+  Checkpoint checkpoint_;  // Last: its sources are of `remote_`.
+};
+
+}  // namespace ckptfs::ckpt
