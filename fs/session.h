@@ -7,8 +7,8 @@
 #include <optional>
 #include <string>
 
-#include "fs/fuse_log.h"
 #include "fs/invalidator.h"
+#include "fs/libfuse_log.h"
 #include "fs/log.h"
 #include "fs/mounting.h"
 #include "fs/namespace.h"

@@ -355,7 +355,7 @@ std::optional<DirectoryView> Store::ListTree(TreeCache::Slot slot, uint64_t inod
 // Returns nothing, without `may_block`, if it has to be read.
 std::optional<TreeCache::Slot> Store::UseTree(const ItemPtr& item, bool may_block) {
   using Clock = std::chrono::steady_clock;
-  constexpr std::chrono::milliseconds kLook(10);
+  constexpr std::chrono::milliseconds kPoll(10);
   const Clock::time_point start = Clock::now();
   while (true) {
     {
@@ -375,7 +375,7 @@ std::optional<TreeCache::Slot> Store::UseTree(const ItemPtr& item, bool may_bloc
         Fail(ENOMEM, "{}: the checkpoints in use exceed {} MiB, {} times -o trees=", item->path,
              (kMostInUse * cache_.limit()) >> 20U, kMostInUse);
       }
-      read_ended_.wait_for(lock, kLook);
+      read_ended_.wait_for(lock, kPoll);
     }
     Cancellation::CheckPreempted(true);
   }

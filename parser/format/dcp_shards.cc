@@ -274,7 +274,8 @@ std::vector<std::string> Searched(std::span<const std::string> names) {
   constexpr size_t kMost = 32;
   std::vector<std::string> files = FilesOf(names);
   if (files.size() > kMostShards) return {};
-  std::ranges::stable_partition(files, [](const std::string& name) { return NumberOf(name) > 0; });
+  std::stable_partition(files.begin(), files.end(),
+                        [](const std::string& name) { return NumberOf(name) > 0; });
   files.resize(std::min(files.size(), kMost));
   return files;
 }

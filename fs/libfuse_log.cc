@@ -1,4 +1,4 @@
-#include "fs/fuse_log.h"
+#include "fs/libfuse_log.h"
 
 #include <fuse_log.h>
 
