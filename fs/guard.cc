@@ -31,6 +31,9 @@ ExitCode ExitCodeOf(Step step, int error) {
       return ExitCode::kSource;
     case Step::kMount:
       return ExitCode::kFuse;
+    case Step::kCommand:
+      if (error == EINVAL) return ExitCode::kUsage;  // A slice that does not fit.
+      break;
     case Step::kParse:
       break;
   }

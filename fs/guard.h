@@ -26,6 +26,7 @@ enum class Step : uint8_t {
   kParse,
   kMount,
   kServe,
+  kCommand,  // Of ckpt: reads of a checkpoint that has been parsed.
 };
 
 ExitCode ExitCodeOf(Step step, int error);

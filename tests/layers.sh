@@ -1,7 +1,7 @@
 #!/bin/sh
 # Checks who includes whom: layers.sh ROOT.
 #
-#   fs > parser/*.h > format, source > layer > codec > io > base
+#   tools/ckpt > fs > parser/*.h > format, source > layer > codec > io > base
 #
 # A room may include those to its right, and itself. Formats and sources never meet. A source knows the
 # interface of a scheme and no checkpoint; a format may open what it finds inside (detect.h).
@@ -19,14 +19,14 @@ forbid() {
 
 # The headers of parser/ itself, which are about checkpoints, formats and schemes.
 story='parser/[a-z_]+\.h'
-forbid parser 'fs/|fuse'
+forbid parser 'fs/|tools/|fuse'
 forbid parser/base "parser/(io|codec|layer|source|format)/|$story"
 forbid parser/io "parser/(codec|layer|source|format)/|$story"
 forbid parser/codec "parser/(layer|source|format)/|$story"
 forbid parser/layer "parser/(source|format)/|$story"
 forbid parser/source 'parser/(layer|format)/|parser/(format|checkpoint|detect|open|read_options)\.h'
 forbid parser/format 'parser/source/|parser/(scheme|open)\.h'
-forbid fs 'parser/(source|format|codec)/|parser/(format|scheme)\.h'
+forbid fs 'tools/|parser/(source|format|codec)/|parser/(format|scheme)\.h'
 forbid "$(echo fs/tree.* fs/operations.* fs/directory_operations.* fs/reply.*)" 'fs/tensordict|parser/checkpoint\.h'
 forbid tools/ckpt 'parser/(source|format|codec)/|parser/(format|scheme)\.h|fuse|fs/(tree|inode|operations|layout)'
 forbid "$(echo parser/*.h)" 'parser/(codec|layer|source|format)/'

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A stand-in for the program `ckpt`, until the tests of the backend "pipe" run with the real one: it
-knows safetensors files only. Logs its arguments to $FAKE_CKPT_LOG."""
+"""A stand-in for the program `ckpt`, which logs its arguments to $FAKE_CKPT_LOG and fails on demand. It
+knows safetensors files only."""
 
 import json
 import os

@@ -1,6 +1,6 @@
 """The backend "pipe" of the Python package needs no mount.
 
-It runs fake_ckpt.py, which has the interface of the program `ckpt`.
+Commands and failures are tested with fake_ckpt.py, which has the interface of the program `ckpt`.
 """
 
 import json
@@ -96,3 +96,24 @@ class Pipe(Case):
         self.open()
         model = ckptfs.open(self.directory / "model.safetensors", backend="pipe")
         self.assertEqual(model["n"].item(), 7)
+
+
+class Program(Case):
+    """The program itself, which must give what a mount gives."""
+
+    def test_as_a_mount(self):
+        shared = torch.randn(3, 4)
+        file = self.save({"net": {"w": shared, "tied": shared, "t": shared.T, "b": torch.ones(2).bfloat16(),
+                                  "f8": torch.ones(2, 2).to(torch.float8_e4m3fn), "e": torch.empty(0, 3)},
+                          "epoch": 3, "-o": torch.tensor(7)})
+        with ckptfs.open(file) as mount, ckptfs.open(file, backend="pipe", program=os.environ["CKPTFS_CKPT"]) as pipe:
+            self.assertEqual(list(pipe), list(mount))
+            for key in mount:
+                self.assertSame(pipe[key], mount[key])
+                self.assertEqual(pipe.raw(key), mount.raw(key))
+            self.assertEqual(dict(pipe.values), dict(mount.values))
+            self.assertEqual(set(pipe.state_dict("net")), set(mount.state_dict("net")))
+
+    def test_errors(self):
+        self.assertFails("No such file or directory", ckptfs.open, "nothing", backend="pipe",
+                         program=os.environ["CKPTFS_CKPT"], code=3)

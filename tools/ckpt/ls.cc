@@ -31,12 +31,12 @@ std::string JsonOf(const TensorEntry& entry, std::string_view tie) {
   const auto stride = AnnotationOf(tensor, "stride");
   const auto offset = AnnotationOf(tensor, "storage_offset");
   const auto text_or_null = [](std::string_view text) {
-    return text.empty() ? "null" : json::String(text);
+    return text.empty() ? std::string("null") : json::String(text);
   };
   const std::pair<std::string_view, std::string> members[] = {
       {"key", json::String(entry.key)},
-      {"dtype", json::String(is_known ? fmt::format("torch.{}", Name(tensor.dtype))
-                                      : std::string(tensor.foreign_dtype))},
+      {"dtype", is_known ? json::String(fmt::format("torch.{}", Name(tensor.dtype)))
+                         : text_or_null(tensor.foreign_dtype)},
       {"shape", fmt::format("[{}]", fmt::join(tensor.shape, ","))},
       {"stride", std::string(stride.empty() ? "null" : stride)},
       {"bytes", fmt::to_string(tensor.data.length)},

@@ -100,6 +100,7 @@ int Run(int argc, const char* const* argv, Log& log, Step& step) {
   options.sources.user_agent = "ckptfs/" CKPTFS_VERSION;
   step = Step::kSecret;
   const Model model(arguments.source, options, log, step);
+  step = Step::kCommand;
   arguments.command(model);
   return 0;
 }
