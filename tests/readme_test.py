@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Runs the commands in the documentation: readme_test.py CKPTFS FILE_OR_DIRECTORY...
+"""Runs the commands in the documentation: readme_test.py CKPTFS CKPT FILE_OR_DIRECTORY...
 
 A directory stands for the *.md files in it. In each fenced block that begins with ```console, the
 lines that start with "$ " are commands; a line that starts with "> " continues the command above.
 All commands of a file run in order in one bash, in a new directory that contains a checkpoint
-model.pth and an empty directory mnt, with ckptfs in the PATH and its package in the PYTHONPATH.
+model.pth and an empty directory mnt, with ckptfs and ckpt in the PATH and the package in the PYTHONPATH.
 Requests over http:// and to S3 go to a local server, which has model.pth on every host and in the
 bucket "bucket". Each command must exit with 0. Its output is not compared.
 """
@@ -43,7 +43,7 @@ def commands(text):
     return found
 
 
-def run(program, steps, server):
+def run(program, ckpt, steps, server):
     """Runs `steps` in a new directory. Returns line number -> exit status, and the output."""
     with tempfile.TemporaryDirectory(prefix="ckptfs-readme.") as name:
         directory = Path(name)
@@ -52,6 +52,7 @@ def run(program, steps, server):
         (directory / "bin").mkdir()
         (directory / "bin" / "ckptfs").symlink_to(program)
         (directory / "bin" / "mount.ckptfs").symlink_to(program)
+        (directory / "bin" / "ckpt").symlink_to(ckpt)
         path = [str(directory / "bin")]
         if os.environ.get("CKPTFS_PYTHON"):
             path.append(os.path.dirname(os.environ["CKPTFS_PYTHON"]))
@@ -84,16 +85,16 @@ def main():
     if not os.access("/dev/fuse", os.R_OK | os.W_OK):
         print("1..0 # SKIP /dev/fuse is missing or not accessible")
         return 0
-    program = Path(sys.argv[1]).resolve()
+    program, ckpt = (Path(argument).resolve() for argument in sys.argv[1:3])
     count, has_failed = 0, False
     with tempfile.TemporaryDirectory(prefix="ckptfs-server.") as name:
         for directory in Path(name), Path(name) / "bucket":
             directory.mkdir(exist_ok=True)
             shutil.copy(TESTS / "samples" / "demo.pth", directory / "model.pth")
         with FaultServer(name) as server:
-            for document in documents(sys.argv[2:]):
+            for document in documents(sys.argv[3:]):
                 steps = commands(document.read_text())
-                statuses, output = run(program, steps, server.url("/").rstrip("/"))
+                statuses, output = run(program, ckpt, steps, server.url("/").rstrip("/"))
                 for number, command in steps:
                     count += 1
                     ok = statuses.get(number) == 0
