@@ -14,34 +14,10 @@
 #include "parser/view.h"
 #include "tools/ckpt/entries.h"
 #include "tools/ckpt/output.h"
-#include "tools/ckpt/slice.h"
+#include "tools/ckpt/selection.h"
 
 namespace ckptfs::ckpt {
 namespace {
-
-// Returns the tensor with that key; null if there is none. Throws Error(EINVAL) if there are several.
-const Tensor* Find(const Model& model, std::span<const TensorEntry> tensors, std::string_view key) {
-  const auto found = std::ranges::find(tensors, key, &TensorEntry::key);
-  if (found == tensors.end()) return nullptr;
-  if (std::ranges::find(found + 1, tensors.end(), key, &TensorEntry::key) != tensors.end()) {
-    Fail(EINVAL, "{}: has several tensors {}", model.name(), Quoted(key));
-  }
-  return found->tensor;
-}
-
-Tensor Selected(const Model& model, const std::string& key) {
-  const std::vector<Entry> entries = EntriesOf(model.checkpoint());
-  const std::vector<TensorEntry> tensors = TensorsOf(entries);
-  const Tensor* const whole = Find(model, tensors, key);
-  const SlicedKey sliced = SplitSlice(key);
-  const Tensor* const tensor =
-      whole != nullptr || !sliced.has_slice ? whole : Find(model, tensors, sliced.key);
-  if (tensor == nullptr) {
-    Fail(ENOENT, "{}: has no tensor {}", model.name(), Quoted(sliced.key));
-  }
-  if (tensor->error) throw WithContext(Quoted(sliced.key), *tensor->error);
-  return whole != nullptr ? *tensor : Sliced(*tensor, sliced.slice);
-}
 
 void Write(const Extent& data) {
   constexpr uint64_t kChunk = uint64_t{1} << 20U;
@@ -57,7 +33,7 @@ void Write(const Extent& data) {
 }  // namespace
 
 void Dump(const Model& model, const std::string& key, bool as_npy) {
-  const Tensor tensor = Selected(model, key);
+  const Tensor tensor = SelectedTensor(model, key);
   if (!as_npy) return Write(tensor.data);
   const ByteSourcePtr file = MakeNpyView(tensor);
   if (file == nullptr) Fail(ENOTSUP, "{}: NumPy has no dtype {}", Quoted(key), DtypeNameOf(tensor));

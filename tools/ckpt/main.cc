@@ -16,6 +16,8 @@
 #include "tools/ckpt/info.h"
 #include "tools/ckpt/ls.h"
 #include "tools/ckpt/model.h"
+#include "tools/ckpt/show.h"
+#include "tools/ckpt/stat.h"
 
 namespace ckptfs::ckpt {
 namespace {
@@ -29,7 +31,8 @@ struct Arguments {
   bool is_csv = false;
   std::string key;
   bool is_npy = false;
-  std::function<void(const Model& model)> command;
+  StatOptions stat;
+  std::function<int(const Model& model)> command;  // Returns the exit status.
 };
 
 OutputFormat FormatOf(const Arguments& arguments) {
@@ -62,13 +65,17 @@ void AddCommands(CLI::App& app, Arguments& arguments) {
     arguments.command = [&arguments](const Model& model) {
       arguments.ls.format = FormatOf(arguments);
       List(model, arguments.ls);
+      return 0;
     };
   });
 
   CLI::App* const info = AddCommand(app, arguments, "info", "describe the checkpoint");
   info->add_flag("--json", arguments.is_json, "print JSON");
   info->callback([&arguments] {
-    arguments.command = [&arguments](const Model& model) { Describe(model, FormatOf(arguments)); };
+    arguments.command = [&arguments](const Model& model) {
+      Describe(model, FormatOf(arguments));
+      return 0;
+    };
   });
 
   CLI::App* const cat = AddCommand(app, arguments, "cat", "write the bytes of a tensor");
@@ -78,6 +85,28 @@ void AddCommands(CLI::App& app, Arguments& arguments) {
   cat->callback([&arguments] {
     arguments.command = [&arguments](const Model& model) {
       Dump(model, arguments.key, arguments.is_npy);
+      return 0;
+    };
+  });
+
+  CLI::App* const show = AddCommand(app, arguments, "show", "print the values of a tensor");
+  show->add_option("KEY", arguments.key, "as of cat")->required();
+  show->callback([&arguments] {
+    arguments.command = [&arguments](const Model& model) {
+      Show(model, arguments.key);
+      return 0;
+    };
+  });
+
+  CLI::App* const stat = AddCommand(app, arguments, "stat", "print figures of the tensors");
+  stat->add_option("PATTERN", arguments.stat.pattern, "as of ls");
+  stat->add_flag("--check", arguments.stat.is_check, "exit with 1 if there is NaN or infinity");
+  CLI::Option* const stat_json = stat->add_flag("--json", arguments.is_json, "print JSON");
+  stat->add_flag("--csv", arguments.is_csv, "print CSV")->excludes(stat_json);
+  stat->callback([&arguments] {
+    arguments.command = [&arguments](const Model& model) {
+      arguments.stat.format = FormatOf(arguments);
+      return Measure(model, arguments.stat);
     };
   });
 }
@@ -101,8 +130,7 @@ int Run(int argc, const char* const* argv, Log& log, Step& step) {
   step = Step::kSecret;
   const Model model(arguments.source, options, log, step);
   step = Step::kCommand;
-  arguments.command(model);
-  return 0;
+  return arguments.command(model);
 }
 
 int Main(int argc, const char* const* argv) {

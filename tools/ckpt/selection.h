@@ -1,0 +1,17 @@
+// The tensor that a command line names.
+
+#pragma once
+
+#include <string>
+
+#include "parser/checkpoint.h"
+#include "tools/ckpt/model.h"
+
+namespace ckptfs::ckpt {
+
+// Returns the tensor `key` of `model`, or a slice of it: "h.0.weight[:10]". A tensor whose key ends with
+// brackets comes first. Throws Error: ENOENT if there is none, EINVAL if there are several, or the
+// slice does not fit; or that of the tensor if it cannot be read.
+Tensor SelectedTensor(const Model& model, const std::string& key);
+
+}  // namespace ckptfs::ckpt

@@ -1,0 +1,219 @@
+#include "tools/ckpt/statistics.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <complex>
+#include <cstddef>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include "tools/ckpt/elements.h"
+#include "tools/ckpt/entries.h"
+
+namespace ckptfs::ckpt {
+namespace {
+
+// Elements that are decoded at a time: they stay in the first level of the cache.
+constexpr size_t kBlock = 2048;
+
+// Sums and extremes in independent lanes, so that the compiler uses vector registers.
+constexpr size_t kLanes = 16;
+
+// What elements of a type are while their figures are taken.
+template <typename Value>
+struct Measured {
+  using Type = Value;
+  static Type Of(Value value) { return value; }
+};
+
+template <>
+struct Measured<bool> {
+  using Type = uint8_t;
+  static Type Of(bool value) { return value ? 1 : 0; }
+};
+
+template <typename Part>
+struct Measured<std::complex<Part>> {
+  using Type = double;
+  static Type Of(std::complex<Part> value) {
+    if (std::isnan(value.real()) || std::isnan(value.imag())) {
+      return std::numeric_limits<double>::quiet_NaN();
+    }
+    return std::hypot(static_cast<double>(value.real()), static_cast<double>(value.imag()));
+  }
+};
+
+template <typename T>
+Number NumberOf(T value) {
+  if constexpr (std::is_floating_point_v<T>) {
+    return static_cast<double>(value);
+  } else if constexpr (std::is_signed_v<T>) {
+    return static_cast<int64_t>(value);
+  } else {
+    return static_cast<uint64_t>(value);
+  }
+}
+
+// Calls function(lane, value) for each value, with lanes that take turns.
+template <typename T, typename Function>
+void ForLanes(std::span<const T> values, const Function& function) {
+  size_t i = 0;
+  for (; i + kLanes <= values.size(); i += kLanes) {
+    for (size_t lane = 0; lane < kLanes; ++lane) function(lane, values[i + lane]);
+  }
+  for (size_t lane = 0; i < values.size(); ++lane, ++i) function(lane, values[i]);
+}
+
+template <typename T>
+bool IsFinite(T value) {
+  if constexpr (std::is_floating_point_v<T>) {
+    return std::abs(value) <= std::numeric_limits<T>::max();
+  }
+  return true;
+}
+
+// Moves the finite values to the front, and returns them. Counts the others.
+template <typename T>
+std::span<T> Finite(std::span<T> values, Statistics& statistics) {
+  if constexpr (!std::is_floating_point_v<T>) return values;
+  std::array<uint32_t, kLanes> finite{};
+  ForLanes(std::span<const T>(values),
+           [&](size_t lane, T value) { finite[lane] += IsFinite(value) ? 1 : 0; });
+  uint64_t count = 0;
+  for (const uint32_t n : finite) count += n;
+  if (count == values.size()) return values;
+  const auto nans =
+      static_cast<uint64_t>(std::ranges::count_if(values, [](T value) { return value != value; }));
+  statistics.nans += nans;
+  statistics.infinities += values.size() - count - nans;
+  const auto end = std::remove_if(values.begin(), values.end(), [](T v) { return !IsFinite(v); });
+  return values.first(static_cast<size_t>(end - values.begin()));
+}
+
+template <typename T>
+Statistics OfBlock(std::span<T> block) {
+  Statistics statistics;
+  statistics.count = block.size();
+  const std::span<const T> values = Finite(block, statistics);
+  if (values.empty()) {
+    statistics.min = statistics.max = NumberOf(T());
+    return statistics;
+  }
+  std::array<T, kLanes> least, most;
+  least.fill(values[0]);
+  most.fill(values[0]);
+  std::array<double, kLanes> sums{}, squares{};
+  std::array<uint32_t, kLanes> zeros{};
+  ForLanes(values, [&](size_t lane, T value) {
+    least[lane] = value < least[lane] ? value : least[lane];
+    most[lane] = value > most[lane] ? value : most[lane];
+    sums[lane] += static_cast<double>(value);
+    zeros[lane] += value == T() ? 1 : 0;
+  });
+  double sum = 0;
+  for (size_t lane = 0; lane < kLanes; ++lane) {
+    sum += sums[lane];
+    statistics.zeros += zeros[lane];
+  }
+  const double mean = sum / static_cast<double>(values.size());
+  ForLanes(values, [&](size_t lane, T value) {
+    const double distance = static_cast<double>(value) - mean;
+    squares[lane] += distance * distance;
+  });
+  for (const double square : squares) statistics.squares += square;
+  statistics.min = NumberOf(*std::ranges::min_element(least));
+  statistics.max = NumberOf(*std::ranges::max_element(most));
+  statistics.mean = mean;
+  return statistics;
+}
+
+// Reads elements `begin` to `end`, and calls function(values) with some of them at a time, which it
+// may change.
+template <typename Element, typename Function>
+void ForBlocks(const Tensor& tensor, uint64_t begin, uint64_t end, const Function& function) {
+  using Conversion = Measured<typename Element::Value>;
+  constexpr uint64_t kChunk = uint64_t{256} << 10U;  // Bytes: they stay in the second level.
+  const uint64_t last = end * Element::kSize;
+  std::vector<std::byte> buffer(std::min(kChunk, last - begin * Element::kSize));
+  std::array<typename Conversion::Type, kBlock> block;
+  for (uint64_t at = begin * Element::kSize; at < last;) {
+    std::span chunk = std::span(buffer).first(std::min(kChunk, last - at));
+    tensor.data.source->ReadAt(tensor.data.offset + at, chunk);
+    at += chunk.size();
+    while (!chunk.empty()) {
+      const size_t count = std::min(kBlock, chunk.size() / Element::kSize);
+      for (size_t i = 0; i < count; ++i) {
+        block[i] = Conversion::Of(Element::Load(chunk.data() + i * Element::kSize));
+      }
+      function(std::span(block).first(count));
+      chunk = chunk.subspan(count * Element::kSize);
+    }
+  }
+}
+
+}  // namespace
+
+std::string NumberText(const Number& number) {
+  return std::visit([](auto value) { return fmt::format("{}", value); }, number);
+}
+
+double ValueOf(const Number& number) {
+  return std::visit([](auto value) { return static_cast<double>(value); }, number);
+}
+
+double Statistics::Deviation() const {
+  return finite() == 0 ? 0 : std::sqrt(squares / static_cast<double>(finite()));
+}
+
+// Source: Chan, Golub and LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample
+// Variances", 1979.
+void Statistics::Add(const Statistics& other) {
+  const auto ours = static_cast<double>(finite());
+  const auto theirs = static_cast<double>(other.finite());
+  if (theirs > 0) {
+    min = ours > 0 ? std::min(min, other.min) : other.min;
+    max = ours > 0 ? std::max(max, other.max) : other.max;
+    const double distance = other.mean - mean;
+    const double share = theirs / (ours + theirs);
+    mean += distance * share;
+    squares += other.squares + distance * distance * ours * share;
+  }
+  count += other.count;
+  nans += other.nans;
+  infinities += other.infinities;
+  zeros += other.zeros;
+}
+
+bool HasNumbers(const Tensor& tensor) {
+  return VisitElementType(tensor.dtype, [](auto) {}) && tensor.sizes == nullptr;
+}
+
+Statistics StatisticsOf(const Tensor& tensor, uint64_t begin, uint64_t end) {
+  Statistics statistics;
+  VisitElementType(tensor.dtype, [&](auto type) {
+    ForBlocks<decltype(type)>(tensor, begin, end,
+                              [&](auto values) { statistics.Add(OfBlock(values)); });
+  });
+  return statistics;
+}
+
+std::vector<uint64_t> HistogramOf(const Tensor& tensor, double min, double max, size_t bins) {
+  std::vector<uint64_t> counts(bins);
+  const double scale = static_cast<double>(bins) / (max - min);
+  VisitElementType(tensor.dtype, [&](auto type) {
+    ForBlocks<decltype(type)>(tensor, 0, ElementCountOf(tensor), [&](auto values) {
+      for (const auto value : values) {
+        if (!IsFinite(value)) continue;
+        const double place = (static_cast<double>(value) - min) * scale;
+        ++counts[std::min(static_cast<size_t>(std::max(place, 0.0)), bins - 1)];
+      }
+    });
+  });
+  return counts;
+}
+
+}  // namespace ckptfs::ckpt
