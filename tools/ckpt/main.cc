@@ -3,6 +3,8 @@
 #include <CLI/CLI.hpp>
 #include <cerrno>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +15,7 @@
 #include "fs/process.h"
 #include "parser/base/error.h"
 #include "tools/ckpt/cat.h"
+#include "tools/ckpt/diff.h"
 #include "tools/ckpt/info.h"
 #include "tools/ckpt/ls.h"
 #include "tools/ckpt/model.h"
@@ -21,6 +24,8 @@
 
 namespace ckptfs::ckpt {
 namespace {
+
+using Open = std::function<std::unique_ptr<Model>(const std::string& source)>;
 
 // The command line.
 struct Arguments {
@@ -32,7 +37,11 @@ struct Arguments {
   std::string key;
   bool is_npy = false;
   StatOptions stat;
-  std::function<int(const Model& model)> command;  // Returns the exit status.
+  std::string second;  // The other source of diff.
+  DiffOptions diff;
+  bool is_diff = false;
+  // Returns the exit status; `open` opens another source.
+  std::function<int(const Model& model, const Open& open)> command;  // Returns the exit status.
 };
 
 OutputFormat FormatOf(const Arguments& arguments) {
@@ -62,7 +71,7 @@ void AddCommands(CLI::App& app, Arguments& arguments) {
   CLI::Option* const json = ls->add_flag("--json", arguments.is_json, "print JSON");
   ls->add_flag("--csv", arguments.is_csv, "print CSV")->excludes(json);
   ls->callback([&arguments] {
-    arguments.command = [&arguments](const Model& model) {
+    arguments.command = [&arguments](const Model& model, const Open& /*open*/) {
       arguments.ls.format = FormatOf(arguments);
       List(model, arguments.ls);
       return 0;
@@ -72,7 +81,7 @@ void AddCommands(CLI::App& app, Arguments& arguments) {
   CLI::App* const info = AddCommand(app, arguments, "info", "describe the checkpoint");
   info->add_flag("--json", arguments.is_json, "print JSON");
   info->callback([&arguments] {
-    arguments.command = [&arguments](const Model& model) {
+    arguments.command = [&arguments](const Model& model, const Open& /*open*/) {
       Describe(model, FormatOf(arguments));
       return 0;
     };
@@ -83,7 +92,7 @@ void AddCommands(CLI::App& app, Arguments& arguments) {
       ->required();
   cat->add_flag("--npy", arguments.is_npy, "as an .npy file");
   cat->callback([&arguments] {
-    arguments.command = [&arguments](const Model& model) {
+    arguments.command = [&arguments](const Model& model, const Open& /*open*/) {
       Dump(model, arguments.key, arguments.is_npy);
       return 0;
     };
@@ -92,9 +101,26 @@ void AddCommands(CLI::App& app, Arguments& arguments) {
   CLI::App* const show = AddCommand(app, arguments, "show", "print the values of a tensor");
   show->add_option("KEY", arguments.key, "as of cat")->required();
   show->callback([&arguments] {
-    arguments.command = [&arguments](const Model& model) {
+    arguments.command = [&arguments](const Model& model, const Open& /*open*/) {
       Show(model, arguments.key);
       return 0;
+    };
+  });
+
+  CLI::App* const diff = AddCommand(app, arguments, "diff", "compare two checkpoints");
+  diff->add_option("SECOND", arguments.second, "the other checkpoint")->required();
+  diff->add_option("PATTERN", arguments.diff.pattern, "as of ls");
+  diff->add_option("--tolerance", arguments.diff.tolerance, "differences that are ignored")
+      ->type_name("NUMBER");
+  diff->add_option("--map", arguments.diff.map, "rename keys: 's/^model\\.//'")
+      ->type_name("s/EXPRESSION/TEXT/");
+  CLI::Option* const diff_json = diff->add_flag("--json", arguments.is_json, "print JSON");
+  diff->add_flag("--csv", arguments.is_csv, "print CSV")->excludes(diff_json);
+  diff->callback([&arguments] {
+    arguments.is_diff = true;
+    arguments.command = [&arguments](const Model& model, const Open& open) {
+      arguments.diff.format = FormatOf(arguments);
+      return Diff(model, *open(arguments.second), arguments.diff);
     };
   });
 
@@ -104,18 +130,17 @@ void AddCommands(CLI::App& app, Arguments& arguments) {
   CLI::Option* const stat_json = stat->add_flag("--json", arguments.is_json, "print JSON");
   stat->add_flag("--csv", arguments.is_csv, "print CSV")->excludes(stat_json);
   stat->callback([&arguments] {
-    arguments.command = [&arguments](const Model& model) {
+    arguments.command = [&arguments](const Model& model, const Open& /*open*/) {
       arguments.stat.format = FormatOf(arguments);
       return Measure(model, arguments.stat);
     };
   });
 }
 
-int Run(int argc, const char* const* argv, Log& log, Step& step) {
+int Run(int argc, const char* const* argv, Arguments& arguments, Log& log, Step& step) {
   CLI::App app("Looks into checkpoints without a mount.", "ckpt");
   app.set_version_flag("-V,--version", "ckpt " CKPTFS_VERSION);
   app.require_subcommand(1);
-  Arguments arguments;
   AddCommands(app, arguments);
   step = Step::kCommandLine;
   try {
@@ -130,16 +155,25 @@ int Run(int argc, const char* const* argv, Log& log, Step& step) {
   step = Step::kSecret;
   const Model model(arguments.source, options, log, step);
   step = Step::kCommand;
-  return arguments.command(model);
+  return arguments.command(model, [&](const std::string& source) {
+    auto other = std::make_unique<Model>(source, options, log, step);
+    step = Step::kCommand;
+    return other;
+  });
 }
 
 int Main(int argc, const char* const* argv) {
   Log log("ckpt");
   Step step = Step::kStart;
-  return Guard(log, step, false, [&] {
+  Arguments arguments;
+  std::optional<int> status;
+  const int failure = Guard(log, step, false, [&] {
     PrepareProcess();
-    return Run(argc, argv, log, step);
+    status = Run(argc, argv, arguments, log, step);
+    return *status;
   });
+  if (status) return *status;
+  return arguments.is_diff ? 2 : failure;  // As diff(1), whatever is wrong.
 }
 
 }  // namespace

@@ -3,14 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -18,6 +16,7 @@
 #include "parser/base/error.h"
 #include "parser/base/json.h"
 #include "tools/ckpt/entries.h"
+#include "tools/ckpt/parallel.h"
 #include "tools/ckpt/progress.h"
 #include "tools/ckpt/statistics.h"
 
@@ -65,17 +64,8 @@ void RunAll(std::span<Part> parts, std::span<const TensorEntry> tensors) {
     bytes += (part.end - part.begin) * ItemSize(tensors[part.tensor].tensor->dtype);
   }
   Progress progress(bytes);
-  std::atomic<size_t> next = 0;
-  const auto work = [&] {
-    for (size_t i = next++; i < parts.size(); i = next++) {
-      Run(parts[i], *tensors[parts[i].tensor].tensor, progress);
-    }
-  };
-  constexpr unsigned kMostThreads = 16;
-  std::vector<std::jthread> threads;
-  const unsigned count = std::clamp(std::thread::hardware_concurrency(), 1U, kMostThreads);
-  for (unsigned i = 1; i < count; ++i) threads.emplace_back(work);
-  work();
+  InParallel(parts.size(),
+             [&](size_t i) { Run(parts[i], *tensors[parts[i].tensor].tensor, progress); });
 }
 
 struct Row {

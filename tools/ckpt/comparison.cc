@@ -1,0 +1,143 @@
+#include "tools/ckpt/comparison.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <complex>
+#include <cstddef>
+#include <cstring>
+#include <limits>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include "tools/ckpt/elements.h"
+#include "tools/ckpt/statistics.h"
+
+namespace ckptfs::ckpt {
+namespace {
+
+// Elements that are compared at a time.
+constexpr uint64_t kBlock = 32768;
+
+void AddPair(double a, double b, Comparison& sum, bool& differs) {
+  const bool is_same = a == b || (std::isnan(a) && std::isnan(b));
+  if (!is_same) {
+    differs = true;
+    const double distance = std::abs(a - b);
+    const double larger = std::max(std::abs(a), std::abs(b));
+    constexpr double kInfinite = std::numeric_limits<double>::infinity();
+    const bool is_finite = std::isfinite(distance);
+    sum.max_absolute = std::max(sum.max_absolute, is_finite ? distance : kInfinite);
+    sum.max_relative = std::max(sum.max_relative, is_finite ? distance / larger : kInfinite);
+  }
+  if (!std::isfinite(a) || !std::isfinite(b)) return;
+  sum.dot += a * b;
+  sum.left += a * a;
+  sum.right += b * b;
+}
+
+// Decodes elements as pairs of doubles; the second is 0 unless they are complex.
+template <typename Element>
+void Decode(std::span<const std::byte> bytes, std::span<std::complex<double>> values) {
+  for (size_t i = 0; i < values.size(); ++i) {
+    const auto value = Element::Load(bytes.data() + i * Element::kSize);
+    if constexpr (requires { value.real(); }) {
+      values[i] = {static_cast<double>(value.real()), static_cast<double>(value.imag())};
+    } else {
+      values[i] = {static_cast<double>(value), 0};
+    }
+  }
+}
+
+// 64-bit integers that differ may have the same double.
+bool IsWide(Dtype dtype) { return dtype == Dtype::kInt64 || dtype == Dtype::kUint64; }
+
+class Reader {
+ public:
+  explicit Reader(const Tensor& tensor) : tensor_(tensor), size_(ItemSize(tensor.dtype)) {}
+
+  // Reads `count` elements. The result is valid until the next call.
+  std::span<const std::byte> Read(uint64_t begin, uint64_t count) {
+    bytes_.resize(count * size_);
+    tensor_.data.source->ReadAt(tensor_.data.offset + begin * size_, bytes_);
+    return bytes_;
+  }
+
+  std::span<const std::complex<double>> Values() {
+    values_.resize(bytes_.size() / size_);
+    VisitElementType(tensor_.dtype, [&](auto type) { Decode<decltype(type)>(bytes_, values_); });
+    return values_;
+  }
+
+  uint64_t item_size() const { return size_; }
+
+ private:
+  const Tensor& tensor_;
+  const uint64_t size_;
+  std::vector<std::byte> bytes_;
+  std::vector<std::complex<double>> values_;
+};
+
+}  // namespace
+
+double Comparison::Cosine() const {
+  if (left == 0 && right == 0) return 1;
+  if (left == 0 || right == 0) return 0;
+  return dot / (std::sqrt(left) * std::sqrt(right));
+}
+
+void Comparison::Add(const Comparison& other) {
+  count += other.count;
+  differing += other.differing;
+  max_absolute = std::max(max_absolute, other.max_absolute);
+  max_relative = std::max(max_relative, other.max_relative);
+  dot += other.dot;
+  left += other.left;
+  right += other.right;
+}
+
+bool AreSame(const Tensor& a, const Tensor& b, uint64_t begin, uint64_t end) {
+  constexpr uint64_t kChunk = uint64_t{256} << 10U;  // Both stay in the second level of the cache.
+  std::vector<std::byte> left(std::min(kChunk, end - begin));
+  std::vector<std::byte> right(left.size());
+  for (uint64_t at = begin; at < end;) {
+    const size_t size = std::min(kChunk, end - at);
+    a.data.source->ReadAt(a.data.offset + at, std::span(left).first(size));
+    b.data.source->ReadAt(b.data.offset + at, std::span(right).first(size));
+    if (std::memcmp(left.data(), right.data(), size) != 0) return false;
+    at += size;
+  }
+  return true;
+}
+
+Comparison Compare(const Tensor& a, const Tensor& b, uint64_t begin, uint64_t end) {
+  Comparison result;
+  result.count = end - begin;
+  Reader left(a), right(b);
+  const bool has_numbers = HasNumbers(a) && HasNumbers(b);
+  for (uint64_t at = begin; at < end; at += kBlock) {
+    const uint64_t count = std::min(kBlock, end - at);
+    const std::span ours = left.Read(at, count);
+    const std::span theirs = right.Read(at, count);
+    if (!has_numbers) {
+      for (size_t i = 0; i < ours.size(); ++i) result.differing += ours[i] != theirs[i] ? 1 : 0;
+      continue;
+    }
+    const std::span our_values = left.Values();
+    const std::span their_values = right.Values();
+    for (size_t i = 0; i < count; ++i) {
+      bool differs = false;
+      AddPair(our_values[i].real(), their_values[i].real(), result, differs);
+      AddPair(our_values[i].imag(), their_values[i].imag(), result, differs);
+      if (!differs && IsWide(a.dtype) && a.dtype == b.dtype) {
+        const size_t place = i * left.item_size();
+        differs = std::memcmp(&ours[place], &theirs[place], left.item_size()) != 0;
+      }
+      result.differing += differs ? 1 : 0;
+    }
+  }
+  return result;
+}
+
+}  // namespace ckptfs::ckpt
