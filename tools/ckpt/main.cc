@@ -21,6 +21,7 @@
 #include "tools/ckpt/model.h"
 #include "tools/ckpt/show.h"
 #include "tools/ckpt/stat.h"
+#include "tools/ckpt/verify.h"
 
 namespace ckptfs::ckpt {
 namespace {
@@ -40,6 +41,8 @@ struct Arguments {
   std::string second;  // The other source of diff.
   DiffOptions diff;
   bool is_diff = false;
+  WrongHashes wrong_hashes;
+  std::shared_ptr<const Verification> verification;  // Of the source, for verify.
   // Returns the exit status; `open` opens another source.
   std::function<int(const Model& model, const Open& open)> command;  // Returns the exit status.
 };
@@ -124,6 +127,15 @@ void AddCommands(CLI::App& app, Arguments& arguments) {
     };
   });
 
+  CLI::App* const verify = AddCommand(app, arguments, "verify", "check hashes of the tensors");
+  verify->add_flag("--json", arguments.is_json, "print JSON");
+  verify->callback([&arguments] {
+    arguments.verification = arguments.wrong_hashes.MakeVerification();
+    arguments.command = [&arguments](const Model& model, const Open& /*open*/) {
+      return VerifyHashes(model, arguments.wrong_hashes, FormatOf(arguments));
+    };
+  });
+
   CLI::App* const stat = AddCommand(app, arguments, "stat", "print figures of the tensors");
   stat->add_option("PATTERN", arguments.stat.pattern, "as of ls");
   stat->add_flag("--check", arguments.stat.is_check, "exit with 1 if there is NaN or infinity");
@@ -153,7 +165,7 @@ int Run(int argc, const char* const* argv, Arguments& arguments, Log& log, Step&
   for (const std::string& list : arguments.options) SetSourceOptions(options, list);
   options.sources.user_agent = "ckptfs/" CKPTFS_VERSION;
   step = Step::kSecret;
-  const Model model(arguments.source, options, log, step);
+  const Model model(arguments.source, options, log, step, arguments.verification);
   step = Step::kCommand;
   return arguments.command(model, [&](const std::string& source) {
     auto other = std::make_unique<Model>(source, options, log, step);

@@ -15,8 +15,12 @@
 
 namespace ckptfs::ckpt {
 
-Model::Model(const std::string& uri, const Options& options, Log& log, Step& step)
-    : secrets_(options), remote_(options, readers_, log), name_(Redacted(uri)) {
+Model::Model(const std::string& uri, const Options& options, Log& log, Step& step,
+             std::shared_ptr<const Verification> verification)
+    : verification_(verification ? std::move(verification) : VerificationFor(options.verify, log)),
+      secrets_(options),
+      remote_(options, readers_, log),
+      name_(Redacted(uri)) {
   checkpoint_ = Read(uri, options, log, step);
 }
 
@@ -41,7 +45,7 @@ Checkpoint Model::Read(const std::string& uri, const Options& options, Log& log,
   };
   const auto scratch = std::make_shared<ScratchSpace>();
   const ReadOptions what{.ask_secret = ask,
-                         .verification = VerificationFor(options.verify, log),
+                         .verification = verification_,
                          .scratch = scratch,
                          .sidecar = std::move(sidecar),
                          .budget = &budget};

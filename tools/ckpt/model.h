@@ -20,8 +20,10 @@ namespace ckptfs::ckpt {
 class Model {
  public:
   // Reads the headers of the checkpoint `uri`, in bounded memory and time. Keeps `step` up to date.
-  // `options` and `log`, which gets warnings, must outlive this. Throws Error.
-  Model(const std::string& uri, const Options& options, Log& log, Step& step);
+  // `options` and `log`, which gets warnings, must outlive this. `verification` of hashes is that of
+  // `options` if it is null. Throws Error.
+  Model(const std::string& uri, const Options& options, Log& log, Step& step,
+        std::shared_ptr<const Verification> verification = nullptr);
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
   ~Model() = default;
@@ -34,6 +36,7 @@ class Model {
  private:
   Checkpoint Read(const std::string& uri, const Options& options, Log& log, Step& step);
 
+  std::shared_ptr<const Verification> verification_;
   Secrets secrets_;
   Readers readers_;
   Remote remote_;
