@@ -1,0 +1,209 @@
+#include "tools/ckpt/commands.h"
+
+#include <utility>
+
+#include "tools/ckpt/cat.h"
+#include "tools/ckpt/diff.h"
+#include "tools/ckpt/info.h"
+#include "tools/ckpt/ls.h"
+#include "tools/ckpt/output.h"
+#include "tools/ckpt/scan.h"
+#include "tools/ckpt/show.h"
+#include "tools/ckpt/stat.h"
+#include "tools/ckpt/verify.h"
+
+namespace ckptfs::ckpt {
+namespace {
+
+// The operands and switches that commands share.
+struct Arguments {
+  std::string source;
+  std::string key;
+  bool is_json = false;
+  bool is_csv = false;
+
+  OutputFormat format() const {
+    if (is_json) return OutputFormat::kJson;
+    return is_csv ? OutputFormat::kCsv : OutputFormat::kText;
+  }
+};
+
+CLI::App* AddCommand(CLI::App& app, Chosen& chosen, const char* name, const char* help) {
+  CLI::App* const command = app.add_subcommand(name, help);
+  // One value each time: operands may follow.
+  command->add_option("-o", chosen.options, "options of sources, as those of ckptfs -o")
+      ->type_name("OPTION,...")
+      ->type_size(1)
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  return command;
+}
+
+void AddSource(CLI::App* command, std::string& source) {
+  command->add_option("SOURCE", source, "a file, a folder or a URI")->required();
+}
+
+void AddPattern(CLI::App* command, std::string& pattern) {
+  command->add_option("PATTERN", pattern, "only keys that match, such as 'h.0.*'");
+}
+
+void AddKey(CLI::App* command, std::string& key) {
+  command->add_option("KEY", key, "a key, and maybe a slice: 'h.0.weight[:10]'")->required();
+}
+
+void AddJson(CLI::App* command, Arguments& arguments) {
+  command->add_flag("--json", arguments.is_json, "print JSON");
+}
+
+void AddFormats(CLI::App* command, Arguments& arguments) {
+  AddJson(command, arguments);
+  command->add_flag("--csv", arguments.is_csv, "print CSV")->excludes("--json");
+}
+
+// Makes `run(open, arguments)` what `command` does.
+template <typename T, typename Function>
+void SetAction(CLI::App* command, Chosen& chosen, std::shared_ptr<T> arguments, Function run) {
+  command->callback([&chosen, arguments = std::move(arguments), run = std::move(run)] {
+    chosen.run = [arguments, run](const OpenModel& open) { return run(open, *arguments); };
+  });
+}
+
+void AddLs(CLI::App& app, Chosen& chosen) {
+  struct LsArguments : Arguments {
+    LsOptions options;
+  };
+  const auto arguments = std::make_shared<LsArguments>();
+  CLI::App* const command = AddCommand(app, chosen, "ls", "list the tensors");
+  AddSource(command, arguments->source);
+  AddPattern(command, arguments->options.pattern);
+  command->add_flag("-l", arguments->options.is_long, "also offset, member, stride and ties");
+  command->add_flag("--tree", arguments->options.is_tree, "sums by module");
+  command->add_flag("-S,--by-size", arguments->options.by_size, "the largest first");
+  AddFormats(command, *arguments);
+  SetAction(command, chosen, arguments, [](const OpenModel& open, LsArguments& a) {
+    a.options.format = a.format();
+    List(*open(a.source, nullptr), a.options);
+    return 0;
+  });
+}
+
+void AddInfo(CLI::App& app, Chosen& chosen) {
+  const auto arguments = std::make_shared<Arguments>();
+  CLI::App* const command = AddCommand(app, chosen, "info", "describe the checkpoint");
+  AddSource(command, arguments->source);
+  AddJson(command, *arguments);
+  SetAction(command, chosen, arguments, [](const OpenModel& open, const Arguments& a) {
+    Describe(*open(a.source, nullptr), a.format());
+    return 0;
+  });
+}
+
+void AddCat(CLI::App& app, Chosen& chosen) {
+  struct CatArguments : Arguments {
+    bool is_npy = false;
+  };
+  const auto arguments = std::make_shared<CatArguments>();
+  CLI::App* const command = AddCommand(app, chosen, "cat", "write the bytes of a tensor");
+  AddSource(command, arguments->source);
+  AddKey(command, arguments->key);
+  command->add_flag("--npy", arguments->is_npy, "as an .npy file");
+  SetAction(command, chosen, arguments, [](const OpenModel& open, const CatArguments& a) {
+    Dump(*open(a.source, nullptr), a.key, a.is_npy);
+    return 0;
+  });
+}
+
+void AddShow(CLI::App& app, Chosen& chosen) {
+  const auto arguments = std::make_shared<Arguments>();
+  CLI::App* const command = AddCommand(app, chosen, "show", "print the values of a tensor");
+  AddSource(command, arguments->source);
+  AddKey(command, arguments->key);
+  SetAction(command, chosen, arguments, [](const OpenModel& open, const Arguments& a) {
+    Show(*open(a.source, nullptr), a.key);
+    return 0;
+  });
+}
+
+void AddStat(CLI::App& app, Chosen& chosen) {
+  struct StatArguments : Arguments {
+    StatOptions options;
+  };
+  const auto arguments = std::make_shared<StatArguments>();
+  CLI::App* const command = AddCommand(app, chosen, "stat", "print figures of the tensors");
+  AddSource(command, arguments->source);
+  AddPattern(command, arguments->options.pattern);
+  command->add_flag("--check", arguments->options.is_check,
+                    "exit with 1 if there is NaN or infinity");
+  AddFormats(command, *arguments);
+  SetAction(command, chosen, arguments, [](const OpenModel& open, StatArguments& a) {
+    a.options.format = a.format();
+    return Measure(*open(a.source, nullptr), a.options);
+  });
+}
+
+void AddDiff(CLI::App& app, Chosen& chosen) {
+  struct DiffArguments : Arguments {
+    std::string second;
+    DiffOptions options;
+  };
+  const auto arguments = std::make_shared<DiffArguments>();
+  CLI::App* const command = AddCommand(app, chosen, "diff", "compare two checkpoints");
+  AddSource(command, arguments->source);
+  command->add_option("SECOND", arguments->second, "the other checkpoint")->required();
+  AddPattern(command, arguments->options.pattern);
+  command->add_option("--tolerance", arguments->options.tolerance, "differences that are ignored")
+      ->type_name("NUMBER");
+  command->add_option("--map", arguments->options.map, "rename keys: 's/^model\\.//'")
+      ->type_name("s/EXPRESSION/TEXT/");
+  AddFormats(command, *arguments);
+  SetAction(command, chosen, arguments, [&chosen](const OpenModel& open, DiffArguments& a) {
+    chosen.is_diff = true;
+    a.options.format = a.format();
+    const auto first = open(a.source, nullptr);
+    return Diff(*first, *open(a.second, nullptr), a.options);
+  });
+}
+
+void AddVerify(CLI::App& app, Chosen& chosen) {
+  const auto arguments = std::make_shared<Arguments>();
+  CLI::App* const command = AddCommand(app, chosen, "verify", "check hashes of the tensors");
+  AddSource(command, arguments->source);
+  AddJson(command, *arguments);
+  SetAction(command, chosen, arguments, [](const OpenModel& open, const Arguments& a) {
+    WrongHashes wrong;
+    return VerifyHashes(*open(a.source, wrong.MakeVerification()), wrong, a.format());
+  });
+}
+
+void AddScan(CLI::App& app, Chosen& chosen) {
+  struct ScanArguments : Arguments {
+    std::vector<std::string> sources;
+    bool is_sarif = false;
+  };
+  const auto arguments = std::make_shared<ScanArguments>();
+  CLI::App* const command = AddCommand(app, chosen, "scan", "find code that loading would execute");
+  command->add_option("SOURCE", arguments->sources, "files, folders of files, or URIs")->required();
+  AddJson(command, *arguments);
+  command->add_flag("--sarif", arguments->is_sarif, "print SARIF")->excludes("--json");
+  SetAction(command, chosen, arguments, [](const OpenModel& open, const ScanArguments& a) {
+    return Scan(a.sources, open,
+                a.is_sarif  ? ScanFormat::kSarif
+                : a.is_json ? ScanFormat::kJson
+                            : ScanFormat::kText);
+  });
+}
+
+}  // namespace
+
+void AddCommands(CLI::App& app, Chosen& chosen) {
+  AddLs(app, chosen);
+  AddInfo(app, chosen);
+  AddCat(app, chosen);
+  AddShow(app, chosen);
+  AddStat(app, chosen);
+  AddDiff(app, chosen);
+  AddVerify(app, chosen);
+  AddScan(app, chosen);
+}
+
+}  // namespace ckptfs::ckpt
