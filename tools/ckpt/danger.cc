@@ -45,7 +45,7 @@ constexpr std::string_view kModules[] = {
     "numpy.testing",
     "os",
     "paramiko",
-    "pathlib",
+
     "pdb",
     "pickle",
     "pip",
