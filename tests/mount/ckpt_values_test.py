@@ -1,0 +1,149 @@
+"""ckpt show, stat and diff: the values of tensors, compared with NumPy and torch."""
+
+import json
+
+import ckptfs
+from ckpt_case import ckpt
+
+try:
+    import numpy
+    import torch
+except ImportError as error:
+    numpy = None
+    MISSING = str(error)
+
+
+class Values(ckptfs.Case):
+    """show, stat and diff, compared with NumPy and torch."""
+
+    def setUp(self):
+        if numpy is None:
+            self.skip_avoidable(MISSING)
+        self.directory = self.scratch()
+        self.random = numpy.random.default_rng(1)
+
+    def save(self, name, tensors):
+        file = self.directory / name
+        torch.save(tensors, file)
+        return file
+
+    def array(self, dtype, shape, scale):
+        """A random array, sometimes with NaN and infinities."""
+        values = self.random.standard_normal(shape) * scale
+        if dtype == "?":
+            return numpy.asarray(values > 0)
+        if dtype[0] in "iu":
+            return numpy.asarray(self.random.integers(0, 100, shape)).astype(dtype)
+        if dtype[0] == "c":
+            values = values + 1j * self.random.standard_normal(shape)
+        with numpy.errstate(over="ignore"):
+            array = numpy.asarray(values).astype(dtype)
+        if dtype[0] == "f" and array.size > 4 and self.random.random() < 0.3:
+            array.flat[1], array.flat[3] = numpy.nan, -numpy.inf
+        return array
+
+    def test_show_prints_as_numpy(self):
+        arrays = {}
+        for dtype in "f4 f8 f2 i1 u1 i4 i8 ? c8 c16".split():
+            for shape in (), (1,), (3, 4), (30,), (2, 3, 4), (1000,), (1001,), (40, 50), (7, 8, 30), (0, 3):
+                for scale in (1, 1e-5, 1e10) if dtype[0] == "f" else (1,):
+                    arrays[f"t{len(arrays)}"] = self.array(dtype, shape, scale)
+        file = self.save("arrays.pth", {key: torch.from_numpy(array.copy()) for key, array in arrays.items()})
+        for key, array in arrays.items():
+            done = ckpt("show", file, key)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            with numpy.errstate(over="ignore"):
+                wanted = numpy.array2string(array)
+            self.assertEqual(done.stdout.split("\n", 1)[1][:len(wanted) + 1], wanted + "\n", array.dtype)
+
+    def test_show_of_a_slice(self):
+        file = self.save("x.pth", {"x": torch.arange(12.).reshape(3, 4)})
+        self.assertEqual(ckpt("show", file, "x[1:, ::2]").stdout.splitlines()[1:4], [
+            "[[ 4.  6.]", " [ 8. 10.]]", "min 4  max 10  mean 7  deviation 2.23607"])
+
+    def test_show_refuses_what_is_no_number(self):
+        file = self.save("q.pth", {"x": torch.zeros(4, dtype=torch.uint8).view(torch.bits8)})
+        done = ckpt("show", file, "x")
+        self.assertEqual((done.returncode, done.stderr),
+                         (ckptfs.FORMAT, "ckpt: 'x': elements of bits8 are not shown\n"))
+
+    def stat(self, file, *options):
+        done = ckpt("stat", "--json", *options, file)
+        return done.returncode, {row["key"]: row for row in json.loads(done.stdout)}
+
+    def test_stat_of_all_dtypes(self):
+        tensors = {}
+        for name in ("float32 float64 float16 bfloat16 float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz "
+                     "uint8 int8 int16 int32 int64 uint16 uint32 uint64 bool").split():
+            dtype = getattr(torch, name)
+            for count in 0, 1, 7, 5000, 300001:
+                values = torch.randn(count) * 10
+                if not dtype.is_floating_point:
+                    values = values.abs()
+                elif count > 6:
+                    values[3], values[5], values[6] = float("nan"), float("-inf"), 0
+                tensors[f"{name} {count}"] = values.to(dtype)
+        for name in "float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz float8_e8m0fnu".split():
+            tensors[name] = torch.arange(256, dtype=torch.uint8).view(getattr(torch, name))
+        tensors["float16"] = torch.arange(65536, dtype=torch.int32).to(torch.uint16).view(torch.float16)
+        tensors["transposed"] = torch.randn(50, 60).T
+        tensors["extremes"] = torch.tensor([-2**63, 2**63 - 1])
+        status, rows = self.stat(self.save("all.pth", tensors))
+        self.assertEqual(status, 0)
+        for key, tensor in tensors.items():
+            row = rows[key]
+            is_narrow = tensor.is_floating_point() and tensor.itemsize <= 2
+            array = (tensor.float() if is_narrow else tensor).numpy()
+            finite = array[numpy.isfinite(array)]
+            self.assertEqual((row["count"], row["nans"], row["infinities"], row["zeros"]),
+                             (array.size, numpy.isnan(array).sum(), numpy.isinf(array).sum(), (finite == 0).sum()), key)
+            if finite.size == 0:
+                self.assertIsNone(row["min"], key)
+                continue
+            self.assertEqual((row["min"], row["max"]), (finite.min().item(), finite.max().item()), key)
+            finite = finite.astype("f8")
+            numpy.testing.assert_allclose((row["mean"], row["deviation"]), (finite.mean(), finite.std()),
+                                          rtol=1e-9, atol=1e-9, err_msg=key)
+
+    def test_stat_check(self):
+        file = self.save("x.pth", {"a": torch.tensor([1., float("nan")]), "b": torch.ones(2)})
+        self.assertEqual([ckpt("stat", "--check", file, *pattern).returncode for pattern in ([], ["b"])], [1, 0])
+        self.assertEqual(ckpt("stat", file).returncode, 0)
+
+    def test_diff(self):
+        first = {name: torch.randn(1000).to(getattr(torch, name))
+                 for name in ("float32", "float64", "float16", "bfloat16", "float8_e4m3fn")}
+        second = {}
+        for name, tensor in first.items():
+            values = tensor.double().clone()
+            values[::3] += 0.5
+            second[name] = values.to(tensor.dtype)
+        unchanged = {"nan": torch.tensor([float("nan"), 1]), "t": torch.randn(5, 6).T}
+        done = ckpt("diff", "--json", self.save("a.pth", first | unchanged), self.save("b.pth", second | unchanged))
+        rows = {row["key"]: row for row in json.loads(done.stdout)}
+        self.assertEqual((done.returncode, set(rows)), (1, set(first)))
+        for key, row in rows.items():
+            a, b = first[key].double(), second[key].double()
+            self.assertEqual((row["change"], row["elements"], row["differing"]), ("values", 1000, (a != b).sum().item()))
+            larger = torch.maximum(a.abs(), b.abs())
+            relative = ((a - b).abs() / larger)[larger > 0].max().item()
+            numpy.testing.assert_allclose((row["max_absolute"], row["max_relative"], row["cosine"]),
+                                          ((a - b).abs().max(), relative, a @ b / (a.norm() * b.norm())), rtol=1e-9)
+
+    def test_diff_of_headers(self):
+        a = self.save("a.pth", {"same": torch.ones(2), "shape": torch.ones(3), "gone": torch.ones(1),
+                                "half": torch.ones(2).half(), "wide": torch.tensor([2**62])})
+        b = self.save("b.pth", {"same": torch.ones(2), "shape": torch.ones(3, 1), "new": torch.ones(1),
+                                "half": torch.ones(2), "wide": torch.tensor([2**62 + 1])})
+        changes = {row["key"]: (row["change"], row.get("differing")) for row in
+                   json.loads(ckpt("diff", "--json", a, b).stdout)}
+        self.assertEqual(changes, {"shape": ("shape", None), "gone": ("only in the first", None),
+                                   "new": ("only in the second", None), "half": ("dtype", 0), "wide": ("values", 1)})
+
+    def test_diff_ends_as_diff(self):
+        a = self.save("a.pth", {"model": {"x": torch.ones(2)}})
+        b = self.save("b.pth", {"x": torch.ones(2) + 0.25})
+        for status, arguments in ((0, (a, a)), (1, (a, b)), (1, (a, b, "--map", r"s/^model\.//")),
+                                  (0, (a, b, "--map", r"s/^model\.//", "--tolerance", "0.25")),
+                                  (2, (a, self.directory / "none")), (2, (a, b, "--map", "s/(/x/")), (2, (a,))):
+            self.assertEqual(ckpt("diff", *arguments).returncode, status, arguments)
