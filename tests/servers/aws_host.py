@@ -13,6 +13,7 @@ asked directly, as a custom endpoint, or as a proxy: then the host in the URL is
         aws.tells_region = False    errors have no region in them
         aws.log                     for each request: status, url, host, region, access key, headers
 """
+import contextlib
 import email.utils
 import hashlib
 import http.server
@@ -45,7 +46,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
             region_of_host = aws.region
         aws.log.append(entry := {"url": self.path, "host": host, "region": region, "key": self.key, "signed": names,
                                  "headers": {k.lower(): v for k, v in self.headers.items()}})
-        entry["status"] = self.answer(aws, region, region_of_host)
+        self.entry = entry
+        with contextlib.suppress(ConnectionError):  # a client may hang up as soon as it sees an error's status
+            self.answer(aws, region, region_of_host)
+
+    def send_response(self, code, message=None):
+        self.entry["status"] = code  # before the client can know it
+        super().send_response(code, message)
 
     def answer(self, aws, region, region_of_host):
         if aws.redirect:
@@ -70,7 +77,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
-        return 206
 
     def refuse(self, status, code, **headers):
         aws = self.server.aws
@@ -86,7 +92,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
-        return status
 
 
 class AwsHost:
