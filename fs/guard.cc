@@ -32,7 +32,8 @@ ExitCode ExitCodeOf(Step step, int error) {
     case Step::kMount:
       return ExitCode::kFuse;
     case Step::kCommand:
-      if (error == EINVAL) return ExitCode::kUsage;  // A slice that does not fit.
+      // A slice that does not fit, or an output that exists.
+      if (error == EINVAL || error == EEXIST || error == EISDIR) return ExitCode::kUsage;
       break;
     case Step::kParse:
       break;

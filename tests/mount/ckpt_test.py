@@ -3,12 +3,10 @@
 import csv
 import io
 import json
-import os
-import pickle
 from pathlib import Path
 
 import ckptfs
-from ckpt_case import CKPT, ckpt
+from ckpt_case import ckpt, samples
 
 try:
     import numpy
@@ -18,17 +16,6 @@ except ImportError as error:
     MISSING = str(error)
 
 MOST_KEY = 4000  # tensors.jsonl of a mount truncates keys that are a little longer.
-
-
-def samples():
-    """Every sample: files, and directories that are checkpoints."""
-    for top in sorted(ckptfs.SAMPLES.iterdir()):
-        if top.name == "dcp":
-            yield from sorted(path.parent for path in top.rglob(".metadata"))
-        elif top.name == "tensordict":
-            yield from sorted(path for path in top.iterdir() if path.is_dir())
-        elif top.is_dir():
-            yield from sorted(path for path in top.rglob("*") if path.is_file() and path.suffix != ".json")
 
 
 class Samples(ckptfs.Case):

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "tools/ckpt/cat.h"
+#include "tools/ckpt/convert.h"
 #include "tools/ckpt/diff.h"
 #include "tools/ckpt/info.h"
 #include "tools/ckpt/ls.h"
@@ -49,6 +50,11 @@ void AddPattern(CLI::App* command, std::string& pattern) {
 
 void AddKey(CLI::App* command, std::string& key) {
   command->add_option("KEY", key, "a key, and maybe a slice: 'h.0.weight[:10]'")->required();
+}
+
+void AddMap(CLI::App* command, std::string& map) {
+  command->add_option("--map", map, "rename keys: 's/^model\\.//'")
+      ->type_name("s/EXPRESSION/TEXT/");
 }
 
 void AddJson(CLI::App* command, Arguments& arguments) {
@@ -153,14 +159,42 @@ void AddDiff(CLI::App& app, Chosen& chosen) {
   AddPattern(command, arguments->options.pattern);
   command->add_option("--tolerance", arguments->options.tolerance, "differences that are ignored")
       ->type_name("NUMBER");
-  command->add_option("--map", arguments->options.map, "rename keys: 's/^model\\.//'")
-      ->type_name("s/EXPRESSION/TEXT/");
+  AddMap(command, arguments->options.map);
   AddFormats(command, *arguments);
   SetAction(command, chosen, arguments, [&chosen](const OpenModel& open, DiffArguments& a) {
     chosen.is_diff = true;
     a.options.format = a.format();
     const auto first = open(a.source, nullptr);
     return Diff(*first, *open(a.second, nullptr), a.options);
+  });
+}
+
+void AddConvert(CLI::App& app, Chosen& chosen) {
+  struct ConvertArguments : Arguments {
+    ConvertOptions options;
+    bool is_forced = false;
+  };
+  const auto arguments = std::make_shared<ConvertArguments>();
+  ConvertOptions& options = arguments->options;
+  CLI::App* const command = AddCommand(app, chosen, "convert", "write another format");
+  AddSource(command, arguments->source);
+  command->add_option("OUT", options.output, "a file or folder that does not exist")->required();
+  command->add_option("--to", options.target, "safetensors, npz or npy; else OUT's suffix")
+      ->type_name("FORMAT");
+  command->add_option("--only", options.pattern, "only keys that match, such as 'h.0.*'")
+      ->type_name("PATTERN");
+  AddMap(command, options.map);
+  command
+      ->add_option("--dtype", options.dtype, "cast floats to bfloat16, float16, float32, float64")
+      ->type_name("TYPE");
+  command->add_option("--shard", options.shard, "files of at most so many bytes, and an index")
+      ->type_name("SIZE");
+  command->add_flag("--verify", options.is_verified, "read the files again and compare them");
+  command->add_flag("-f,--force", arguments->is_forced, "replace what exists");
+  SetAction(command, chosen, arguments, [](const OpenModel& open, ConvertArguments& a) {
+    a.options.existing = a.is_forced ? Existing::kReplace : Existing::kKeep;
+    Convert(*open(a.source, nullptr), a.options);
+    return 0;
   });
 }
 
@@ -202,6 +236,7 @@ void AddCommands(CLI::App& app, Chosen& chosen) {
   AddShow(app, chosen);
   AddStat(app, chosen);
   AddDiff(app, chosen);
+  AddConvert(app, chosen);
   AddVerify(app, chosen);
   AddScan(app, chosen);
 }

@@ -1,0 +1,252 @@
+"""ckpt convert: files of other formats, read by the libraries that define these."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import time
+
+import ckptfs
+from ckpt_case import CKPT, ckpt, samples
+
+try:
+    import numpy
+    import torch
+    from safetensors import safe_open
+    from safetensors.torch import load_file
+except ImportError as error:
+    numpy = None
+    MISSING = str(error)
+
+FLOATS = ("bfloat16", "float16", "float32", "float64")
+
+
+def bits(tensor):
+    return tensor.contiguous().reshape(-1).view(torch.uint8) if tensor.dim() else tensor.reshape(1).view(torch.uint8)
+
+
+class Convert(ckptfs.Case):
+    def setUp(self):
+        if numpy is None:
+            self.skip_avoidable(MISSING)
+        self.folder = self.scratch()
+        self.source = self.folder / "model.pth"
+
+    def save(self, state):
+        torch.save(state, self.source)
+        return state
+
+    def model(self):
+        """Views, ties, empty tensors, scalars, and odd keys."""
+        base = torch.randn(40, 30)
+        return self.save({"plain": base, "tied": base, "transposed": base.t()[::2], "scalar": torch.tensor(3.5),
+                          "empty": torch.empty(0, 4), "a/b": torch.arange(5), "ü %": torch.ones(3, dtype=torch.bool),
+                          "c": torch.randn(3, dtype=torch.complex64)})
+
+    def convert(self, out, *options):
+        done = ckpt("convert", self.source, out, *options)
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+
+    def fail(self, code, message, *arguments):
+        done = ckpt("convert", *arguments)
+        self.assertEqual((done.returncode, done.stdout), (code, ""))
+        self.assertRegex(done.stderr, message)
+
+    def assertSame(self, found, expected):
+        self.assertEqual(sorted(found), sorted(expected))
+        for key, tensor in expected.items():
+            self.assertEqual((found[key].dtype, found[key].shape), (tensor.dtype, tensor.shape), key)
+            self.assertTrue(torch.equal(bits(found[key]), bits(tensor)), key)
+
+    def files(self):
+        return sorted(path.name for path in self.folder.iterdir())
+
+    def test_safetensors(self):
+        state = self.model()
+        state |= {"bf16": torch.randn(7).bfloat16(), "fp8": torch.randn(9).to(torch.float8_e4m3fn)}
+        torch.save(state | {"epoch": "twelve"}, self.source)
+        out = self.folder / "model.safetensors"
+        self.convert(out, "--verify")
+        self.assertSame(load_file(out), state)
+        with safe_open(out, "pt") as file:
+            self.assertEqual(file.metadata(), {"format": "pt", "epoch": "twelve"})
+        self.assertEqual(ckpt("diff", self.source, out).returncode, 0)
+
+    def test_npz(self):
+        state = self.model()
+        out = self.folder / "arrays.npz"
+        self.convert(out, "--verify")
+        with numpy.load(out) as arrays:  # zipfile checks each CRC32.
+            self.assertSame({key: torch.from_numpy(arrays[key]) for key in arrays}, state)
+        self.assertEqual(ckpt("diff", self.source, out).returncode, 0)
+
+    def test_npz_with_more_members_than_zip_can_count(self):
+        state = self.save({str(i): torch.tensor([i], dtype=torch.int32) for i in range(70000)})
+        out = self.folder / "arrays.npz"
+        self.convert(out)
+        with numpy.load(out) as arrays:
+            self.assertEqual(len(arrays.files), len(state))
+            self.assertEqual(arrays["69999"], 69999)
+
+    def test_npz_of_more_than_4_GiB(self):
+        """ZIP64, in offsets and in sizes. The tensors are holes of a file."""
+        size = (1 << 32) + 8
+        header = json.dumps({"a": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]},
+                             "b": {"dtype": "U8", "shape": [8], "data_offsets": [size, size + 8]}}).encode()
+        with open(self.source, "wb") as file:
+            file.write(len(header).to_bytes(8, "little") + header)
+            file.seek(size, os.SEEK_CUR)
+            file.write(b"8 bytes.")
+        out = self.folder / "arrays.npz"
+        self.convert(out)
+        import zipfile
+        with zipfile.ZipFile(out) as archive:
+            self.assertEqual([info.file_size for info in archive.infolist()], [size + 128, 8 + 128])
+            self.assertTrue(archive.read("b.npy").endswith(b"8 bytes."))
+            with archive.open("a.npy") as member:
+                self.assertEqual(numpy.lib.format.read_magic(member), (1, 0))
+
+    def test_npy(self):
+        state = self.model()
+        out = self.folder / "arrays"
+        self.convert(out, "--to", "npy")
+        names = {"a%2Fb": "a/b", "ü %25": "ü %"}
+        found = {names.get(path.stem, path.stem): torch.from_numpy(numpy.load(path)) for path in out.iterdir()}
+        self.assertSame(found, state)
+        self.assertEqual(self.files(), ["arrays", "model.pth"])
+
+    def test_shards(self):
+        state = self.save({f"h.{i}.weight": torch.randn(100, i + 1) for i in range(20)})
+        out = self.folder / "model.safetensors"
+        self.convert(out, "--shard", "20KB")
+        index = json.loads((self.folder / "model.safetensors.index.json").read_text())
+        self.assertEqual(index["metadata"]["total_size"], sum(tensor.nbytes for tensor in state.values()))
+        names = sorted(set(index["weight_map"].values()))
+        self.assertEqual(names, [f"model-{i + 1:05}-of-{len(names):05}.safetensors" for i in range(len(names))])
+        found = {}
+        for name in names:
+            tensors = load_file(self.folder / name)
+            self.assertLessEqual(sum(tensor.nbytes for tensor in tensors.values()), 20000)
+            self.assertEqual({key for key, shard in index["weight_map"].items() if shard == name}, set(tensors))
+            found |= tensors
+        self.assertSame(found, state)
+
+    def test_one_shard_is_a_file(self):
+        state = self.model()
+        self.convert(self.folder / "model.safetensors", "--shard", "5GB")
+        self.assertEqual(self.files(), ["model.pth", "model.safetensors"])
+        self.assertSame(load_file(self.folder / "model.safetensors"), state)
+
+    def test_dtype(self):
+        """As to() of PyTorch, for all values of 16 bits, and for what is between two of them."""
+        every = torch.arange(1 << 16, dtype=torch.int32).to(torch.int16)
+        near = torch.cat([torch.randn(5000) * 10.0 ** power for power in range(-46, 40)])
+        middle = torch.cat([(every.view(dtype).float().view(torch.int32)[:, None] + torch.tensor(offsets)).flatten()
+                            for dtype, offsets in ((torch.float16, [4095, 4096, 4097]),
+                                                   (torch.bfloat16, [32767, 32768, 32769]))]).to(torch.int32)
+        state = self.save({"f16": every.clone().view(torch.float16), "bf16": every.clone().view(torch.bfloat16),
+                           "near": near,
+                           "middle": middle.view(torch.float32), "f64": near.double() * (1 + 1e-12),
+                           "fp8": torch.arange(256, dtype=torch.uint8).view(torch.float8_e5m2),
+                           "int": torch.arange(4), "complex": torch.randn(3, dtype=torch.complex64)})
+        for name in FLOATS:
+            out = self.folder / f"{name}.safetensors"
+            self.convert(out, "--dtype", name)
+            found = load_file(out)
+            for key, tensor in state.items():
+                expected = tensor.to(getattr(torch, name)) if tensor.is_floating_point() else tensor
+                self.assertEqual(found[key].dtype, expected.dtype)
+                self.assertTrue(torch.equal(found[key].isnan(), expected.isnan()), (key, name))
+                self.assertTrue(torch.equal(bits(found[key].nan_to_num(0)), bits(expected.nan_to_num(0)))
+                                if expected.is_floating_point() else torch.equal(found[key], expected), (key, name))
+
+    def test_only_some_and_other_keys(self):
+        state = self.save({"model": {"a": torch.ones(2), "b": torch.zeros(3)}, "other": torch.ones(1)})
+        out = self.folder / "out.safetensors"
+        self.convert(out, "--only", "model.*", "--map", r"s/^model\.//")
+        self.assertSame(load_file(out), state["model"])
+        self.convert(out, "-f", "-o", "subtree=model")
+        self.assertSame(load_file(out), state["model"])
+
+    def test_existing_files_are_kept(self):
+        self.model()
+        for out in self.folder / "x.npz", self.folder / "x.safetensors":
+            out.write_text("old")
+            self.fail(2, f"{out}: file exists; -f replaces it", self.source, out)
+            self.assertEqual(out.read_text(), "old")
+            self.convert(out, "-f")
+            self.assertEqual(ckpt("diff", self.source, out).returncode, 0)
+        out = self.folder / "arrays"
+        self.convert(out, "--to", "npy")
+        (out / "old").write_text("old")
+        self.fail(2, "file exists", self.source, out, "--to", "npy")
+        self.assertTrue((out / "old").exists())
+        self.convert(out, "-f", "--to", "npy")
+        self.assertFalse((out / "old").exists())
+        self.fail(2, "is a directory", self.source, out, "-f", "--to", "npz")
+
+    def test_refused(self):
+        self.save({"w": torch.ones(2).bfloat16(), "x": torch.ones(2)})
+        out = self.folder / "out"
+        self.fail(4, "NumPy has no dtype bfloat16 for 'w'; --dtype may help", self.source, out, "--to", "npz")
+        self.fail(2, "unknown format 'what'", self.source, self.folder / "out.what")
+        self.fail(2, "--shard: '5 apples' is no number of bytes", self.source, out, "--to", "safetensors", "--shard",
+                  "5 apples")
+        self.fail(2, "unknown type 'int3'", self.source, out, "--to", "npz", "--dtype", "int3")
+        self.fail(3, "no tensor matches 'y'", self.source, out, "--to", "npz", "--only", "y")
+        self.fail(4, "cannot have.*'y'", self.source, out, "--to", "safetensors", "--map", "s/./y/")
+        self.fail(3, "No such file", self.source, self.folder / "no" / "out.npz", "--dtype", "float32")
+        self.assertEqual(self.files(), ["model.pth"])
+
+    def test_a_full_disk_leaves_nothing(self):
+        self.save({str(i): torch.zeros(100_000) for i in range(20)})
+
+        def limit():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+        for target in "npz", "npy", "safetensors":
+            done = subprocess.run([CKPT, "convert", self.source, self.folder / "out", "--to", target],
+                                  preexec_fn=limit, capture_output=True, text=True, timeout=60)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn("File too large", done.stderr)
+            self.assertEqual(self.files(), ["model.pth"])
+
+    def test_killed_in_the_middle(self):
+        """Nothing is left but the old file. The source is a hole, which takes seconds to read."""
+        with open(self.source, "wb") as file:
+            size = 6 << 30
+            header = json.dumps({"a": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}).encode()
+            file.write(len(header).to_bytes(8, "little") + header)
+            file.truncate(8 + len(header) + size)
+        out = self.folder / "out.npz"
+        out.write_text("old")
+        for target, sent in (("npz", signal.SIGKILL), ("npz", signal.SIGTERM), ("npy", signal.SIGINT)):
+            target_out = out if target == "npz" else self.folder / "arrays"
+            process = subprocess.Popen([CKPT, "convert", self.source, target_out, "-f", "--to", target],
+                                       stderr=subprocess.PIPE)
+            time.sleep(0.3)
+            self.assertIsNone(process.poll())
+            process.send_signal(sent)
+            process.communicate(timeout=30)
+            self.assertEqual(process.returncode, -sent)
+            self.assertEqual((out.read_text(), self.files()), ("old", ["model.pth", "out.npz"]))
+
+    def test_samples(self):
+        """All that have tensors which safetensors can have, and none that cannot be read."""
+        count = 0
+        for sample in samples():
+            listed = ckpt("ls", "--json", sample)
+            rows = json.loads(listed.stdout) if listed.returncode == 0 else [{"error": "not read"}]
+            if any(row["error"] for row in rows) or sum(row["bytes"] for row in rows) > 1 << 30:
+                continue
+            out = self.folder / "out.safetensors"
+            done = ckpt("convert", sample, out, "-f")
+            if done.returncode != 0:
+                self.assertRegex(done.stderr, "safetensors cannot have", sample)
+                continue
+            self.assertEqual(ckpt("diff", sample, out).stdout.count("values"), 0, sample)
+            self.assertEqual(len(load_file(out)), len(rows), sample)
+            count += 1
+        self.assertGreater(count, 100)

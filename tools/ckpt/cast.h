@@ -1,0 +1,22 @@
+// Floating-point tensors with another precision.
+
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+#include "parser/base/dtype.h"
+#include "parser/checkpoint.h"
+
+namespace ckptfs::ckpt {
+
+// Returns the type to which tensors can be cast that users call `name`: "bf16", "float16". Nothing if
+// there is none.
+std::optional<Dtype> CastTypeNamed(std::string_view name);
+
+// Returns `tensor` with its elements as `dtype`, rounded as PyTorch's to() does. A tensor whose elements
+// are not floating-point numbers is returned as it is. `dtype` is one of CastTypeNamed. Throws
+// Error(EOVERFLOW) if the result would be too large.
+Tensor Cast(Tensor tensor, Dtype dtype);
+
+}  // namespace ckptfs::ckpt

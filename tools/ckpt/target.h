@@ -1,0 +1,46 @@
+// What a conversion writes: files that consist of bytes of other sources.
+
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "parser/checkpoint.h"
+#include "parser/io/byte_source.h"
+
+namespace ckptfs::ckpt {
+
+// Bytes that begin at `offset` of a file.
+struct Segment {
+  uint64_t offset = 0;
+  ByteSourcePtr source;  // All of it.
+  uint32_t crc = 0;      // The CRC32 of the bytes, once they are written.
+};
+
+// A file to be written.
+struct PlannedFile {
+  std::string path;
+  std::vector<Segment> segments;
+
+  // If not null, returns the rest of the file, once all other segments are written.
+  std::function<std::vector<Segment>(const std::vector<Segment>& written)> finish;
+};
+
+// Each of these returns the files of a checkpoint whose root has all tensors with their whole keys. The
+// checkpoint must outlive the result. Throws Error: ENOTSUP if the target cannot have a tensor, EFBIG
+// if a header would be too large.
+
+// safetensors. If `shard` is not 0, files have at most so many bytes of tensors, unless a tensor alone
+// has more, and there is an index, as of the libraries of the hub.
+std::vector<PlannedFile> PlanSafetensors(Checkpoint& checkpoint, const std::string& path,
+                                         uint64_t shard);
+
+// A file of numpy.savez.
+std::vector<PlannedFile> PlanNpz(const Checkpoint& checkpoint, const std::string& path);
+
+// A folder of .npy files. Their names are the keys, percent-encoded where those are no file names.
+std::vector<PlannedFile> PlanNpy(const Checkpoint& checkpoint, const std::string& folder);
+
+}  // namespace ckptfs::ckpt

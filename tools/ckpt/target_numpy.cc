@@ -1,0 +1,227 @@
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "parser/base/encoding.h"
+#include "parser/base/error.h"
+#include "parser/base/hash.h"
+#include "parser/base/text.h"
+#include "parser/io/simple_sources.h"
+#include "parser/view.h"
+#include "tools/ckpt/entries.h"
+#include "tools/ckpt/target.h"
+
+namespace ckptfs::ckpt {
+namespace {
+
+constexpr std::string_view kSuffix = ".npy";
+
+ByteSourcePtr NpyOf(const std::string& key, const Tensor& tensor) {
+  ByteSourcePtr file = MakeNpyView(tensor);
+  if (file != nullptr) return file;
+  Fail(ENOTSUP, "NumPy has no dtype {} for {}; --dtype may help", DtypeNameOf(tensor), Quoted(key));
+}
+
+// The records of a zip archive, see parser/codec/zip_records.h. Sizes and offsets from 2^32 on are in
+// an extra field, as of ZIP64.
+class ZipText {
+ public:
+  void Add(uint64_t value, size_t bytes) {
+    for (size_t i = 0; i < bytes; ++i) text_ += static_cast<char>(value >> (8 * i) & 0xFFU);
+  }
+  void Add(std::string_view text) { text_ += text; }
+
+  std::string& text() { return text_; }
+
+ private:
+  std::string text_;
+};
+
+constexpr uint64_t kLimit = 0xFFFFFFFF;
+constexpr uint64_t kVersion = 45;      // That reads ZIP64.
+constexpr uint64_t kUtf8 = 1U << 11U;  // A flag: the name is UTF-8.
+constexpr uint64_t kDate = 0x21;       // 1980-01-01.
+constexpr uint64_t kLocalSize = 30;
+constexpr uint64_t kZip64 = 0x0001;  // Its extra field.
+constexpr uint64_t kExtraHeader = 4;
+
+struct ZipMember {
+  std::string name;
+  uint64_t offset = 0;  // Of its header.
+  uint64_t size = 0;
+  uint64_t crc = 0;
+};
+
+// The fields that local and central headers share, from the version on.
+void AddCommon(ZipText& out, const ZipMember& member, uint64_t extra) {
+  out.Add(kVersion, 2);
+  out.Add(kUtf8, 2);
+  out.Add(0, 2);  // Stored.
+  out.Add(0, 2);
+  out.Add(kDate, 2);
+  out.Add(member.crc, 4);
+  out.Add(std::min(member.size, kLimit), 4);
+  out.Add(std::min(member.size, kLimit), 4);
+  out.Add(member.name.size(), 2);
+  out.Add(extra, 2);
+}
+
+uint64_t LocalExtraOf(const ZipMember& member) {
+  return member.size < kLimit ? 0 : kExtraHeader + 2 * sizeof(uint64_t);
+}
+
+std::string LocalHeaderOf(const ZipMember& member) {
+  ZipText out;
+  const uint64_t extra = LocalExtraOf(member);
+  out.Add("PK\x03\x04");
+  AddCommon(out, member, extra);
+  out.Add(member.name);
+  if (extra > 0) {
+    out.Add(kZip64, 2);
+    out.Add(extra - kExtraHeader, 2);
+    out.Add(member.size, 8);
+    out.Add(member.size, 8);
+  }
+  return std::move(out.text());
+}
+
+void AddCentralHeader(ZipText& out, const ZipMember& member) {
+  ZipText extra;
+  if (member.size >= kLimit) {
+    extra.Add(member.size, 8);
+    extra.Add(member.size, 8);
+  }
+  if (member.offset >= kLimit) extra.Add(member.offset, 8);
+  const uint64_t size = extra.text().empty() ? 0 : kExtraHeader + extra.text().size();
+  out.Add("PK\x01\x02");
+  out.Add(kVersion, 2);
+  AddCommon(out, member, size);
+  out.Add(0, 2 + 2 + 2);  // No comment, one disk, no attributes.
+  out.Add(0, 4);
+  out.Add(std::min(member.offset, kLimit), 4);
+  out.Add(member.name);
+  if (size == 0) return;
+  out.Add(kZip64, 2);
+  out.Add(extra.text().size(), 2);
+  out.Add(extra.text());
+}
+
+std::string DirectoryOf(const std::vector<ZipMember>& members, uint64_t begin) {
+  constexpr uint64_t kMostEntries = 0xFFFF;
+  ZipText out;
+  for (const ZipMember& member : members) AddCentralHeader(out, member);
+  const uint64_t size = out.text().size();
+  const uint64_t count = members.size();
+  if (count >= kMostEntries || begin >= kLimit || size >= kLimit) {
+    out.Add("PK\x06\x06");
+    out.Add(44, 8);  // The bytes of the record from here on.
+    out.Add(kVersion, 2);
+    out.Add(kVersion, 2);
+    out.Add(0, 8);  // Disks.
+    out.Add(count, 8);
+    out.Add(count, 8);
+    out.Add(size, 8);
+    out.Add(begin, 8);
+    out.Add("PK\x06\x07");
+    out.Add(0, 4);
+    out.Add(begin + size, 8);
+    out.Add(1, 4);
+  }
+  out.Add("PK\x05\x06");
+  out.Add(0, 4);
+  out.Add(std::min(count, kMostEntries), 2);
+  out.Add(std::min(count, kMostEntries), 2);
+  out.Add(std::min(size, kLimit), 4);
+  out.Add(std::min(begin, kLimit), 4);
+  out.Add(0, 2);
+  return std::move(out.text());
+}
+
+Segment TextAt(uint64_t offset, std::string text) {
+  return {.offset = offset, .source = std::make_shared<MemorySource>(std::move(text)), .crc = 0};
+}
+
+std::vector<Segment> HeadersOf(std::vector<ZipMember> members, const std::vector<Segment>& data,
+                               uint64_t end) {
+  std::vector<Segment> headers;
+  for (size_t i = 0; i < members.size(); ++i) {
+    members[i].crc = data[i].crc;
+    headers.push_back(TextAt(members[i].offset, LocalHeaderOf(members[i])));
+  }
+  headers.push_back(TextAt(end, DirectoryOf(members, end)));
+  return headers;
+}
+
+// A key as a file name: '/', NUL, and what would be too long or not UTF-8 are percent-encoded.
+std::string FileNameOf(const std::string& key) {
+  constexpr size_t kMostName = 255;
+  std::string name;
+  for (const char c : key) {
+    const bool is_odd = c == '/' || c == '%' || static_cast<unsigned char>(c) < ' ';
+    name += is_odd ? PercentEncode(std::string_view(&c, 1)) : std::string(1, c);
+  }
+  name += kSuffix;
+  if (name.size() > kMostName) {
+    Fail(ENAMETOOLONG, "the key {} is too long for a file name", Quoted(key));
+  }
+  return name;
+}
+
+template <typename Function>
+void ForTensors(const Checkpoint& checkpoint, const Function& function) {
+  std::unordered_set<std::string, SecretHash> keys;
+  for (const Member& member : checkpoint.root.members) {
+    const auto* const tensor = std::get_if<Tensor>(&member.content);
+    if (tensor == nullptr) continue;
+    if (!keys.insert(member.key.text).second) {
+      Fail(ENOTUNIQ, "there are two tensors {}", Quoted(member.key.text));
+    }
+    function(member.key.text, *tensor);
+  }
+}
+
+}  // namespace
+
+std::vector<PlannedFile> PlanNpz(const Checkpoint& checkpoint, const std::string& path) {
+  constexpr size_t kMostName = std::numeric_limits<uint16_t>::max();
+  PlannedFile file{.path = path, .segments = {}, .finish = nullptr};
+  std::vector<ZipMember> members;
+  uint64_t end = 0;
+  ForTensors(checkpoint, [&](const std::string& key, const Tensor& tensor) {
+    if (!utf8::IsValid(key) || key.size() + kSuffix.size() > kMostName) {
+      Fail(ENOTSUP, "{}: a zip archive cannot have the key {}", path, Quoted(key));
+    }
+    ByteSourcePtr array = NpyOf(key, tensor);
+    ZipMember member{.name = key + std::string(kSuffix), .offset = end, .size = array->size()};
+    end += kLocalSize + member.name.size() + LocalExtraOf(member);
+    file.segments.push_back({.offset = end, .source = std::move(array), .crc = 0});
+    end += member.size;
+    members.push_back(std::move(member));
+  });
+  file.finish = [members = std::move(members), end](const std::vector<Segment>& written) {
+    return HeadersOf(members, written, end);
+  };
+  std::vector<PlannedFile> files;
+  files.push_back(std::move(file));
+  return files;
+}
+
+std::vector<PlannedFile> PlanNpy(const Checkpoint& checkpoint, const std::string& folder) {
+  std::vector<PlannedFile> files;
+  ForTensors(checkpoint, [&](const std::string& key, const Tensor& tensor) {
+    files.push_back({.path = folder + "/" + FileNameOf(key),
+                     .segments = {{.offset = 0, .source = NpyOf(key, tensor), .crc = 0}},
+                     .finish = nullptr});
+  });
+  return files;
+}
+
+}  // namespace ckptfs::ckpt
