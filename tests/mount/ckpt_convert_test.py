@@ -11,6 +11,7 @@ import ckptfs
 from ckpt_case import CKPT, ckpt, samples
 
 try:
+    import gguf
     import numpy
     import torch
     from safetensors import safe_open
@@ -48,7 +49,7 @@ class Convert(ckptfs.Case):
         done = ckpt("convert", self.source, out, *options)
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
 
-    def fail(self, code, message, *arguments):
+    def refuse(self, code, message, *arguments):
         done = ckpt("convert", *arguments)
         self.assertEqual((done.returncode, done.stdout), (code, ""))
         self.assertRegex(done.stderr, message)
@@ -116,6 +117,27 @@ class Convert(ckptfs.Case):
         self.assertSame(found, state)
         self.assertEqual(self.files(), ["arrays", "model.pth"])
 
+    def test_gguf(self):
+        state = self.save({"w": torch.randn(3, 4, 5, 2), "view": torch.randn(7, 9).t(), "s": torch.tensor(2.5),
+                           "empty": torch.empty(0, 4), "bf16": torch.randn(5).bfloat16(), "half": torch.randn(5).half(),
+                           **{str(dtype): torch.arange(3, dtype=dtype)
+                              for dtype in (torch.int8, torch.int16, torch.int32, torch.int64, torch.float64)}})
+        out = self.folder / "model.gguf"
+        self.convert(out, "--verify")
+        self.assertEqual(out.stat().st_size % 32, 0)
+        for tensor in gguf.GGUFReader(out).tensors:
+            expected = state.pop(tensor.name)
+            self.assertEqual(tuple(tensor.shape)[::-1], expected.shape)
+            self.assertEqual(tensor.data.tobytes(), bits(expected).numpy().tobytes())
+        self.assertEqual(list(state), [])
+        self.assertEqual(ckpt("diff", self.source, out).returncode, 0)
+        self.save({"a" * 64: torch.ones(1)})
+        self.refuse(4, "GGUF cannot have the key 'a+'", self.source, out, "-f")
+        self.save({"a": torch.ones(1, 1, 1, 1, 1)})
+        self.refuse(4, "'a': found 5 dimensions, expected at most 4", self.source, out, "-f")
+        self.save({"a": torch.ones(1, dtype=torch.bool)})
+        self.refuse(4, "GGUF has no dtype bool for 'a'", self.source, out, "-f")
+
     def test_shards(self):
         state = self.save({f"h.{i}.weight": torch.randn(100, i + 1) for i in range(20)})
         out = self.folder / "model.safetensors"
@@ -173,30 +195,30 @@ class Convert(ckptfs.Case):
         self.model()
         for out in self.folder / "x.npz", self.folder / "x.safetensors":
             out.write_text("old")
-            self.fail(2, f"{out}: file exists; -f replaces it", self.source, out)
+            self.refuse(2, f"{out}: file exists; -f replaces it", self.source, out)
             self.assertEqual(out.read_text(), "old")
             self.convert(out, "-f")
             self.assertEqual(ckpt("diff", self.source, out).returncode, 0)
         out = self.folder / "arrays"
         self.convert(out, "--to", "npy")
         (out / "old").write_text("old")
-        self.fail(2, "file exists", self.source, out, "--to", "npy")
+        self.refuse(2, "file exists", self.source, out, "--to", "npy")
         self.assertTrue((out / "old").exists())
         self.convert(out, "-f", "--to", "npy")
         self.assertFalse((out / "old").exists())
-        self.fail(2, "is a directory", self.source, out, "-f", "--to", "npz")
+        self.refuse(2, "is a directory", self.source, out, "-f", "--to", "npz")
 
     def test_refused(self):
         self.save({"w": torch.ones(2).bfloat16(), "x": torch.ones(2)})
         out = self.folder / "out"
-        self.fail(4, "NumPy has no dtype bfloat16 for 'w'; --dtype may help", self.source, out, "--to", "npz")
-        self.fail(2, "unknown format 'what'", self.source, self.folder / "out.what")
-        self.fail(2, "--shard: '5 apples' is no number of bytes", self.source, out, "--to", "safetensors", "--shard",
+        self.refuse(4, "NumPy has no dtype bfloat16 for 'w'; --dtype may help", self.source, out, "--to", "npz")
+        self.refuse(2, "unknown format 'what'", self.source, self.folder / "out.what")
+        self.refuse(2, "--shard: '5 apples' is no number of bytes", self.source, out, "--to", "safetensors", "--shard",
                   "5 apples")
-        self.fail(2, "unknown type 'int3'", self.source, out, "--to", "npz", "--dtype", "int3")
-        self.fail(3, "no tensor matches 'y'", self.source, out, "--to", "npz", "--only", "y")
-        self.fail(4, "cannot have.*'y'", self.source, out, "--to", "safetensors", "--map", "s/./y/")
-        self.fail(3, "No such file", self.source, self.folder / "no" / "out.npz", "--dtype", "float32")
+        self.refuse(2, "unknown type 'int3'", self.source, out, "--to", "npz", "--dtype", "int3")
+        self.refuse(3, "no tensor matches 'y'", self.source, out, "--to", "npz", "--only", "y")
+        self.refuse(4, "cannot have.*'y'", self.source, out, "--to", "safetensors", "--map", "s/./y/")
+        self.refuse(3, "No such file", self.source, self.folder / "no" / "out.npz", "--dtype", "float32")
         self.assertEqual(self.files(), ["model.pth"])
 
     def test_a_full_disk_leaves_nothing(self):

@@ -31,12 +31,13 @@ namespace {
 
 constexpr uint64_t kChunk = uint64_t{4} << 20U;  // Bytes that a thread copies at once.
 
-enum class Target : uint8_t { kSafetensors, kNpz, kNpy };
+enum class Target : uint8_t { kSafetensors, kNpz, kNpy, kGguf };
 
 std::optional<Target> TargetNamed(std::string_view name) {
   if (name == "safetensors") return Target::kSafetensors;
   if (name == "npz") return Target::kNpz;
   if (name == "npy") return Target::kNpy;
+  if (name == "gguf") return Target::kGguf;
   return {};
 }
 
@@ -46,7 +47,8 @@ Target TargetOf(const ConvertOptions& options) {
                            : suffix.empty()        ? ""
                                                    : suffix.substr(1);
   const auto target = TargetNamed(name);
-  if (!target) Fail(EINVAL, "unknown format {}; --to takes safetensors, npz or npy", Quoted(name));
+  if (!target)
+    Fail(EINVAL, "unknown format {}; --to takes safetensors, npz, npy or gguf", Quoted(name));
   if (!options.shard.empty() && *target != Target::kSafetensors) {
     Fail(EINVAL, "--shard is for safetensors only");
   }
@@ -112,6 +114,8 @@ std::vector<PlannedFile> Plan(Checkpoint& checkpoint, Target target, const std::
       return PlanSafetensors(checkpoint, path, shard);
     case Target::kNpz:
       return PlanNpz(checkpoint, path);
+    case Target::kGguf:
+      return PlanGguf(checkpoint, path);
     case Target::kNpy:
       break;
   }

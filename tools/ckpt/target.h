@@ -40,6 +40,9 @@ std::vector<PlannedFile> PlanSafetensors(Checkpoint& checkpoint, const std::stri
 // A file of numpy.savez.
 std::vector<PlannedFile> PlanNpz(const Checkpoint& checkpoint, const std::string& path);
 
+// GGUF with tensors of plain types, and nothing about the model but an unknown architecture.
+std::vector<PlannedFile> PlanGguf(const Checkpoint& checkpoint, const std::string& path);
+
 // A folder of .npy files. Their names are the keys, percent-encoded where those are no file names.
 std::vector<PlannedFile> PlanNpy(const Checkpoint& checkpoint, const std::string& folder);
 

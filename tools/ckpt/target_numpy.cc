@@ -17,12 +17,13 @@
 #include "parser/io/simple_sources.h"
 #include "parser/view.h"
 #include "tools/ckpt/entries.h"
+#include "tools/ckpt/little_endian.h"
 #include "tools/ckpt/target.h"
 
 namespace ckptfs::ckpt {
 namespace {
 
-constexpr std::string_view kSuffix = ".npy";
+constexpr std::string_view kNpySuffix = ".npy";
 
 ByteSourcePtr NpyOf(const std::string& key, const Tensor& tensor) {
   ByteSourcePtr file = MakeNpyView(tensor);
@@ -30,23 +31,10 @@ ByteSourcePtr NpyOf(const std::string& key, const Tensor& tensor) {
   Fail(ENOTSUP, "NumPy has no dtype {} for {}; --dtype may help", DtypeNameOf(tensor), Quoted(key));
 }
 
-// The records of a zip archive, see parser/codec/zip_records.h. Sizes and offsets from 2^32 on are in
+// The records of a zip archive, see parser/codec/zip_records.h. Sizes and offsets from kZipLimit on are in
 // an extra field, as of ZIP64.
-class ZipText {
- public:
-  void Add(uint64_t value, size_t bytes) {
-    for (size_t i = 0; i < bytes; ++i) text_ += static_cast<char>(value >> (8 * i) & 0xFFU);
-  }
-  void Add(std::string_view text) { text_ += text; }
-
-  std::string& text() { return text_; }
-
- private:
-  std::string text_;
-};
-
-constexpr uint64_t kLimit = 0xFFFFFFFF;
-constexpr uint64_t kVersion = 45;      // That reads ZIP64.
+constexpr uint64_t kZipLimit = 0xFFFFFFFF;
+constexpr uint64_t kZipVersion = 45;   // That reads ZIP64.
 constexpr uint64_t kUtf8 = 1U << 11U;  // A flag: the name is UTF-8.
 constexpr uint64_t kDate = 0x21;       // 1980-01-01.
 constexpr uint64_t kLocalSize = 30;
@@ -61,25 +49,25 @@ struct ZipMember {
 };
 
 // The fields that local and central headers share, from the version on.
-void AddCommon(ZipText& out, const ZipMember& member, uint64_t extra) {
-  out.Add(kVersion, 2);
+void AddCommon(LittleEndian& out, const ZipMember& member, uint64_t extra) {
+  out.Add(kZipVersion, 2);
   out.Add(kUtf8, 2);
   out.Add(0, 2);  // Stored.
   out.Add(0, 2);
   out.Add(kDate, 2);
   out.Add(member.crc, 4);
-  out.Add(std::min(member.size, kLimit), 4);
-  out.Add(std::min(member.size, kLimit), 4);
+  out.Add(std::min(member.size, kZipLimit), 4);
+  out.Add(std::min(member.size, kZipLimit), 4);
   out.Add(member.name.size(), 2);
   out.Add(extra, 2);
 }
 
 uint64_t LocalExtraOf(const ZipMember& member) {
-  return member.size < kLimit ? 0 : kExtraHeader + 2 * sizeof(uint64_t);
+  return member.size < kZipLimit ? 0 : kExtraHeader + 2 * sizeof(uint64_t);
 }
 
 std::string LocalHeaderOf(const ZipMember& member) {
-  ZipText out;
+  LittleEndian out;
   const uint64_t extra = LocalExtraOf(member);
   out.Add("PK\x03\x04");
   AddCommon(out, member, extra);
@@ -90,23 +78,23 @@ std::string LocalHeaderOf(const ZipMember& member) {
     out.Add(member.size, 8);
     out.Add(member.size, 8);
   }
-  return std::move(out.text());
+  return out.text();
 }
 
-void AddCentralHeader(ZipText& out, const ZipMember& member) {
-  ZipText extra;
-  if (member.size >= kLimit) {
+void AddCentralHeader(LittleEndian& out, const ZipMember& member) {
+  LittleEndian extra;
+  if (member.size >= kZipLimit) {
     extra.Add(member.size, 8);
     extra.Add(member.size, 8);
   }
-  if (member.offset >= kLimit) extra.Add(member.offset, 8);
+  if (member.offset >= kZipLimit) extra.Add(member.offset, 8);
   const uint64_t size = extra.text().empty() ? 0 : kExtraHeader + extra.text().size();
   out.Add("PK\x01\x02");
-  out.Add(kVersion, 2);
+  out.Add(kZipVersion, 2);
   AddCommon(out, member, size);
   out.Add(0, 2 + 2 + 2);  // No comment, one disk, no attributes.
   out.Add(0, 4);
-  out.Add(std::min(member.offset, kLimit), 4);
+  out.Add(std::min(member.offset, kZipLimit), 4);
   out.Add(member.name);
   if (size == 0) return;
   out.Add(kZip64, 2);
@@ -116,15 +104,15 @@ void AddCentralHeader(ZipText& out, const ZipMember& member) {
 
 std::string DirectoryOf(const std::vector<ZipMember>& members, uint64_t begin) {
   constexpr uint64_t kMostEntries = 0xFFFF;
-  ZipText out;
+  LittleEndian out;
   for (const ZipMember& member : members) AddCentralHeader(out, member);
   const uint64_t size = out.text().size();
   const uint64_t count = members.size();
-  if (count >= kMostEntries || begin >= kLimit || size >= kLimit) {
+  if (count >= kMostEntries || begin >= kZipLimit || size >= kZipLimit) {
     out.Add("PK\x06\x06");
     out.Add(44, 8);  // The bytes of the record from here on.
-    out.Add(kVersion, 2);
-    out.Add(kVersion, 2);
+    out.Add(kZipVersion, 2);
+    out.Add(kZipVersion, 2);
     out.Add(0, 8);  // Disks.
     out.Add(count, 8);
     out.Add(count, 8);
@@ -139,10 +127,10 @@ std::string DirectoryOf(const std::vector<ZipMember>& members, uint64_t begin) {
   out.Add(0, 4);
   out.Add(std::min(count, kMostEntries), 2);
   out.Add(std::min(count, kMostEntries), 2);
-  out.Add(std::min(size, kLimit), 4);
-  out.Add(std::min(begin, kLimit), 4);
+  out.Add(std::min(size, kZipLimit), 4);
+  out.Add(std::min(begin, kZipLimit), 4);
   out.Add(0, 2);
-  return std::move(out.text());
+  return out.text();
 }
 
 Segment TextAt(uint64_t offset, std::string text) {
@@ -168,7 +156,7 @@ std::string FileNameOf(const std::string& key) {
     const bool is_odd = c == '/' || c == '%' || static_cast<unsigned char>(c) < ' ';
     name += is_odd ? PercentEncode(std::string_view(&c, 1)) : std::string(1, c);
   }
-  name += kSuffix;
+  name += kNpySuffix;
   if (name.size() > kMostName) {
     Fail(ENAMETOOLONG, "the key {} is too long for a file name", Quoted(key));
   }
@@ -196,11 +184,11 @@ std::vector<PlannedFile> PlanNpz(const Checkpoint& checkpoint, const std::string
   std::vector<ZipMember> members;
   uint64_t end = 0;
   ForTensors(checkpoint, [&](const std::string& key, const Tensor& tensor) {
-    if (!utf8::IsValid(key) || key.size() + kSuffix.size() > kMostName) {
+    if (!utf8::IsValid(key) || key.size() + kNpySuffix.size() > kMostName) {
       Fail(ENOTSUP, "{}: a zip archive cannot have the key {}", path, Quoted(key));
     }
     ByteSourcePtr array = NpyOf(key, tensor);
-    ZipMember member{.name = key + std::string(kSuffix), .offset = end, .size = array->size()};
+    ZipMember member{.name = key + std::string(kNpySuffix), .offset = end, .size = array->size()};
     end += kLocalSize + member.name.size() + LocalExtraOf(member);
     file.segments.push_back({.offset = end, .source = std::move(array), .crc = 0});
     end += member.size;
