@@ -11,8 +11,8 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 build_packages=(g++ meson:meson ninja-build:ninja pkg-config libfuse3-dev fuse3 libfmt-dev
   libsodium-dev zlib1g-dev libbz2-dev liblzma-dev libcurl4-openssl-dev libpugixml-dev
   libxxhash-dev libcli11-dev nlohmann-json3-dev libgtest-dev libgmock-dev)
-# The last are servers: nginx, Redis, and Ceph's, which speaks S3.
-test_packages=(python3-venv rsync attr jq zip util-linux openssl nginx-light:nginx
+# Chromium opens the page of ckpt report. The last are servers: nginx, Redis, and Ceph's, which speaks S3.
+test_packages=(python3-venv rsync attr jq zip util-linux openssl chromium nginx-light:nginx
   redis-server:redis-server radosgw ceph-mon ceph-osd ceph-common)
 lint_packages=(shellcheck mandoc)
 

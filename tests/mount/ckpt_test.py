@@ -192,7 +192,7 @@ class Errors(ckptfs.Case):
     def test_help(self):
         done = ckpt("--help")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
-        for command in "ls", "info", "cat", "show", "stat", "diff", "verify", "scan":
+        for command in "ls", "info", "cat", "show", "stat", "diff", "verify", "scan", "report":
             self.assertIn(f"  {command} ", done.stdout)
             self.assertEqual(ckpt(command, "--help").returncode, 0)
         self.assertEqual(ckpt("--version").stdout.split()[0], "ckpt")

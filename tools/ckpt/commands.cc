@@ -1,5 +1,6 @@
 #include "tools/ckpt/commands.h"
 
+#include <optional>
 #include <utility>
 
 #include "tools/ckpt/cat.h"
@@ -8,6 +9,7 @@
 #include "tools/ckpt/info.h"
 #include "tools/ckpt/ls.h"
 #include "tools/ckpt/output.h"
+#include "tools/ckpt/report.h"
 #include "tools/ckpt/scan.h"
 #include "tools/ckpt/show.h"
 #include "tools/ckpt/stat.h"
@@ -227,6 +229,30 @@ void AddScan(CLI::App& app, Chosen& chosen) {
   });
 }
 
+void AddReport(CLI::App& app, Chosen& chosen) {
+  struct ReportArguments : Arguments {
+    std::string output;
+    bool is_forced = false;
+    bool has_no_values = false;
+  };
+  const auto arguments = std::make_shared<ReportArguments>();
+  CLI::App* const command = AddCommand(app, chosen, "report", "describe the checkpoint as HTML");
+  AddSource(command, arguments->source);
+  command->add_option("-O,--output", arguments->output, "the page, instead of standard output")
+      ->type_name("FILE");
+  command->add_flag("-f,--force", arguments->is_forced, "replace the file");
+  command->add_flag("--no-values", arguments->has_no_values, "do not read the tensors");
+  SetAction(command, chosen, arguments, [](const OpenModel& open, const ReportArguments& a) {
+    const auto existing = a.is_forced ? Existing::kReplace : Existing::kKeep;
+    std::optional<OutputFile> out;
+    if (!a.output.empty()) {  // Before anything is read, which takes time.
+      CheckOutput(a.output, existing);
+      out.emplace(a.output);
+    }
+    return Report(*open(a.source, nullptr), !a.has_no_values, std::move(out), existing);
+  });
+}
+
 }  // namespace
 
 void AddCommands(CLI::App& app, Chosen& chosen) {
@@ -239,6 +265,7 @@ void AddCommands(CLI::App& app, Chosen& chosen) {
   AddConvert(app, chosen);
   AddVerify(app, chosen);
   AddScan(app, chosen);
+  AddReport(app, chosen);
 }
 
 }  // namespace ckptfs::ckpt

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -12,62 +11,19 @@
 
 #include "parser/base/error.h"
 #include "parser/base/json.h"
-#include "tools/ckpt/entries.h"
+#include "tools/ckpt/facts.h"
 
 namespace ckptfs::ckpt {
 namespace {
-
-struct DtypeSum {
-  uint64_t tensors = 0;
-  uint64_t parameters = 0;
-  uint64_t bytes = 0;
-};
-
-// What both forms of the output show. Tied tensors count once in sums.
-struct Facts {
-  std::vector<Entry> entries;
-  std::vector<TensorEntry> tensors;
-  DtypeSum sum;
-  std::map<std::string, DtypeSum> dtypes;
-  std::map<size_t, std::vector<size_t>> ties;  // By the first tensor: those that are tied to it.
-  size_t errors = 0;                           // Tensors that cannot be read.
-};
-
-void AddTo(DtypeSum& sum, const Tensor& tensor, bool is_tied) {
-  ++sum.tensors;
-  if (is_tied) return;
-  sum.parameters += ElementCountOf(tensor);
-  sum.bytes += tensor.data.length;
-}
-
-Facts FactsOf(const Checkpoint& checkpoint) {
-  Facts facts;
-  facts.entries = EntriesOf(checkpoint);
-  facts.tensors = TensorsOf(facts.entries);
-  for (size_t i = 0; i < facts.tensors.size(); ++i) {
-    const Tensor& tensor = *facts.tensors[i].tensor;
-    const bool is_tied = facts.tensors[i].tied_to != i;
-    AddTo(facts.sum, tensor, is_tied);
-    AddTo(facts.dtypes[DtypeNameOf(tensor)], tensor, is_tied);
-    if (is_tied) facts.ties[facts.tensors[i].tied_to].push_back(i);
-    if (tensor.error) ++facts.errors;
-  }
-  return facts;
-}
-
-// A list of JSON texts.
-std::string ListOf(const std::vector<std::string>& items) {
-  return fmt::format("[{}]", fmt::join(items, ","));
-}
 
 std::string TiesJson(const Facts& facts) {
   std::vector<std::string> groups;
   for (const auto& [first, others] : facts.ties) {
     std::vector<std::string> keys = {json::String(facts.tensors[first].key)};
     for (const size_t i : others) keys.push_back(json::String(facts.tensors[i].key));
-    groups.push_back(ListOf(keys));
+    groups.push_back(JsonList(keys));
   }
-  return ListOf(groups);
+  return JsonList(groups);
 }
 
 std::string GlobalsJson(const Checkpoint& checkpoint) {
@@ -76,16 +32,12 @@ std::string GlobalsJson(const Checkpoint& checkpoint) {
     globals.push_back(
         fmt::format(R"({{"name":{},"refused":{}}})", json::String(global.name), global.is_refused));
   }
-  return ListOf(globals);
+  return JsonList(globals);
 }
 
 std::string Json(const Model& model, const Facts& facts) {
   const Checkpoint& checkpoint = model.checkpoint();
-  std::vector<std::string> dtypes, annotations, values, warnings;
-  for (const auto& [name, sum] : facts.dtypes) {
-    dtypes.push_back(fmt::format(R"({}:{{"tensors":{},"parameters":{},"bytes":{}}})",
-                                 json::String(name), sum.tensors, sum.parameters, sum.bytes));
-  }
+  std::vector<std::string> annotations, values, warnings;
   for (const auto& [name, value] : checkpoint.annotations) {
     annotations.push_back(json::String(name) + ":" + value);
   }
@@ -101,11 +53,11 @@ std::string Json(const Model& model, const Facts& facts) {
       {"parameters", fmt::to_string(facts.sum.parameters)},
       {"bytes", fmt::to_string(facts.sum.bytes)},
       {"errors", fmt::to_string(facts.errors)},
-      {"dtypes", fmt::format("{{{}}}", fmt::join(dtypes, ","))},
+      {"dtypes", DtypesJson(facts)},
       {"ties", TiesJson(facts)},
       {"annotations", fmt::format("{{{}}}", fmt::join(annotations, ","))},
       {"globals", GlobalsJson(checkpoint)},
-      {"warnings", ListOf(warnings)},
+      {"warnings", JsonList(warnings)},
       {"values", fmt::format("{{{}}}", fmt::join(values, ","))},
   };
   return json::Object(members) + "\n";

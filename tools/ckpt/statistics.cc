@@ -161,6 +161,10 @@ std::string NumberText(const Number& number) {
   return std::visit([](auto value) { return fmt::format("{}", value); }, number);
 }
 
+std::string NumberJson(const Number& number) {
+  return std::isfinite(ValueOf(number)) ? NumberText(number) : "null";
+}
+
 double ValueOf(const Number& number) {
   return std::visit([](auto value) { return static_cast<double>(value); }, number);
 }
@@ -204,12 +208,14 @@ Statistics StatisticsOf(const Tensor& tensor, uint64_t begin, uint64_t end) {
 std::vector<uint64_t> HistogramOf(const Tensor& tensor, double min, double max, size_t bins) {
   std::vector<uint64_t> counts(bins);
   const double scale = static_cast<double>(bins) / (max - min);
+  const auto last = static_cast<double>(bins - 1);
   VisitElementType(tensor.dtype, [&](auto type) {
     ForBlocks<decltype(type)>(tensor, 0, ElementCountOf(tensor), [&](auto values) {
       for (const auto value : values) {
         if (!IsFinite(value)) continue;
-        const double place = (static_cast<double>(value) - min) * scale;
-        ++counts[std::min(static_cast<size_t>(std::max(place, 0.0)), bins - 1)];
+        // NaN, of a range that overflows, is in the first bin.
+        const double place = std::max(0.0, (static_cast<double>(value) - min) * scale);
+        ++counts[static_cast<size_t>(std::min(place, last))];
       }
     });
   });

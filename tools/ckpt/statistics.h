@@ -18,6 +18,9 @@ using Number = std::variant<double, int64_t, uint64_t>;
 // Returns the shortest text that is read back as the same number: "0.1", "-3", "nan".
 std::string NumberText(const Number& number);
 
+// Returns that text as JSON: null if the number is not finite.
+std::string NumberJson(const Number& number);
+
 double ValueOf(const Number& number);
 
 struct Statistics {

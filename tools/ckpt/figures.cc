@@ -1,0 +1,99 @@
+#include "tools/ckpt/figures.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "tools/ckpt/parallel.h"
+
+namespace ckptfs::ckpt {
+namespace {
+
+// Elements of a tensor that one thread reads.
+struct Piece {
+  size_t tensor = 0;
+  uint64_t begin = 0;
+  uint64_t end = 0;
+  Statistics statistics;
+  std::optional<Error> error;
+};
+
+bool IsRead(const Tensor& tensor) { return !tensor.error && HasNumbers(tensor); }
+
+std::vector<Piece> PiecesOf(std::span<const TensorEntry> tensors) {
+  constexpr uint64_t kMostElements = uint64_t{4} << 20U;
+  std::vector<Piece> pieces;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const Tensor& tensor = *tensors[i].tensor;
+    if (!IsRead(tensor)) continue;
+    const uint64_t count = ElementCountOf(tensor);
+    uint64_t begin = 0;
+    do {
+      const uint64_t end = std::min(count, begin + kMostElements);
+      pieces.push_back({.tensor = i, .begin = begin, .end = end, .statistics = {}, .error = {}});
+      begin = end;
+    } while (begin < count);
+  }
+  return pieces;
+}
+
+void ReadPiece(Piece& piece, const Tensor& tensor, Progress& progress) {
+  try {
+    piece.statistics = StatisticsOf(tensor, piece.begin, piece.end);
+  } catch (const Error& error) {
+    piece.error = error;
+  }
+  progress.Add((piece.end - piece.begin) * ItemSize(tensor.dtype));
+}
+
+}  // namespace
+
+uint64_t BytesToRead(std::span<const TensorEntry> tensors) {
+  uint64_t bytes = 0;
+  for (const TensorEntry& entry : tensors) {
+    if (IsRead(*entry.tensor)) bytes += entry.tensor->data.length;
+  }
+  return bytes;
+}
+
+std::vector<Figures> FiguresOf(std::span<const TensorEntry> tensors, Progress& progress) {
+  std::vector<Piece> pieces = PiecesOf(tensors);
+  InParallel(pieces.size(),
+             [&](size_t i) { ReadPiece(pieces[i], *tensors[pieces[i].tensor].tensor, progress); });
+  std::vector<Figures> figures(tensors.size());
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    figures[i].error = tensors[i].tensor->error;
+    figures[i].has_numbers = HasNumbers(*tensors[i].tensor);
+  }
+  for (const Piece& piece : pieces) {  // In order, so that sums are the same each time.
+    figures[piece.tensor].statistics.Add(piece.statistics);
+    if (piece.error) figures[piece.tensor].error = piece.error;
+  }
+  return figures;
+}
+
+std::vector<std::vector<uint64_t>> HistogramsOf(std::span<const TensorEntry> tensors,
+                                                std::span<Figures> figures, size_t bins,
+                                                Progress& progress) {
+  // The largest first, so that no thread ends long after the others.
+  std::vector<size_t> order(tensors.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::stable_sort(order, std::ranges::greater(),
+                           [&](size_t i) { return tensors[i].tensor->data.length; });
+  std::vector<std::vector<uint64_t>> histograms(tensors.size());
+  InParallel(order.size(), [&](size_t n) {
+    const size_t i = order[n];
+    const Tensor& tensor = *tensors[i].tensor;
+    if (!IsRead(tensor)) return;
+    const double min = ValueOf(figures[i].statistics.min);
+    const double max = ValueOf(figures[i].statistics.max);
+    try {
+      if (figures[i].HasRange() && min < max) histograms[i] = HistogramOf(tensor, min, max, bins);
+    } catch (const Error& error) {
+      figures[i].error = error;
+    }
+    progress.Add(tensor.data.length);
+  });
+  return histograms;
+}
+
+}  // namespace ckptfs::ckpt
