@@ -61,7 +61,8 @@ class Report(ckptfs.Case):
                 self.assertEqual(json.loads(texts[name]), value, source)
 
     def test_has_what_other_commands_print(self):
-        sources = [source for source in samples() if ckpt("ls", source).returncode == 0]
+        # Without tensors that stat reads for longer than all others together.
+        sources = [source for source in samples() if "long" not in source.name and ckpt("ls", source).returncode == 0]
         self.assertGreater(len(sources), 30)
         for source in sources:
             self.assertSame(source)

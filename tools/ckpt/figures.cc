@@ -1,7 +1,6 @@
 #include "tools/ckpt/figures.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "tools/ckpt/parallel.h"
 
@@ -74,14 +73,9 @@ std::vector<Figures> FiguresOf(std::span<const TensorEntry> tensors, Progress& p
 std::vector<std::vector<uint64_t>> HistogramsOf(std::span<const TensorEntry> tensors,
                                                 std::span<Figures> figures, size_t bins,
                                                 Progress& progress) {
-  // The largest first, so that no thread ends long after the others.
-  std::vector<size_t> order(tensors.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::ranges::stable_sort(order, std::ranges::greater(),
-                           [&](size_t i) { return tensors[i].tensor->data.length; });
   std::vector<std::vector<uint64_t>> histograms(tensors.size());
-  InParallel(order.size(), [&](size_t n) {
-    const size_t i = order[n];
+  // In order: a source that decompresses is read from the beginning to the end once.
+  InParallel(tensors.size(), [&](size_t i) {
     const Tensor& tensor = *tensors[i].tensor;
     if (!IsRead(tensor)) return;
     const double min = ValueOf(figures[i].statistics.min);
