@@ -16,6 +16,7 @@ try:
     import torch
     from safetensors import safe_open
     from safetensors.torch import load_file
+    from tensorizer import TensorDeserializer
 except ImportError as error:
     numpy = None
     MISSING = str(error)
@@ -137,6 +138,38 @@ class Convert(ckptfs.Case):
         self.refuse(4, "'a': found 5 dimensions, expected at most 4", self.source, out, "-f")
         self.save({"a": torch.ones(1, dtype=torch.bool)})
         self.refuse(4, "GGUF has no dtype bool for 'a'", self.source, out, "-f")
+
+    def test_tensorizer(self):
+        state = self.model()
+        state |= {str(dtype): torch.randn(9).to(dtype)
+                  for dtype in (torch.bfloat16, torch.float8_e4m3fn, torch.float64, torch.uint8, torch.complex32)}
+        torch.save(state, self.source)
+        out = self.folder / "model.tensors"
+        self.convert(out, "--verify")
+        self.assertSame(dict(TensorDeserializer(out, device="cpu", verify_hash=True)), state)
+        self.assertEqual(ckpt("diff", self.source, out).returncode, 0)
+        self.assertEqual(ckpt("verify", out).stdout, f"{len(state) - 1} right, 0 wrong, 0 without a hash\n")
+        for key in "", "\x1e[1]", "\udc80", "x" * 65536:
+            self.save({key: torch.ones(1)})
+            self.refuse(4, "tensorizer cannot have the key '", self.source, out, "-f")
+        self.save({"a": torch.ones(0).bfloat16()})
+        self.refuse(4, "tensorizer cannot read 'a': it is empty, and of bfloat16", self.source, out, "-f")
+        self.save({"a": torch.quantize_per_tensor(torch.ones(3), 1, 0, torch.qint8)})
+        self.refuse(4, "tensorizer has no dtype qint8 for 'a'", self.source, out, "-f")
+        self.save({"a": 1})
+        self.refuse(4, "tensorizer cannot read a file without tensors", self.source, out, "-f")
+
+    def test_tensorizer_with_more_tensors_than_its_writer_allows(self):
+        state = self.save({f"model.layers.{i}.self_attn.q_proj.weight": torch.tensor([i]) for i in range(5000)})
+        out = self.folder / "model.tensors"
+        self.convert(out)
+        self.assertSame(dict(TensorDeserializer(out, device="cpu", verify_hash=True)), state)
+
+    def test_tensorizer_with_dimensions_of_64_bits(self):
+        state = self.save({"long": torch.empty(1 << 33, 0), "short": torch.ones(3)})
+        out = self.folder / "model.tensors"
+        self.convert(out)
+        self.assertSame(dict(TensorDeserializer(out, device="cpu")), state)
 
     def test_shards(self):
         state = self.save({f"h.{i}.weight": torch.randn(100, i + 1) for i in range(20)})

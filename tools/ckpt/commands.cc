@@ -181,7 +181,9 @@ void AddConvert(CLI::App& app, Chosen& chosen) {
   CLI::App* const command = AddCommand(app, chosen, "convert", "write another format");
   AddSource(command, arguments->source);
   command->add_option("OUT", options.output, "a file or folder that does not exist")->required();
-  command->add_option("--to", options.target, "safetensors, npz, npy or gguf; else OUT's suffix")
+  command
+      ->add_option("--to", options.target,
+                   "safetensors, npz, npy, gguf or tensors; else OUT's suffix")
       ->type_name("FORMAT");
   command->add_option("--only", options.pattern, "only keys that match, such as 'h.0.*'")
       ->type_name("PATTERN");

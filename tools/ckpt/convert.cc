@@ -31,13 +31,14 @@ namespace {
 
 constexpr uint64_t kChunk = uint64_t{4} << 20U;  // Bytes that a thread copies at once.
 
-enum class Target : uint8_t { kSafetensors, kNpz, kNpy, kGguf };
+enum class Target : uint8_t { kSafetensors, kNpz, kNpy, kGguf, kTensorizer };
 
 std::optional<Target> TargetNamed(std::string_view name) {
   if (name == "safetensors") return Target::kSafetensors;
   if (name == "npz") return Target::kNpz;
   if (name == "npy") return Target::kNpy;
   if (name == "gguf") return Target::kGguf;
+  if (name == "tensors") return Target::kTensorizer;
   return {};
 }
 
@@ -48,7 +49,8 @@ Target TargetOf(const ConvertOptions& options) {
                                                    : suffix.substr(1);
   const auto target = TargetNamed(name);
   if (!target)
-    Fail(EINVAL, "unknown format {}; --to takes safetensors, npz, npy or gguf", Quoted(name));
+    Fail(EINVAL, "unknown format {}; --to takes safetensors, npz, npy, gguf or tensors",
+         Quoted(name));
   if (!options.shard.empty() && *target != Target::kSafetensors) {
     Fail(EINVAL, "--shard is for safetensors only");
   }
@@ -116,6 +118,8 @@ std::vector<PlannedFile> Plan(Checkpoint& checkpoint, Target target, const std::
       return PlanNpz(checkpoint, path);
     case Target::kGguf:
       return PlanGguf(checkpoint, path);
+    case Target::kTensorizer:
+      return PlanTensorizer(checkpoint, path);
     case Target::kNpy:
       break;
   }

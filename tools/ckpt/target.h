@@ -28,6 +28,19 @@ struct PlannedFile {
   std::function<std::vector<Segment>(const std::vector<Segment>& written)> finish;
 };
 
+// A tensor under the key that it gets.
+struct NamedTensor {
+  const std::string& key;
+  const Tensor& tensor;
+};
+
+// Returns the tensors of the root in their order. Throws Error(ENOTUNIQ) if two have the same key.
+std::vector<NamedTensor> NamedTensorsOf(const Checkpoint& checkpoint);
+
+// Returns a segment of the bytes of `text` or of `tensor`.
+Segment SegmentOf(uint64_t offset, std::string text);
+Segment SegmentOf(uint64_t offset, const Tensor& tensor);
+
 // Each of these returns the files of a checkpoint whose root has all tensors with their whole keys. The
 // checkpoint must outlive the result. Throws Error: ENOTSUP if the target cannot have a tensor, EFBIG
 // if a header would be too large.
@@ -42,6 +55,9 @@ std::vector<PlannedFile> PlanNpz(const Checkpoint& checkpoint, const std::string
 
 // GGUF with tensors of plain types, and nothing about the model but an unknown architecture.
 std::vector<PlannedFile> PlanGguf(const Checkpoint& checkpoint, const std::string& path);
+
+// A file of tensorizer, as its write_state_dict writes: with the CRC32 of each tensor.
+std::vector<PlannedFile> PlanTensorizer(const Checkpoint& checkpoint, const std::string& path);
 
 // A folder of .npy files. Their names are the keys, percent-encoded where those are no file names.
 std::vector<PlannedFile> PlanNpy(const Checkpoint& checkpoint, const std::string& folder);

@@ -5,13 +5,11 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <unordered_set>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "parser/base/error.h"
-#include "parser/base/hash.h"
+#include "parser/base/text.h"
 #include "parser/io/simple_sources.h"
 #include "tools/ckpt/entries.h"
 #include "tools/ckpt/little_endian.h"
@@ -83,24 +81,17 @@ void AddInfo(LittleEndian& out, const std::string& key, const Tensor& tensor, ui
 std::vector<PlannedFile> PlanGguf(const Checkpoint& checkpoint, const std::string& path) {
   LittleEndian infos;
   std::vector<Segment> segments(1);
-  std::unordered_set<std::string, SecretHash> keys;
   uint64_t end = 0;
-  for (const Member& member : checkpoint.root.members) {
-    const auto* const tensor = std::get_if<Tensor>(&member.content);
-    if (tensor == nullptr) continue;
-    const std::string& key = member.key.text;
-    if (!keys.insert(key).second) Fail(ENOTUNIQ, "there are two tensors {}", Quoted(key));
-    AddInfo(infos, key, *tensor, end);
-    if (tensor->data.length > 0) {
-      segments.push_back(
-          {.offset = end, .source = std::make_shared<Slice>(tensor->data), .crc = 0});
-    }
-    end = Padded(end + tensor->data.length);
+  const std::vector<NamedTensor> tensors = NamedTensorsOf(checkpoint);
+  for (const auto& [key, tensor] : tensors) {
+    AddInfo(infos, key, tensor, end);
+    if (tensor.data.length > 0) segments.push_back(SegmentOf(end, tensor));
+    end = Padded(end + tensor.data.length);
   }
   LittleEndian head;
   head.Add("GGUF");
   head.Add(kGgufVersion, sizeof(uint32_t));
-  head.Add(keys.size(), sizeof(uint64_t));
+  head.Add(tensors.size(), sizeof(uint64_t));
   head.Add(1, sizeof(uint64_t));
   AddText(head, "general.architecture");  // Readers demand it.
   head.Add(kGgufString, sizeof(uint32_t));
@@ -115,8 +106,7 @@ std::vector<PlannedFile> PlanGguf(const Checkpoint& checkpoint, const std::strin
   segments.push_back({.offset = text.size() + end - padding,
                       .source = std::make_shared<Zeros>(padding),
                       .crc = 0});
-  segments.front() = {
-      .offset = 0, .source = std::make_shared<MemorySource>(std::move(text)), .crc = 0};
+  segments.front() = SegmentOf(0, std::move(text));
   std::vector<PlannedFile> files;
   files.push_back({.path = path, .segments = std::move(segments), .finish = nullptr});
   return files;

@@ -2,19 +2,14 @@
 #include <cerrno>
 #include <cstdint>
 #include <limits>
-#include <memory>
 #include <string>
 #include <string_view>
-#include <unordered_set>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "parser/base/encoding.h"
 #include "parser/base/error.h"
-#include "parser/base/hash.h"
 #include "parser/base/text.h"
-#include "parser/io/simple_sources.h"
 #include "parser/view.h"
 #include "tools/ckpt/entries.h"
 #include "tools/ckpt/little_endian.h"
@@ -133,18 +128,14 @@ std::string DirectoryOf(const std::vector<ZipMember>& members, uint64_t begin) {
   return out.text();
 }
 
-Segment TextAt(uint64_t offset, std::string text) {
-  return {.offset = offset, .source = std::make_shared<MemorySource>(std::move(text)), .crc = 0};
-}
-
 std::vector<Segment> HeadersOf(std::vector<ZipMember> members, const std::vector<Segment>& data,
                                uint64_t end) {
   std::vector<Segment> headers;
   for (size_t i = 0; i < members.size(); ++i) {
     members[i].crc = data[i].crc;
-    headers.push_back(TextAt(members[i].offset, LocalHeaderOf(members[i])));
+    headers.push_back(SegmentOf(members[i].offset, LocalHeaderOf(members[i])));
   }
-  headers.push_back(TextAt(end, DirectoryOf(members, end)));
+  headers.push_back(SegmentOf(end, DirectoryOf(members, end)));
   return headers;
 }
 
@@ -163,19 +154,6 @@ std::string FileNameOf(const std::string& key) {
   return name;
 }
 
-template <typename Function>
-void ForTensors(const Checkpoint& checkpoint, const Function& function) {
-  std::unordered_set<std::string, SecretHash> keys;
-  for (const Member& member : checkpoint.root.members) {
-    const auto* const tensor = std::get_if<Tensor>(&member.content);
-    if (tensor == nullptr) continue;
-    if (!keys.insert(member.key.text).second) {
-      Fail(ENOTUNIQ, "there are two tensors {}", Quoted(member.key.text));
-    }
-    function(member.key.text, *tensor);
-  }
-}
-
 }  // namespace
 
 std::vector<PlannedFile> PlanNpz(const Checkpoint& checkpoint, const std::string& path) {
@@ -183,7 +161,7 @@ std::vector<PlannedFile> PlanNpz(const Checkpoint& checkpoint, const std::string
   PlannedFile file{.path = path, .segments = {}, .finish = nullptr};
   std::vector<ZipMember> members;
   uint64_t end = 0;
-  ForTensors(checkpoint, [&](const std::string& key, const Tensor& tensor) {
+  for (const auto& [key, tensor] : NamedTensorsOf(checkpoint)) {
     if (!utf8::IsValid(key) || key.size() + kNpySuffix.size() > kMostName) {
       Fail(ENOTSUP, "{}: a zip archive cannot have the key {}", path, Quoted(key));
     }
@@ -193,7 +171,7 @@ std::vector<PlannedFile> PlanNpz(const Checkpoint& checkpoint, const std::string
     file.segments.push_back({.offset = end, .source = std::move(array), .crc = 0});
     end += member.size;
     members.push_back(std::move(member));
-  });
+  }
   file.finish = [members = std::move(members), end](const std::vector<Segment>& written) {
     return HeadersOf(members, written, end);
   };
@@ -204,11 +182,11 @@ std::vector<PlannedFile> PlanNpz(const Checkpoint& checkpoint, const std::string
 
 std::vector<PlannedFile> PlanNpy(const Checkpoint& checkpoint, const std::string& folder) {
   std::vector<PlannedFile> files;
-  ForTensors(checkpoint, [&](const std::string& key, const Tensor& tensor) {
+  for (const auto& [key, tensor] : NamedTensorsOf(checkpoint)) {
     files.push_back({.path = folder + "/" + FileNameOf(key),
                      .segments = {{.offset = 0, .source = NpyOf(key, tensor), .crc = 0}},
                      .finish = nullptr});
-  });
+  }
   return files;
 }
 

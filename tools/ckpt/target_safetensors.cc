@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
-#include <memory>
 #include <string>
 #include <utility>
 #include <variant>
@@ -12,7 +11,6 @@
 #include "parser/base/error.h"
 #include "parser/base/json.h"
 #include "parser/io/folder.h"
-#include "parser/io/simple_sources.h"
 #include "parser/view.h"
 #include "tools/ckpt/target.h"
 
@@ -86,10 +84,9 @@ std::vector<PlannedFile> PlanSafetensors(Checkpoint& checkpoint, const std::stri
   const std::string index = fmt::format(
       "{{\n  \"metadata\": {{\n    \"total_size\": {}\n  }},\n  \"weight_map\": {{{}\n  }}\n}}\n",
       total, map);
-  files.push_back(
-      {.path = fmt::format("{}{}.index.json", stem, kSuffix),
-       .segments = {{.offset = 0, .source = std::make_shared<MemorySource>(index), .crc = 0}},
-       .finish = nullptr});
+  files.push_back({.path = fmt::format("{}{}.index.json", stem, kSuffix),
+                   .segments = {SegmentOf(0, index)},
+                   .finish = nullptr});
   return files;
 }
 
