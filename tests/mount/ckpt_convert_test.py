@@ -13,6 +13,7 @@ from ckpt_case import CKPT, ckpt, samples
 try:
     import gguf
     import numpy
+    import tensordict
     import torch
     from safetensors import safe_open
     from safetensors.torch import load_file
@@ -138,6 +139,39 @@ class Convert(ckptfs.Case):
         self.refuse(4, "'a': found 5 dimensions, expected at most 4", self.source, out, "-f")
         self.save({"a": torch.ones(1, dtype=torch.bool)})
         self.refuse(4, "GGUF has no dtype bool for 'a'", self.source, out, "-f")
+
+    def test_tensordict(self):
+        weight = torch.randn(3, 4)
+        self.save({"model": {"h.0.weight": weight, "h.1.weight": weight, "h.1.bias": torch.randn(3).t().double()},
+                   "odd/key": torch.arange(3), "fp8": torch.ones(3).to(torch.float8_e5m2), "epoch": 5,
+                   "empty": torch.empty(0, 4)})
+        out = self.folder / "state"
+        self.convert(out, "--to", "tensordict", "--verify")
+        loaded = tensordict.TensorDict.load_memmap(out)
+        state = torch.load(self.source)
+        for key, tensor in state.pop("model").items():
+            self.assertTrue(torch.equal(loaded[("model", *key.split("."))], tensor), key)
+        self.assertEqual((loaded["odd/key"].tolist(), loaded["epoch"], loaded["empty"].shape), ([0, 1, 2], 5, (0, 4)))
+        self.assertTrue(torch.equal(loaded["fp8"], state["fp8"].view(torch.uint8)))
+        first, second = (out / "model" / "h" / i / "weight.memmap" for i in "01")
+        self.assertTrue(first.samefile(second))
+        changes = json.loads(ckpt("diff", "--json", self.source, out).stdout)
+        self.assertEqual([change["key"] for change in changes], ["fp8"])  # It is uint8 with a recipe.
+        mount = self.mount(self.source)
+        subprocess.run(["diff", "-r", "-x", "meta.json", mount.path, out], check=True)
+        for meta in out.rglob("meta.json"):
+            ours, mounts = (json.loads(path.read_bytes()) for path in (meta, mount / meta.relative_to(out)))
+            # The mount also says what its source is.
+            summary = mounts.get("_ckptfs", {}), ours.get("_ckptfs", {})
+            self.assertLessEqual(summary[1].items(), summary[0].items())
+            self.assertEqual({**mounts, "_ckptfs": 0}, {**ours, "_ckptfs": 0})
+        self.save({"a": torch.ones(1)})
+        self.refuse(2, "file exists", self.source, out, "--to", "tensordict")
+        self.convert(out, "-f", "--to", "tensordict")
+        self.assertEqual(sorted(path.name for path in out.iterdir()), ["a.memmap", "meta.json"])
+        self.save({"a" * 300: torch.ones(1)})
+        self.refuse(6, "File name too long", self.source, out, "-f", "--to", "tensordict")
+        self.assertEqual(self.files(), ["model.pth", "state"])
 
     def test_tensorizer(self):
         state = self.model()

@@ -183,7 +183,7 @@ void AddConvert(CLI::App& app, Chosen& chosen) {
   command->add_option("OUT", options.output, "a file or folder that does not exist")->required();
   command
       ->add_option("--to", options.target,
-                   "safetensors, npz, npy, gguf or tensors; else OUT's suffix")
+                   "safetensors, npz, gguf, tensors (else OUT's suffix), npy or tensordict")
       ->type_name("FORMAT");
   command->add_option("--only", options.pattern, "only keys that match, such as 'h.0.*'")
       ->type_name("PATTERN");

@@ -31,7 +31,7 @@ namespace {
 
 constexpr uint64_t kChunk = uint64_t{4} << 20U;  // Bytes that a thread copies at once.
 
-enum class Target : uint8_t { kSafetensors, kNpz, kNpy, kGguf, kTensorizer };
+enum class Target : uint8_t { kSafetensors, kNpz, kNpy, kGguf, kTensorizer, kTensorDict };
 
 std::optional<Target> TargetNamed(std::string_view name) {
   if (name == "safetensors") return Target::kSafetensors;
@@ -39,6 +39,7 @@ std::optional<Target> TargetNamed(std::string_view name) {
   if (name == "npy") return Target::kNpy;
   if (name == "gguf") return Target::kGguf;
   if (name == "tensors") return Target::kTensorizer;
+  if (name == "tensordict") return Target::kTensorDict;
   return {};
 }
 
@@ -49,7 +50,7 @@ Target TargetOf(const ConvertOptions& options) {
                                                    : suffix.substr(1);
   const auto target = TargetNamed(name);
   if (!target)
-    Fail(EINVAL, "unknown format {}; --to takes safetensors, npz, npy, gguf or tensors",
+    Fail(EINVAL, "unknown format {}; --to takes safetensors, npz, npy, gguf, tensors or tensordict",
          Quoted(name));
   if (!options.shard.empty() && *target != Target::kSafetensors) {
     Fail(EINVAL, "--shard is for safetensors only");
@@ -109,6 +110,8 @@ Checkpoint Selected(const Model& model, const ConvertOptions& options) {
   return selected;
 }
 
+bool IsFolder(Target target) { return target == Target::kNpy || target == Target::kTensorDict; }
+
 std::vector<PlannedFile> Plan(Checkpoint& checkpoint, Target target, const std::string& path,
                               uint64_t shard) {
   switch (target) {
@@ -120,6 +123,8 @@ std::vector<PlannedFile> Plan(Checkpoint& checkpoint, Target target, const std::
       return PlanGguf(checkpoint, path);
     case Target::kTensorizer:
       return PlanTensorizer(checkpoint, path);
+    case Target::kTensorDict:
+      return PlanTensorDict(checkpoint, path);
     case Target::kNpy:
       break;
   }
@@ -242,7 +247,7 @@ void Convert(const Model& model, const ConvertOptions& options) {
   Checkpoint checkpoint = Selected(model, options);
   const Interruption interruption;
   std::optional<OutputFolder> folder;
-  if (target == Target::kNpy) {
+  if (IsFolder(target)) {
     if (options.existing == Existing::kKeep) CheckOutput(options.output, Existing::kKeep);
     folder.emplace(options.output);
   }
@@ -254,9 +259,11 @@ void Convert(const Model& model, const ConvertOptions& options) {
   Progress progress(SizeOf(plans) * (options.is_verified ? 2 : 1));
   std::vector<OutputFile> files;
   for (PlannedFile& plan : plans) {
+    if (folder) OutputFolder::AddFolderOf(plan.path);
     files.push_back(WriteFile(plan, progress, options.is_verified));
     if (!folder) continue;
     files.back().Commit(Existing::kKeep);
+    for (const std::string& link : plan.links) OutputFolder::AddLink(plan.path, link);
     files.pop_back();
   }
   for (OutputFile& file : files) file.Commit(options.existing);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <stdlib.h>  // mkdtemp
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
@@ -38,6 +39,17 @@ OutputFolder::OutputFolder(std::filesystem::path path) : path_(std::move(path)) 
 OutputFolder::~OutputFolder() {
   std::error_code ignored;
   if (!temporary_.empty()) std::filesystem::remove_all(temporary_, ignored);
+}
+
+void OutputFolder::AddFolderOf(const std::filesystem::path& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path.parent_path(), error);
+  if (error) Fail(error.value(), "{}: {}", path.parent_path().string(), ErrnoText(error.value()));
+}
+
+void OutputFolder::AddLink(const std::filesystem::path& file, const std::filesystem::path& link) {
+  AddFolderOf(link);
+  if (::link(file.c_str(), link.c_str()) != 0) FailErrno("{}", link.string());
 }
 
 void OutputFolder::Commit(Existing existing) {

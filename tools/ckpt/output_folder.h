@@ -24,6 +24,12 @@ class OutputFolder {
   // Where files go until Commit.
   const std::string& temporary() const { return temporary_; }
 
+  // Creates the folder for a file or link in it, unless it exists. Throws Error.
+  static void AddFolderOf(const std::filesystem::path& path);
+
+  // Adds a hard link to a file. Throws Error.
+  static void AddLink(const std::filesystem::path& file, const std::filesystem::path& link);
+
   // Gives the folder its name. Throws Error: EEXIST if there is something of that name, which is kept,
   // or ENOTEMPTY if that shall be replaced and is no empty folder.
   void Commit(Existing existing);

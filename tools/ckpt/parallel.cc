@@ -14,8 +14,8 @@ void InParallel(size_t count, const std::function<void(size_t)>& work) {
     for (size_t i = next++; i < count; i = next++) work(i);
   };
   std::vector<std::jthread> threads;
-  const unsigned processors = std::clamp(std::thread::hardware_concurrency(), 1U, kMostThreads);
-  for (unsigned i = 1; i < processors; ++i) threads.emplace_back(run);
+  const size_t processors = std::clamp(std::thread::hardware_concurrency(), 1U, kMostThreads);
+  for (size_t i = 1; i < std::min(processors, count); ++i) threads.emplace_back(run);
   run();
 }
 

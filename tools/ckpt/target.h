@@ -22,6 +22,7 @@ struct Segment {
 // A file to be written.
 struct PlannedFile {
   std::string path;
+  std::vector<std::string> links;  // Further paths of it: hard links.
   std::vector<Segment> segments;
 
   // If not null, returns the rest of the file, once all other segments are written.
@@ -61,5 +62,9 @@ std::vector<PlannedFile> PlanTensorizer(const Checkpoint& checkpoint, const std:
 
 // A folder of .npy files. Their names are the keys, percent-encoded where those are no file names.
 std::vector<PlannedFile> PlanNpy(const Checkpoint& checkpoint, const std::string& folder);
+
+// A folder as TensorDict.memmap writes it: keys are split at dots. Tied tensors are hard links. Uses up
+// the checkpoint.
+std::vector<PlannedFile> PlanTensorDict(Checkpoint& checkpoint, const std::string& folder);
 
 }  // namespace ckptfs::ckpt

@@ -108,7 +108,7 @@ std::vector<PlannedFile> PlanGguf(const Checkpoint& checkpoint, const std::strin
                       .crc = 0});
   segments.front() = SegmentOf(0, std::move(text));
   std::vector<PlannedFile> files;
-  files.push_back({.path = path, .segments = std::move(segments), .finish = nullptr});
+  files.push_back({.path = path, .links = {}, .segments = std::move(segments), .finish = nullptr});
   return files;
 }
 

@@ -158,7 +158,7 @@ std::string FileNameOf(const std::string& key) {
 
 std::vector<PlannedFile> PlanNpz(const Checkpoint& checkpoint, const std::string& path) {
   constexpr size_t kMostName = std::numeric_limits<uint16_t>::max();
-  PlannedFile file{.path = path, .segments = {}, .finish = nullptr};
+  PlannedFile file{.path = path, .links = {}, .segments = {}, .finish = nullptr};
   std::vector<ZipMember> members;
   uint64_t end = 0;
   for (const auto& [key, tensor] : NamedTensorsOf(checkpoint)) {
@@ -184,6 +184,7 @@ std::vector<PlannedFile> PlanNpy(const Checkpoint& checkpoint, const std::string
   std::vector<PlannedFile> files;
   for (const auto& [key, tensor] : NamedTensorsOf(checkpoint)) {
     files.push_back({.path = folder + "/" + FileNameOf(key),
+                     .links = {},
                      .segments = {{.offset = 0, .source = NpyOf(key, tensor), .crc = 0}},
                      .finish = nullptr});
   }

@@ -27,6 +27,7 @@ PlannedFile PlanOne(const Checkpoint& checkpoint, std::string path) {
     Fail(EFBIG, "{}: the header would exceed the 100 MB of the format", path);
   }
   return {.path = std::move(path),
+          .links = {},
           .segments = {{.offset = 0, .source = std::move(view.file), .crc = 0}},
           .finish = nullptr};
 }
@@ -85,6 +86,7 @@ std::vector<PlannedFile> PlanSafetensors(Checkpoint& checkpoint, const std::stri
       "{{\n  \"metadata\": {{\n    \"total_size\": {}\n  }},\n  \"weight_map\": {{{}\n  }}\n}}\n",
       total, map);
   files.push_back({.path = fmt::format("{}{}.index.json", stem, kSuffix),
+                   .links = {},
                    .segments = {SegmentOf(0, index)},
                    .finish = nullptr});
   return files;

@@ -187,7 +187,7 @@ std::vector<PlannedFile> PlanTensorizer(const Checkpoint& checkpoint, const std:
   if (tensors.empty()) Fail(ENOTSUP, "{}: tensorizer cannot read a file without tensors", path);
   for (const auto& [key, tensor] : tensors) CheckTensor(key, tensor);
   std::vector<uint64_t> offsets(tensors.size());
-  PlannedFile file{.path = path, .segments = {}, .finish = nullptr};
+  PlannedFile file{.path = path, .links = {}, .segments = {}, .finish = nullptr};
   uint64_t end = HeadOf(tensors, offsets).size();
   for (size_t i = 0; i < tensors.size(); ++i) {
     offsets[i] = end;
