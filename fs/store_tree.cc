@@ -20,7 +20,8 @@ constexpr time_t kYoung = 2;  // Seconds.
 bool IsYoung(const timespec& modified) {
   timespec now = {};
   ::clock_gettime(CLOCK_REALTIME, &now);
-  return modified.tv_sec != 0 && now.tv_sec - modified.tv_sec < kYoung;
+  const time_t age = now.tv_sec - modified.tv_sec - (now.tv_nsec < modified.tv_nsec ? 1 : 0);
+  return modified.tv_sec != 0 && age < kYoung;
 }
 
 Tree TreeOfError(const std::string& message) {
