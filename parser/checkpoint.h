@@ -50,10 +50,11 @@ struct Tensor {
   Extent data;                  // Little-endian elements, densely packed.
   std::optional<Error> error;   // Set: reads fail with it.
 
-  std::string member;        // The member of the file with the bytes: "data/0". May be empty.
-  uint64_t file_offset = 0;  // Of the first element in the file, in bytes, ...
-  bool is_in_file = false;   // ... if the file contains the same bytes.
-  bool is_complete = true;   // Whether all pieces of an assembled tensor are present.
+  std::string member;          // The member of the file with the bytes: "data/0". May be empty.
+  uint64_t file_offset = 0;    // Of the first element in the file, in bytes, ...
+  bool is_in_file = false;     // ... if the file contains the same bytes.
+  bool is_big_endian = false;  // Of a kOpaque type: the parts of its elements are.
+  bool is_complete = true;     // Whether all pieces of an assembled tensor are present.
   std::optional<StorageType> storage;  // Set if this is a storage by itself.
   std::vector<Annotation> annotations;
 

@@ -6,6 +6,7 @@ import ckptfs
 from ckpt_case import ckpt
 
 try:
+    import gguf
     import numpy
     import torch
 except ImportError as error:
@@ -147,3 +148,64 @@ class Values(ckptfs.Case):
                                   (0, (a, b, "--map", r"s/^model\.//", "--tolerance", "0.25")),
                                   (2, (a, self.directory / "none")), (2, (a, b, "--map", "s/(/x/")), (2, (a,))):
             self.assertEqual(ckpt("diff", *arguments).returncode, status, arguments)
+
+    def write_blocks(self, name, endianess=None):
+        """Writes random blocks of all types that gguf decodes; returns the file, the types and the elements."""
+        types = [t for t in gguf.quants._type_traits if t.name not in ("F32", "F16", "BF16")]
+        file = self.directory / name
+        writer = gguf.GGUFWriter(file, "test", **({} if endianess is None else {"endianess": endianess}))
+        arrays = {}
+        for dtype in types:
+            size = gguf.GGML_QUANT_SIZES[dtype][1]
+            rows = self.random.integers(0, 256, (7, size * 5), numpy.uint8)
+            writer.add_tensor(dtype.name, rows, raw_dtype=dtype)
+            with numpy.errstate(all="ignore"):
+                arrays[dtype.name] = gguf.dequantize(rows, dtype)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        return file, arrays
+
+    def test_blocks_of_gguf(self):
+        file, arrays = self.write_blocks("model.gguf")
+        numpy.savez(self.directory / "floats.npz", **arrays)
+        tables = {name for name in arrays if name[:3] in ("IQ1", "IQ2", "IQ3")}
+        self.assertGreaterEqual(len(arrays) - len(tables), 15)
+        done = ckpt("diff", "--json", self.directory / "floats.npz", file)
+        self.assertEqual(done.stderr, "")
+        changes = {change["key"]: change for change in json.loads(done.stdout)}
+        figures = {row["key"]: row for row in json.loads(ckpt("stat", "--json", file).stdout)}
+        self.assertEqual(set(figures), set(arrays))
+        for name, array in arrays.items():
+            change = changes[name]
+            if name in tables:
+                self.assertEqual((change["change"], figures[name]["min"]), ("shape", None))
+                self.assertEqual(ckpt("show", file, name).stderr,
+                                 f"ckpt: '{name}': elements of {name} are not shown\n")
+                continue
+            self.assertEqual((change["change"], change["second"]["dtype"], change["differing"]),
+                             ("dtype", name, 0))
+            row, finite = figures[name], array[numpy.isfinite(array)]
+            self.assertEqual((row["dtype"], row["count"], row["nans"], row["zeros"]),
+                             (name, array.size, numpy.isnan(array).sum(), (array == 0).sum()))
+            self.assertEqual((numpy.float32(row["min"]), numpy.float32(row["max"])), (finite.min(), finite.max()))
+            text = ckpt("show", file, f"{name}[1:3, 5::97]").stdout
+            wanted = numpy.array2string(array[1:3, 5::97])
+            self.assertEqual(text.split("\n", 1)[1][:len(wanted) + 1], wanted + "\n")
+
+    def test_blocks_of_big_endian_gguf(self):
+        file, _ = self.write_blocks("model.gguf", gguf.GGUFEndian.BIG)
+        for row in json.loads(ckpt("stat", "--json", file).stdout):
+            self.assertIsNone(row["min"], row)
+
+    def test_float4(self):
+        codes = self.random.integers(0, 256, (3, 40), numpy.uint8)
+        values = numpy.array([0, .5, 1, 1.5, 2, 3, 4, 6, 0, -.5, -1, -1.5, -2, -3, -4, -6], numpy.float32)
+        wanted = values[numpy.stack([codes & 15, codes >> 4], -1).reshape(3, 80)]
+        packed = self.save("packed.pth", {"x": torch.from_numpy(codes).view(torch.float4_e2m1fn_x2)})
+        floats = self.save("floats.pth", {"x": torch.from_numpy(wanted)})
+        change, = json.loads(ckpt("diff", "--json", packed, floats).stdout)
+        self.assertEqual((change["change"], change["elements"], change["differing"]), ("dtype", 240, 0))
+        self.assertEqual(ckpt("show", packed, "x[0, :3]").stdout.split("\n")[1],
+                         numpy.array2string(wanted[0, :3]))

@@ -33,7 +33,7 @@ void Write(const Extent& data) {
 }  // namespace
 
 void Dump(const Model& model, const std::string& key, bool as_npy) {
-  const Tensor tensor = SelectedTensor(model, key);
+  const Tensor tensor = SelectedTensor(model, key, Elements::kStored);
   if (!as_npy) return Write(tensor.data);
   const ByteSourcePtr file = MakeNpyView(tensor);
   if (file == nullptr) Fail(ENOTSUP, "{}: NumPy has no dtype {}", Quoted(key), DtypeNameOf(tensor));

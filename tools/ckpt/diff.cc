@@ -19,6 +19,7 @@
 #include "parser/base/json.h"
 #include "parser/base/mutex.h"
 #include "tools/ckpt/comparison.h"
+#include "tools/ckpt/dequantize.h"
 #include "tools/ckpt/entries.h"
 #include "tools/ckpt/key_map.h"
 #include "tools/ckpt/parallel.h"
@@ -285,8 +286,10 @@ void PrintPairs(std::span<const Pair> pairs, OutputFormat format) {
 
 int Diff(const Model& a, const Model& b, const DiffOptions& options) {
   const KeyMap map(options.map);
-  const std::vector<TensorEntry> ours = RenamedTensors(a, options, map);
-  const std::vector<TensorEntry> theirs = RenamedTensors(b, options, map);
+  std::vector<TensorEntry> ours = RenamedTensors(a, options, map);
+  std::vector<TensorEntry> theirs = RenamedTensors(b, options, map);
+  const auto our_numbers = Dequantize(ours);
+  const auto their_numbers = Dequantize(theirs);
   if (ours.empty() && theirs.empty() && !options.pattern.empty()) {
     Fail(ENOENT, "no tensor of {} or {} matches {}", a.name(), b.name(), Quoted(options.pattern));
   }

@@ -52,8 +52,7 @@ bool Matches(const std::string& key, const std::string& pattern) {
 }
 
 std::string DtypeNameOf(const Tensor& tensor) {
-  if (tensor.dtype == Dtype::kOpaque && !tensor.foreign_dtype.empty()) return tensor.foreign_dtype;
-  return std::string(Name(tensor.dtype));
+  return tensor.foreign_dtype.empty() ? std::string(Name(tensor.dtype)) : tensor.foreign_dtype;
 }
 
 uint64_t ElementCountOf(const Tensor& tensor) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "parser/base/error.h"
+#include "tools/ckpt/dequantize.h"
 #include "tools/ckpt/entries.h"
 #include "tools/ckpt/slice.h"
 
@@ -25,7 +26,7 @@ const Tensor* Find(const Model& model, std::span<const TensorEntry> tensors, std
 
 }  // namespace
 
-Tensor SelectedTensor(const Model& model, const std::string& key) {
+Tensor SelectedTensor(const Model& model, const std::string& key, Elements elements) {
   const std::vector<Entry> entries = EntriesOf(model.checkpoint());
   const std::vector<TensorEntry> tensors = TensorsOf(entries);
   const Tensor* const whole = Find(model, tensors, key);
@@ -36,7 +37,8 @@ Tensor SelectedTensor(const Model& model, const std::string& key) {
     Fail(ENOENT, "{}: has no tensor {}", model.name(), Quoted(sliced.key));
   }
   if (tensor->error) throw WithContext(Quoted(sliced.key), *tensor->error);
-  return whole != nullptr ? *tensor : Sliced(*tensor, sliced.slice);
+  const Tensor result = elements == Elements::kNumbers ? Dequantized(*tensor) : *tensor;
+  return whole != nullptr ? result : Sliced(result, sliced.slice);
 }
 
 }  // namespace ckptfs::ckpt

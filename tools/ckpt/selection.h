@@ -9,9 +9,14 @@
 
 namespace ckptfs::ckpt {
 
+enum class Elements {
+  kStored,
+  kNumbers,  // See Dequantized.
+};
+
 // Returns the tensor `key` of `model`, or a slice of it: "h.0.weight[:10]". A tensor whose key ends with
 // brackets comes first. Throws Error: ENOENT if there is none, EINVAL if there are several, or the
 // slice does not fit; or that of the tensor if it cannot be read.
-Tensor SelectedTensor(const Model& model, const std::string& key);
+Tensor SelectedTensor(const Model& model, const std::string& key, Elements elements);
 
 }  // namespace ckptfs::ckpt

@@ -44,7 +44,7 @@ std::string HistogramText(const Tensor& tensor, const Statistics& statistics) {
 }  // namespace
 
 void Show(const Model& model, const std::string& key) {
-  const Tensor tensor = SelectedTensor(model, key);
+  const Tensor tensor = SelectedTensor(model, key, Elements::kNumbers);
   if (!HasNumbers(tensor))
     Fail(ENOTSUP, "{}: elements of {} are not shown", Quoted(key), DtypeNameOf(tensor));
   std::string text =

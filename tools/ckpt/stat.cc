@@ -11,6 +11,7 @@
 #include "fs/options.h"
 #include "parser/base/error.h"
 #include "parser/base/json.h"
+#include "tools/ckpt/dequantize.h"
 #include "tools/ckpt/entries.h"
 #include "tools/ckpt/figures.h"
 #include "tools/ckpt/progress.h"
@@ -70,6 +71,7 @@ int Measure(const Model& model, const StatOptions& options) {
   if (tensors.empty() && !options.pattern.empty()) {
     Fail(ENOENT, "{}: no tensor matches {}", model.name(), Quoted(options.pattern));
   }
+  const auto numbers = Dequantize(tensors);
   Progress progress(BytesToRead(tensors));
   const std::vector<Figures> figures = FiguresOf(tensors, progress);
   using Align = Table::Align;

@@ -59,6 +59,7 @@ void SetBlocks(const StoredType& type, bool is_big_endian, Tensor& tensor) {
   annotations.emplace_back("block_bytes", std::to_string(type.bytes));
   if (is_big_endian) annotations.emplace_back("byte_order", "\"big\"");
   tensor.foreign_dtype = type.name;
+  tensor.is_big_endian = is_big_endian;
   tensor.shape.back() = tensor.shape.back() / type.elements * type.bytes;
 }
 
