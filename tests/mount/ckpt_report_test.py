@@ -47,6 +47,7 @@ class Report(ckptfs.Case):
                          [row["tied_to"] or False for row in listed])
         for row, stat in zip(data["tensors"], json.loads(figures.stdout)):
             self.assertEqual((row[1], row[5]), (stat["dtype"], stat["error"]), source)
+            self.assertFalse(row[6] is None and stat["min"] is not None, row)
             if row[6] is not None:
                 self.assertEqual(row[6][:7], [stat[name] for name in (
                     "min", "max", "mean", "deviation", "zeros", "nans", "infinities")])

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <span>
+#include <vector>
 
 #include "fs/options.h"
+#include "tools/ckpt/dequantize.h"
 #include "tools/ckpt/output.h"
 #include "tools/ckpt/report_data.h"
 #include "tools/ckpt/report_page.h"
@@ -11,7 +13,8 @@
 namespace ckptfs::ckpt {
 namespace {
 
-ReportFigures ReadFigures(std::span<const TensorEntry> tensors) {
+ReportFigures ReadFigures(std::vector<TensorEntry> tensors) {
+  const auto numbers = Dequantize(tensors);
   Progress progress(2 * BytesToRead(tensors));
   ReportFigures all;
   all.figures = FiguresOf(tensors, progress);
