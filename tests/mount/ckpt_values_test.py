@@ -199,6 +199,16 @@ class Values(ckptfs.Case):
         for row in json.loads(ckpt("stat", "--json", file).stdout):
             self.assertIsNone(row["min"], row)
 
+    def test_diff_of_wide_integers_is_exact(self):
+        limits = numpy.iinfo(numpy.int64)
+        for ours, theirs, distance in (
+                ([2**60 + 127, 5], [2**60 + 129, 5], 2), ([limits.min, 0], [limits.max, 0], 2**64 - 1),
+                ([2**53 + 1], numpy.array([2**53], numpy.uint64), 1), ([7, -1], numpy.array([7, 2], numpy.int32), 3)):
+            numpy.save(self.directory / "a.npy", numpy.array(ours, numpy.int64))
+            numpy.save(self.directory / "b.npy", numpy.asarray(theirs))
+            change, = json.loads(ckpt("diff", "--json", self.directory / "a.npy", self.directory / "b.npy").stdout)
+            self.assertEqual((change["differing"], change["max_absolute"]), (1, float(distance)))
+
     def test_float4(self):
         codes = self.random.integers(0, 256, (3, 40), numpy.uint8)
         values = numpy.array([0, .5, 1, 1.5, 2, 3, 4, 6, 0, -.5, -1, -1.5, -2, -3, -4, -6], numpy.float32)

@@ -37,6 +37,23 @@ void AddPair(double a, double b, Comparison& sum, bool& differs) {
   sum.right += b * b;
 }
 
+// As AddPair, but exactly: integers of 64 bits that differ may have the same double.
+__extension__ using Wide = __int128;
+
+void AddIntegers(Wide a, Wide b, Comparison& sum, bool& differs) {
+  const auto left = static_cast<double>(a), right = static_cast<double>(b);
+  if (a != b) {
+    differs = true;
+    const auto distance = static_cast<double>(a < b ? b - a : a - b);
+    sum.max_absolute = std::max(sum.max_absolute, distance);
+    sum.max_relative =
+        std::max(sum.max_relative, distance / std::max(std::abs(left), std::abs(right)));
+  }
+  sum.dot += left * right;
+  sum.left += left * left;
+  sum.right += right * right;
+}
+
 // Decodes elements as pairs of doubles; the second is 0 unless they are complex.
 template <typename Element>
 void Decode(std::span<const std::byte> bytes, std::span<std::complex<double>> values) {
@@ -50,8 +67,16 @@ void Decode(std::span<const std::byte> bytes, std::span<std::complex<double>> va
   }
 }
 
-// 64-bit integers that differ may have the same double.
-bool IsWide(Dtype dtype) { return dtype == Dtype::kInt64 || dtype == Dtype::kUint64; }
+bool IsWide(const Tensor& tensor) {
+  return tensor.dtype == Dtype::kInt64 || tensor.dtype == Dtype::kUint64;
+}
+
+bool HasIntegers(const Tensor& tensor) {
+  bool result = false;
+  VisitElementType(tensor.dtype,
+                   [&](auto type) { result = std::is_integral_v<typename decltype(type)::Value>; });
+  return result;
+}
 
 class Reader {
  public:
@@ -70,13 +95,26 @@ class Reader {
     return values_;
   }
 
-  uint64_t item_size() const { return size_; }
+  // Of a tensor that HasIntegers.
+  std::span<const Wide> Integers() {
+    integers_.resize(bytes_.size() / size_);
+    VisitElementType(tensor_.dtype, [&](auto type) {
+      using Element = decltype(type);
+      if constexpr (std::is_integral_v<typename Element::Value>) {
+        for (size_t i = 0; i < integers_.size(); ++i) {
+          integers_[i] = Element::Load(bytes_.data() + i * Element::kSize);
+        }
+      }
+    });
+    return integers_;
+  }
 
  private:
   const Tensor& tensor_;
   const uint64_t size_;
   std::vector<std::byte> bytes_;
   std::vector<std::complex<double>> values_;
+  std::vector<Wide> integers_;
 };
 
 }  // namespace
@@ -116,6 +154,7 @@ Comparison Compare(const Tensor& a, const Tensor& b, uint64_t begin, uint64_t en
   result.count = end - begin;
   Reader left(a), right(b);
   const bool has_numbers = HasNumbers(a) && HasNumbers(b);
+  const bool is_exact = (IsWide(a) || IsWide(b)) && HasIntegers(a) && HasIntegers(b);
   for (uint64_t at = begin; at < end; at += kBlock) {
     const uint64_t count = std::min(kBlock, end - at);
     const std::span ours = left.Read(at, count);
@@ -124,16 +163,22 @@ Comparison Compare(const Tensor& a, const Tensor& b, uint64_t begin, uint64_t en
       for (size_t i = 0; i < ours.size(); ++i) result.differing += ours[i] != theirs[i] ? 1 : 0;
       continue;
     }
+    if (is_exact) {
+      const std::span our_integers = left.Integers();
+      const std::span their_integers = right.Integers();
+      for (size_t i = 0; i < count; ++i) {
+        bool differs = false;
+        AddIntegers(our_integers[i], their_integers[i], result, differs);
+        result.differing += differs ? 1 : 0;
+      }
+      continue;
+    }
     const std::span our_values = left.Values();
     const std::span their_values = right.Values();
     for (size_t i = 0; i < count; ++i) {
       bool differs = false;
       AddPair(our_values[i].real(), their_values[i].real(), result, differs);
       AddPair(our_values[i].imag(), their_values[i].imag(), result, differs);
-      if (!differs && IsWide(a.dtype) && a.dtype == b.dtype) {
-        const size_t place = i * left.item_size();
-        differs = std::memcmp(&ours[place], &theirs[place], left.item_size()) != 0;
-      }
       result.differing += differs ? 1 : 0;
     }
   }

@@ -8,7 +8,8 @@
 
 namespace ckptfs::ckpt {
 
-// Two NaN are equal, and so are 0 and -0. Of complex numbers the parts are compared.
+// Two NaN are equal, and so are 0 and -0. Of complex numbers the parts are compared. Integers are
+// compared exactly.
 struct Comparison {
   uint64_t count = 0;
   uint64_t differing = 0;   // Elements that differ, by whatever.
