@@ -119,6 +119,23 @@ class Convert(ckptfs.Case):
         self.assertSame(found, state)
         self.assertEqual(self.files(), ["arrays", "model.pth"])
 
+    def test_blocks_of_gguf_are_decoded_for_a_cast(self):
+        self.source = self.folder / "model.gguf"
+        writer = gguf.GGUFWriter(self.source, "test")
+        expected = {}
+        for dtype in gguf.GGMLQuantizationType.Q4_0, gguf.GGMLQuantizationType.Q8_0:
+            blocks = gguf.quantize(numpy.random.standard_normal((6, 640)).astype(numpy.float32), dtype)
+            writer.add_tensor(dtype.name, blocks, raw_dtype=dtype)
+            expected[dtype.name] = torch.from_numpy(gguf.dequantize(blocks, dtype))
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        out = self.folder / "model.safetensors"
+        for dtype in torch.float32, torch.bfloat16:
+            self.convert(out, "-f", "--verify", "--dtype", str(dtype).removeprefix("torch."))
+            self.assertSame(load_file(out), {key: tensor.to(dtype) for key, tensor in expected.items()})
+
     def test_gguf(self):
         state = self.save({"w": torch.randn(3, 4, 5, 2), "view": torch.randn(7, 9).t(), "s": torch.tensor(2.5),
                            "empty": torch.empty(0, 4), "bf16": torch.randn(5).bfloat16(), "half": torch.randn(5).half(),

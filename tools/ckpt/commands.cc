@@ -189,7 +189,8 @@ void AddConvert(CLI::App& app, Chosen& chosen) {
       ->type_name("PATTERN");
   AddMap(command, options.map);
   command
-      ->add_option("--dtype", options.dtype, "cast floats to bfloat16, float16, float32, float64")
+      ->add_option("--dtype", options.dtype,
+                   "cast floats to bfloat16, float16, float32, float64; decode blocks of gguf")
       ->type_name("TYPE");
   command->add_option("--shard", options.shard, "files of at most so many bytes, and an index")
       ->type_name("SIZE");

@@ -19,6 +19,7 @@
 #include "parser/base/mutex.h"
 #include "parser/base/text.h"
 #include "tools/ckpt/cast.h"
+#include "tools/ckpt/dequantize.h"
 #include "tools/ckpt/entries.h"
 #include "tools/ckpt/key_map.h"
 #include "tools/ckpt/output_folder.h"
@@ -80,6 +81,13 @@ uint64_t BytesOf(std::string_view text) {
   Fail(EINVAL, "--shard: {} is no number of bytes, such as 5GB", Quoted(text));
 }
 
+// Blocks of gguf are decoded first.
+Tensor CastTo(const Tensor& tensor, Dtype dtype) {
+  Tensor numbers = Dequantized(tensor);
+  if (numbers.dtype != Dtype::kOpaque) numbers.foreign_dtype.clear();
+  return Cast(std::move(numbers), dtype);
+}
+
 // Returns what is to be written: a checkpoint whose root has the tensors with their whole keys.
 Checkpoint Selected(const Model& model, const ConvertOptions& options) {
   const KeyMap map(options.map);
@@ -99,7 +107,7 @@ Checkpoint Selected(const Model& model, const ConvertOptions& options) {
     if (const auto* const tensor = std::get_if<Tensor>(entry.content)) {
       if (tensor->error) throw WithContext(Quoted(entry.key), *tensor->error);
       has_tensor = true;
-      selected.root.members.push_back({std::move(key), dtype ? Cast(*tensor, *dtype) : *tensor});
+      selected.root.members.push_back({std::move(key), dtype ? CastTo(*tensor, *dtype) : *tensor});
     } else if (const auto* const value = std::get_if<Value>(entry.content)) {
       selected.root.members.push_back({std::move(key), *value});
     }
