@@ -37,9 +37,9 @@ void AddPair(double a, double b, Comparison& sum, bool& differs) {
   sum.right += b * b;
 }
 
-// As AddPair, but exactly: integers of 64 bits that differ may have the same double.
 __extension__ using Wide = __int128;
 
+// As AddPair, but exactly: integers of 64 bits that differ may have the same double.
 void AddIntegers(Wide a, Wide b, Comparison& sum, bool& differs) {
   const auto left = static_cast<double>(a), right = static_cast<double>(b);
   if (a != b) {

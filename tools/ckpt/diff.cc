@@ -56,6 +56,8 @@ struct Pair {
   std::string key;
   const Tensor* a = nullptr;
   const Tensor* b = nullptr;
+  const Tensor* stored_a = nullptr;  // Before Dequantize.
+  const Tensor* stored_b = nullptr;
   Change change = Change::kNone;
   std::optional<Comparison> comparison;  // Set if the elements were compared as numbers.
   std::optional<Error> error;
@@ -81,15 +83,18 @@ std::vector<Pair> PairsOf(std::span<const TensorEntry> a, std::span<const Tensor
     Pair& pair = pairs.emplace_back();
     pair.key = entry.key;
     pair.a = entry.tensor;
+    pair.stored_a = entry.stored;
     const auto found = theirs.find(entry.key);
     if (found == theirs.end() || found->second.empty()) continue;
     const size_t i = found->second.back();
     found->second.pop_back();
     is_paired[i] = true;
     pair.b = b[i].tensor;
+    pair.stored_b = b[i].stored;
   }
   for (size_t i = 0; i < b.size(); ++i) {
-    if (!is_paired[i]) pairs.push_back({.key = b[i].key, .b = b[i].tensor});
+    if (!is_paired[i])
+      pairs.push_back({.key = b[i].key, .b = b[i].tensor, .stored_b = b[i].stored});
   }
   return pairs;
 }
@@ -163,15 +168,15 @@ void TakeErrors(std::span<const Part> parts, std::span<Pair> pairs) {
   }
 }
 
-// Compares bytes of pairs with the same dtype; returns those that differ.
+// Compares stored bytes of pairs with the same dtype; returns those that differ.
 std::vector<size_t> DifferingOf(std::span<Pair> pairs, std::span<const size_t> chosen,
                                 Progress& progress) {
   constexpr uint64_t kMost = uint64_t{16} << 20U;  // Bytes.
   std::vector<Part> parts =
-      PartsOf(pairs, chosen, kMost, [](const Pair& pair) { return pair.a->data.length; });
+      PartsOf(pairs, chosen, kMost, [](const Pair& pair) { return pair.stored_a->data.length; });
   RunAll(parts, [&](Part& part) {
     const Pair& pair = pairs[part.pair];
-    part.is_same = AreSame(*pair.a, *pair.b, part.begin, part.end);
+    part.is_same = AreSame(*pair.stored_a, *pair.stored_b, part.begin, part.end);
     progress.Add(part.end - part.begin);
   });
   TakeErrors(parts, pairs);
@@ -299,7 +304,7 @@ int Diff(const Model& a, const Model& b, const DiffOptions& options) {
   for (size_t i = 0; i < pairs.size(); ++i) {
     if (!CompareHeaders(pairs[i])) continue;
     (pairs[i].change == Change::kDtype ? elements : same_type).push_back(i);
-    bytes += pairs[i].a->data.length;
+    bytes += pairs[i].stored_a->data.length;
   }
   {
     Progress progress(bytes);

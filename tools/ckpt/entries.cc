@@ -42,7 +42,7 @@ std::vector<TensorEntry> TensorsOf(std::span<const Entry> entries) {
       const std::tuple place(data.source.get(), data.offset, data.length);
       tied_to = first.try_emplace(place, tied_to).first->second;
     }
-    tensors.push_back({.key = entry.key, .tensor = tensor, .tied_to = tied_to});
+    tensors.push_back({.key = entry.key, .tensor = tensor, .stored = tensor, .tied_to = tied_to});
   }
   return tensors;
 }

@@ -24,6 +24,7 @@ std::vector<Entry> EntriesOf(const Checkpoint& checkpoint);
 struct TensorEntry {
   std::string key;
   const Tensor* tensor = nullptr;
+  const Tensor* stored = nullptr;  // The same, unless Dequantize has replaced `tensor`.
   size_t tied_to =
       0;  // The index of the first tensor with the same bytes: its own if it is that one.
 };

@@ -18,7 +18,7 @@ struct BlockType {
 
 constexpr size_t kMaxBlockElements = 256;
 
-// Returns the type with that name; null if there is none: IQ1, IQ2 and IQ3, whose codes are indexes of
+// Returns the type with that name; null if it is unknown: IQ1, IQ2 and IQ3, whose codes are indexes of
 // large tables, and those that files do not contain, such as Q8_K.
 const BlockType* BlockTypeNamed(std::string_view name);
 

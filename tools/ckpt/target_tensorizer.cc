@@ -105,7 +105,7 @@ void CheckTensor(const std::string& key, const Tensor& tensor) {
   }
 }
 
-// What the index and the header of a tensor share: the dtype and the shape.
+// Adds the dtype and the shape, in the index as in the header of the tensor.
 void AddType(LittleEndian& out, const Tensor& tensor) {
   const std::string dtype = DtypeTextOf(tensor)->text;
   out.Add(dtype.size(), 1);
