@@ -42,6 +42,14 @@ struct StorageType {
   bool is_big_endian = false;
 };
 
+// The numbers that integers q stand for: (q - zero_point) * scale.
+struct Quantizer {
+  double scale = 1;
+  int64_t zero_point = 0;
+
+  bool operator==(const Quantizer&) const = default;
+};
+
 // One tensor: how to interpret it and where its bytes are.
 struct Tensor {
   Dtype dtype = Dtype::kOpaque;
@@ -55,6 +63,7 @@ struct Tensor {
   bool is_in_file = false;     // ... if the file contains the same bytes.
   bool is_big_endian = false;  // Of a kOpaque type: the parts of its elements are.
   bool is_complete = true;     // Whether all pieces of an assembled tensor are present.
+  std::optional<Quantizer> quantizer;  // Of a quantized type with one for all elements.
   std::optional<StorageType> storage;  // Set if this is a storage by itself.
   std::vector<Annotation> annotations;
 

@@ -209,6 +209,32 @@ class Values(ckptfs.Case):
             change, = json.loads(ckpt("diff", "--json", self.directory / "a.npy", self.directory / "b.npy").stdout)
             self.assertEqual((change["differing"], change["max_absolute"]), (1, float(distance)))
 
+    def test_quantized(self):
+        quantized, floats = {}, {}
+        for dtype, limits in ((torch.qint8, (-128, 127)), (torch.quint8, (0, 255)), (torch.qint32, (-2**31, 2**31 - 1))):
+            for shape in (), (1,), (3, 4), (7, 300), (0, 3):
+                values = torch.from_numpy(numpy.asarray(self.random.standard_normal(shape) * 50).astype(numpy.float32))
+                key = f"{dtype} {shape}"
+                quantized[key] = torch.quantize_per_tensor(values, 0.37, int(self.random.integers(*limits) // 2), dtype)
+                floats[key] = quantized[key].dequantize()
+        a, b = self.save("quantized.pth", quantized), self.save("floats.pth", floats)
+        changes = json.loads(ckpt("diff", "--json", a, b).stdout)
+        self.assertEqual({(row["key"], row["change"]) for row in changes}, {(key, "dtype") for key in quantized})
+        for row in changes:  # torch may compute q * scale - zero_point * scale instead.
+            self.assertLess(row.get("max_relative", 0), 1e-4, row)
+        figures = {row["key"]: row for row in json.loads(ckpt("stat", "--json", a).stdout)}
+        for key, tensor in floats.items():
+            if tensor.numel():
+                numpy.testing.assert_allclose([figures[key]["min"], figures[key]["max"]],
+                                              [tensor.min(), tensor.max()], rtol=1e-4)
+        # The same integers, and another scale.
+        whole = torch.arange(-3, 3, dtype=torch.int8)
+        a = self.save("a.pth", {"x": torch._make_per_tensor_quantized_tensor(whole, 0.5, 1)})
+        b = self.save("b.pth", {"x": torch._make_per_tensor_quantized_tensor(whole, 0.25, 1)})
+        change, = json.loads(ckpt("diff", "--json", a, b).stdout)
+        self.assertEqual((change["change"], change["differing"], change["max_absolute"]), ("values", 5, 1.0))
+        self.assertEqual(ckpt("show", a, "x").stdout.split("\n")[1], numpy.array2string((whole.numpy() - 1) * numpy.float32(.5)))
+
     def test_float4(self):
         codes = self.random.integers(0, 256, (3, 40), numpy.uint8)
         values = numpy.array([0, .5, 1, 1.5, 2, 3, 4, 6, 0, -.5, -1, -1.5, -2, -3, -4, -6], numpy.float32)

@@ -190,7 +190,7 @@ void AddConvert(CLI::App& app, Chosen& chosen) {
   AddMap(command, options.map);
   command
       ->add_option("--dtype", options.dtype,
-                   "cast floats to bfloat16, float16, float32, float64; decode blocks of gguf")
+                   "cast floats to bfloat16, float16, float32, float64; decode quantized types")
       ->type_name("TYPE");
   command->add_option("--shard", options.shard, "files of at most so many bytes, and an index")
       ->type_name("SIZE");

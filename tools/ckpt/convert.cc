@@ -81,7 +81,7 @@ uint64_t BytesOf(std::string_view text) {
   Fail(EINVAL, "--shard: {} is no number of bytes, such as 5GB", Quoted(text));
 }
 
-// Blocks of gguf are decoded first.
+// Quantized types are decoded first.
 Tensor CastTo(const Tensor& tensor, Dtype dtype) {
   Tensor numbers = Dequantized(tensor);
   if (numbers.dtype != Dtype::kOpaque) numbers.foreign_dtype.clear();

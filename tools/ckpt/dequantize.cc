@@ -1,34 +1,74 @@
 #include "tools/ckpt/dequantize.h"
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "tools/ckpt/elements.h"
 #include "tools/ckpt/ggml_blocks.h"
 
 namespace ckptfs::ckpt {
 namespace {
 
-const BlockType* BlockTypeOf(const Tensor& tensor) {
-  if (tensor.dtype == Dtype::kFloat4E2m1fnX2) return &kFloat4Pairs;
+// How a tensor is decoded: `decode` writes the elements of `count` blocks.
+struct Decoder {
+  size_t bytes = 0;     // Of a block.
+  size_t elements = 0;  // Of a block.
+  std::function<void(const std::byte* blocks, size_t count, float* elements)> decode;
+  bool has_shape_in_bytes = false;  // The last dimension of the tensor.
+};
+
+Decoder DecoderOf(const Quantizer& quantizer, Dtype dtype) {
+  Decoder decoder;
+  VisitElementType(dtype, [&](auto type) {
+    using Element = decltype(type);
+    if constexpr (std::is_integral_v<typename Element::Value>) {
+      const auto scale = static_cast<float>(quantizer.scale);
+      const auto zero_point = static_cast<double>(quantizer.zero_point);
+      const auto decode = [=](const std::byte* from, size_t count, float* elements) {
+        for (size_t i = 0; i < count; ++i) {
+          const auto number = static_cast<double>(Element::Load(from + i * Element::kSize));
+          elements[i] = static_cast<float>(number - zero_point) * scale;
+        }
+      };
+      decoder = {.bytes = Element::kSize, .elements = 1, .decode = decode};
+    }
+  });
+  return decoder;
+}
+
+// Returns nothing if the elements are plain numbers, or of an unknown type.
+std::optional<Decoder> DecoderOf(const Tensor& tensor) {
+  if (tensor.error) return {};
+  if (tensor.quantizer) return DecoderOf(*tensor.quantizer, tensor.dtype);
   const bool is_known = tensor.dtype == Dtype::kOpaque && !tensor.is_big_endian;
-  return is_known ? BlockTypeNamed(tensor.foreign_dtype) : nullptr;
+  const BlockType* const type = tensor.dtype == Dtype::kFloat4E2m1fnX2 ? &kFloat4Pairs
+                                : is_known ? BlockTypeNamed(tensor.foreign_dtype)
+                                           : nullptr;
+  if (type == nullptr || tensor.shape.empty() || tensor.shape.back() % type->bytes != 0) return {};
+  return Decoder{.bytes = type->bytes,
+                 .elements = type->elements,
+                 .decode = type->decode,
+                 .has_shape_in_bytes = true};
 }
 
 // The elements of blocks, as little-endian float32.
-class BlockElements : public ByteSource {
+class DecodedSource : public ByteSource {
  public:
   // The length of `blocks` is a multiple of that of a block.
-  BlockElements(Extent blocks, const BlockType& type) : blocks_(std::move(blocks)), type_(type) {}
+  DecodedSource(Extent blocks, Decoder decoder)
+      : blocks_(std::move(blocks)), decoder_(std::move(decoder)) {}
 
   std::string name() const override { return blocks_.source->name(); }
-  uint64_t size() const override { return blocks_.length / type_.bytes * BlockSize(); }
+  uint64_t size() const override { return blocks_.length / decoder_.bytes * BlockSize(); }
   timespec modified() const override { return blocks_.source->modified(); }
   bool is_remote() const override { return blocks_.source->is_remote(); }
 
@@ -40,11 +80,11 @@ class BlockElements : public ByteSource {
     while (!buffer.empty()) {
       const uint64_t first = offset / BlockSize();
       const uint64_t last = (end + BlockSize() - 1) / BlockSize();
-      const size_t count = std::min<uint64_t>(last - first, kMost / type_.bytes);
-      bytes.resize(count * type_.bytes);
-      elements.resize(count * type_.elements);
-      blocks_.source->ReadAt(blocks_.offset + first * type_.bytes, bytes);
-      type_.decode(bytes.data(), count, elements.data());
+      const size_t count = std::min<uint64_t>(last - first, kMost / decoder_.bytes);
+      bytes.resize(count * decoder_.bytes);
+      elements.resize(count * decoder_.elements);
+      blocks_.source->ReadAt(blocks_.offset + first * decoder_.bytes, bytes);
+      decoder_.decode(bytes.data(), count, elements.data());
       const std::span decoded = std::as_bytes(std::span(elements)).subspan(offset % BlockSize());
       const size_t size = std::min(decoded.size(), buffer.size());
       std::memcpy(buffer.data(), decoded.data(), size);
@@ -55,41 +95,42 @@ class BlockElements : public ByteSource {
 
  private:
   // Bytes of the elements of a block.
-  uint64_t BlockSize() const { return type_.elements * sizeof(float); }
+  uint64_t BlockSize() const { return decoder_.elements * sizeof(float); }
 
   const Extent blocks_;
-  const BlockType& type_;
+  const Decoder decoder_;
 };
 
 }  // namespace
 
 Tensor Dequantized(const Tensor& tensor) {
-  const BlockType* const type = BlockTypeOf(tensor);
-  if (type == nullptr || tensor.error || tensor.shape.empty()) return tensor;
-  if (tensor.shape.back() % type->bytes != 0) return tensor;
+  std::optional<Decoder> decoder = DecoderOf(tensor);
+  if (!decoder) return tensor;
   Tensor result{.dtype = Dtype::kFloat32,
-                .foreign_dtype = std::string(type->name),
+                .foreign_dtype = DtypeNameOf(tensor),
                 .shape = tensor.shape,
                 .data = {},
                 .error = {},
                 .member = tensor.member,
+                .quantizer = {},
                 .storage = {},
                 .annotations = {},
                 .sizes = nullptr};
-  uint64_t& columns = result.shape.back();
-  columns /= type->bytes;
-  if (__builtin_mul_overflow(columns, type->elements, &columns)) return tensor;
-  const uint64_t blocks = tensor.data.length / type->bytes;
-  uint64_t size = 0;
-  if (__builtin_mul_overflow(blocks, type->elements * sizeof(float), &size)) return tensor;
-  result.data = {std::make_shared<BlockElements>(tensor.data, *type), 0, size};
+  if (decoder->has_shape_in_bytes) {
+    uint64_t& columns = result.shape.back();
+    columns /= decoder->bytes;
+    if (__builtin_mul_overflow(columns, decoder->elements, &columns)) return tensor;
+  }
+  uint64_t size = tensor.data.length / decoder->bytes;
+  if (__builtin_mul_overflow(size, decoder->elements * sizeof(float), &size)) return tensor;
+  result.data = {std::make_shared<DecodedSource>(tensor.data, std::move(*decoder)), 0, size};
   return result;
 }
 
 std::deque<Tensor> Dequantize(std::span<TensorEntry> tensors) {
   std::deque<Tensor> results;
   for (TensorEntry& entry : tensors) {
-    if (BlockTypeOf(*entry.tensor) == nullptr) continue;
+    if (!DecoderOf(*entry.tensor)) continue;
     entry.tensor = &results.emplace_back(Dequantized(*entry.tensor));
   }
   return results;

@@ -11,11 +11,11 @@
 namespace ckptfs::ckpt {
 
 // Returns `tensor` as one of float32, with the shape of its elements and the name of its type, if it
-// consists of blocks that are known (ggml_blocks.h); else as it is. Reads decode the blocks that they
-// need. Reads nothing yet.
+// consists of blocks that are known (ggml_blocks.h), or of integers that stand for numbers (Quantizer);
+// else as it is. Reads decode the blocks that they need. Reads nothing yet.
 Tensor Dequantized(const Tensor& tensor);
 
-// Replaces those of `tensors` that consist of blocks. The result owns them.
+// Replaces those of `tensors` that are decoded. The result owns them.
 [[nodiscard]] std::deque<Tensor> Dequantize(std::span<TensorEntry> tensors);
 
 }  // namespace ckptfs::ckpt

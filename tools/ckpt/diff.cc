@@ -303,7 +303,9 @@ int Diff(const Model& a, const Model& b, const DiffOptions& options) {
   uint64_t bytes = 0;
   for (size_t i = 0; i < pairs.size(); ++i) {
     if (!CompareHeaders(pairs[i])) continue;
-    (pairs[i].change == Change::kDtype ? elements : same_type).push_back(i);
+    const bool is_same_type = pairs[i].change != Change::kDtype &&
+                              pairs[i].stored_a->quantizer == pairs[i].stored_b->quantizer;
+    (is_same_type ? same_type : elements).push_back(i);
     bytes += pairs[i].stored_a->data.length;
   }
   {

@@ -270,6 +270,7 @@ void AddQuantizer(Values quantizer, Budget& budget, Tensor& tensor) {
   const auto integers = IntegersOf(tensor.dtype);
   const bool has_numbers = scale.kind == Kind::kFloat && zero_point.kind == Kind::kInt;
   if (!integers || !has_numbers) return;
+  tensor.quantizer = {.scale = scale.real, .zero_point = zero_point.integer};
   tensor.annotations.emplace_back(
       "recipe", json::String(fmt::format("torch._make_per_tensor_quantized_tensor("
                                          "tensor.view(torch.{}).reshape({}), {}, {})",
