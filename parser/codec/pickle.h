@@ -169,6 +169,9 @@ class Graph {
   // Every kGlobal that the pickle names, in its order; one that is named twice is there twice.
   std::span<const Value> globals() const { return globals_.items(); }
 
+  // Every kCall and kNew, in the order of the calls, if the pickle was run by RunPartly; else none.
+  std::span<const Value> calls() const { return calls_.items(); }
+
   // Number of bytes of the pickle up to and with STOP.
   size_t consumed() const { return consumed_; }
 
@@ -179,6 +182,7 @@ class Graph {
   Value root_;
   Node stray_states_{Kind::kDict};
   Node globals_{Kind::kList};
+  Node calls_{Kind::kList};
   size_t consumed_ = 0;
 };
 

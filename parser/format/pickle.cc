@@ -60,20 +60,6 @@ void RecordTrailingBytes(uint64_t length, Checkpoint& checkpoint) {
       fmt::format("{} bytes follow the pickle and are ignored: they are not a pickle", length));
 }
 
-// Whether another pickle begins at `data`, behind one whose first byte is `first`. Of a pickle
-// without a mark only another one can be followed.
-bool IsPickleAt(const Extent& data, std::byte first) {
-  std::byte head[2] = {};
-  if (data.length < sizeof head) return false;
-  data.source->ReadAt(data.offset, head);
-  constexpr auto kProto = std::byte{0x80};
-  if (first == kProto) {
-    return head[0] == kProto && head[1] >= std::byte{2} && head[1] <= std::byte{5};
-  }
-  constexpr std::string_view kFirst = "(}])c";
-  return kFirst.find(static_cast<char>(head[0])) != std::string_view::npos;
-}
-
 // The pickles that pickle.dump or joblib.dump has written one after another, as a list.
 Checkpoint ReadPickles(const Extent& data, std::byte mark, torch::Reading& reading) {
   Checkpoint all;
@@ -98,7 +84,7 @@ Checkpoint ReadPickles(const Extent& data, std::byte mark, torch::Reading& readi
     }
     offset += length;
     const Extent rest = {data.source, data.offset + offset, data.length - offset};
-    if (!IsPickleAt(rest, mark)) break;
+    if (!pickle::IsNextPickle(rest, mark)) break;
   }
   RecordTrailingBytes(data.length - offset, all);
   return all;
@@ -112,7 +98,7 @@ Checkpoint ReadAll(const Extent& data, torch::Reading& reading) {
   Checkpoint checkpoint;
   if (!found) checkpoint = torch::ReadJoblib(RecordOf(data), reading, length);
   const Extent rest = {data.source, data.offset + length, data.length - length};
-  if (IsPickleAt(rest, mark)) return ReadPickles(data, mark, reading);
+  if (pickle::IsNextPickle(rest, mark)) return ReadPickles(data, mark, reading);
   if (found) {
     checkpoint = torch::ReadWholePickle(RecordOf({data.source, data.offset, length}), reading);
   }

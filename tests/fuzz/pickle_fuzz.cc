@@ -1,11 +1,12 @@
-// Any input either runs or throws Error, and all that a graph shows lies within it; and what runs
-// is found to be as long as it is without running it. Anything else is a bug.
+// Any input either runs or throws Error, and all that a graph shows lies within it; what runs is
+// found to be as long as it is without running it, and runs in parts, too. Anything else is a bug.
 
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "parser/base/budget.h"
@@ -86,14 +87,28 @@ uint64_t LengthOf(std::span<const uint8_t> bytes) {
   }
 }
 
+// Runs the pickle in parts, and returns what it imports and whether there is no error.
+std::pair<size_t, bool> RunPartly(std::span<const uint8_t> bytes) {
+  const auto source =
+      std::make_shared<ckptfs::MemorySource>(std::string(bytes.begin(), bytes.end()));
+  ckptfs::Budget budget(uint64_t{64} << 20U);
+  const pickle::PartialRun run = pickle::RunPartly({source, 0, bytes.size()}, budget);
+  if (run.length > bytes.size()) __builtin_trap();
+  Walk walk;
+  for (const Value& call : run.graph.calls()) sink = walk.From(call);
+  return {run.graph.globals().size(), !run.error};
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const uint64_t length = LengthOf({data, size});
+  const auto [imports, runs_in_parts] = RunPartly({data, size});
   ckptfs::Budget budget(uint64_t{64} << 20U);
   try {
     const pickle::Graph graph = pickle::Load(std::as_bytes(std::span(data, size)), budget);
     if (graph.consumed() > size || graph.consumed() != length) __builtin_trap();
+    if (!runs_in_parts || graph.globals().size() != imports) __builtin_trap();
     Walk walk;
     sink = walk.From(graph.root());
     for (const Value& value : graph.stray_states()) sink = walk.From(value);

@@ -72,7 +72,7 @@ void AddFormats(CLI::App* command, Arguments& arguments) {
 template <typename T, typename Function>
 void SetAction(CLI::App* command, Chosen& chosen, std::shared_ptr<T> arguments, Function run) {
   command->callback([&chosen, arguments = std::move(arguments), run = std::move(run)] {
-    chosen.run = [arguments, run](const OpenModel& open) { return run(open, *arguments); };
+    chosen.run = [arguments, run](const Opener& open) { return run(open, *arguments); };
   });
 }
 
@@ -88,7 +88,7 @@ void AddLs(CLI::App& app, Chosen& chosen) {
   command->add_flag("--tree", arguments->options.is_tree, "sums by module");
   command->add_flag("-S,--by-size", arguments->options.by_size, "the largest first");
   AddFormats(command, *arguments);
-  SetAction(command, chosen, arguments, [](const OpenModel& open, LsArguments& a) {
+  SetAction(command, chosen, arguments, [](const Opener& open, LsArguments& a) {
     a.options.format = a.format();
     List(*open(a.source, nullptr), a.options);
     return 0;
@@ -100,7 +100,7 @@ void AddInfo(CLI::App& app, Chosen& chosen) {
   CLI::App* const command = AddCommand(app, chosen, "info", "describe the checkpoint");
   AddSource(command, arguments->source);
   AddJson(command, *arguments);
-  SetAction(command, chosen, arguments, [](const OpenModel& open, const Arguments& a) {
+  SetAction(command, chosen, arguments, [](const Opener& open, const Arguments& a) {
     Describe(*open(a.source, nullptr), a.format());
     return 0;
   });
@@ -115,7 +115,7 @@ void AddCat(CLI::App& app, Chosen& chosen) {
   AddSource(command, arguments->source);
   AddKey(command, arguments->key);
   command->add_flag("--npy", arguments->is_npy, "as an .npy file");
-  SetAction(command, chosen, arguments, [](const OpenModel& open, const CatArguments& a) {
+  SetAction(command, chosen, arguments, [](const Opener& open, const CatArguments& a) {
     Dump(*open(a.source, nullptr), a.key, a.is_npy);
     return 0;
   });
@@ -126,7 +126,7 @@ void AddShow(CLI::App& app, Chosen& chosen) {
   CLI::App* const command = AddCommand(app, chosen, "show", "print the values of a tensor");
   AddSource(command, arguments->source);
   AddKey(command, arguments->key);
-  SetAction(command, chosen, arguments, [](const OpenModel& open, const Arguments& a) {
+  SetAction(command, chosen, arguments, [](const Opener& open, const Arguments& a) {
     Show(*open(a.source, nullptr), a.key);
     return 0;
   });
@@ -143,7 +143,7 @@ void AddStat(CLI::App& app, Chosen& chosen) {
   command->add_flag("--check", arguments->options.is_check,
                     "exit with 1 if there is NaN or infinity");
   AddFormats(command, *arguments);
-  SetAction(command, chosen, arguments, [](const OpenModel& open, StatArguments& a) {
+  SetAction(command, chosen, arguments, [](const Opener& open, StatArguments& a) {
     a.options.format = a.format();
     return Measure(*open(a.source, nullptr), a.options);
   });
@@ -163,7 +163,7 @@ void AddDiff(CLI::App& app, Chosen& chosen) {
       ->type_name("NUMBER");
   AddMap(command, arguments->options.map);
   AddFormats(command, *arguments);
-  SetAction(command, chosen, arguments, [&chosen](const OpenModel& open, DiffArguments& a) {
+  SetAction(command, chosen, arguments, [&chosen](const Opener& open, DiffArguments& a) {
     chosen.is_diff = true;
     a.options.format = a.format();
     const auto first = open(a.source, nullptr);
@@ -196,7 +196,7 @@ void AddConvert(CLI::App& app, Chosen& chosen) {
       ->type_name("SIZE");
   command->add_flag("--verify", options.is_verified, "read the files again and compare them");
   command->add_flag("-f,--force", arguments->is_forced, "replace what exists");
-  SetAction(command, chosen, arguments, [](const OpenModel& open, ConvertArguments& a) {
+  SetAction(command, chosen, arguments, [](const Opener& open, ConvertArguments& a) {
     a.options.existing = a.is_forced ? Existing::kReplace : Existing::kKeep;
     Convert(*open(a.source, nullptr), a.options);
     return 0;
@@ -208,7 +208,7 @@ void AddVerify(CLI::App& app, Chosen& chosen) {
   CLI::App* const command = AddCommand(app, chosen, "verify", "check hashes of the tensors");
   AddSource(command, arguments->source);
   AddJson(command, *arguments);
-  SetAction(command, chosen, arguments, [](const OpenModel& open, const Arguments& a) {
+  SetAction(command, chosen, arguments, [](const Opener& open, const Arguments& a) {
     WrongHashes wrong;
     return VerifyHashes(*open(a.source, wrong.MakeVerification()), wrong, a.format());
   });
@@ -224,7 +224,7 @@ void AddScan(CLI::App& app, Chosen& chosen) {
   command->add_option("SOURCE", arguments->sources, "files, folders of files, or URIs")->required();
   AddJson(command, *arguments);
   command->add_flag("--sarif", arguments->is_sarif, "print SARIF")->excludes("--json");
-  SetAction(command, chosen, arguments, [](const OpenModel& open, const ScanArguments& a) {
+  SetAction(command, chosen, arguments, [](const Opener& open, const ScanArguments& a) {
     return Scan(a.sources, open,
                 a.is_sarif  ? ScanFormat::kSarif
                 : a.is_json ? ScanFormat::kJson
@@ -245,7 +245,7 @@ void AddReport(CLI::App& app, Chosen& chosen) {
       ->type_name("FILE");
   command->add_flag("-f,--force", arguments->is_forced, "replace the file");
   command->add_flag("--no-values", arguments->has_no_values, "do not read the tensors");
-  SetAction(command, chosen, arguments, [](const OpenModel& open, const ReportArguments& a) {
+  SetAction(command, chosen, arguments, [](const Opener& open, const ReportArguments& a) {
     const auto existing = a.is_forced ? Existing::kReplace : Existing::kKeep;
     std::optional<OutputFile> out;
     if (!a.output.empty()) {  // Before anything is read, which takes time.

@@ -4,24 +4,18 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 
-#include "parser/io/byte_source.h"
 #include "tools/ckpt/model.h"
 
 namespace ckptfs::ckpt {
 
-// Opens a source; with a verification, its hashes are checked while it is read. Throws Error.
-using OpenModel = std::function<std::unique_ptr<Model>(
-    const std::string& source, std::shared_ptr<const Verification> verification)>;
-
 // What the command line has chosen.
 struct Chosen {
-  std::vector<std::string> options;          // Lists of -o.
-  std::function<int(const OpenModel&)> run;  // Returns the exit status. Throws Error.
-  bool is_diff = false;                      // Failures end with the exit status of diff(1).
+  std::vector<std::string> options;       // Lists of -o.
+  std::function<int(const Opener&)> run;  // Returns the exit status. Throws Error.
+  bool is_diff = false;                   // Failures end with the exit status of diff(1).
 };
 
 // Adds all commands to `app`, which fills in `chosen` when it parses the command line.

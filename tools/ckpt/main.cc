@@ -2,10 +2,8 @@
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
-#include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "fs/guard.h"
 #include "fs/log.h"
@@ -13,6 +11,7 @@
 #include "fs/process.h"
 #include "parser/base/error.h"
 #include "tools/ckpt/commands.h"
+#include "tools/ckpt/model.h"
 
 namespace ckptfs::ckpt {
 namespace {
@@ -33,13 +32,7 @@ int Run(int argc, const char* const* argv, Chosen& chosen, Log& log, Step& step)
   for (const std::string& list : chosen.options) SetSourceOptions(options, list);
   options.sources.user_agent = "ckptfs/" CKPTFS_VERSION;
   step = Step::kCommand;
-  return chosen.run(
-      [&](const std::string& source, std::shared_ptr<const Verification> verification) {
-        step = Step::kSecret;
-        auto model = std::make_unique<Model>(source, options, log, step, std::move(verification));
-        step = Step::kCommand;
-        return model;
-      });
+  return chosen.run(Opener(options, log, step));
 }
 
 int Main(int argc, const char* const* argv) {

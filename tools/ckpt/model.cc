@@ -24,6 +24,14 @@ Model::Model(const std::string& uri, const Options& options, Log& log, Step& ste
   checkpoint_ = Read(uri, options, log, step);
 }
 
+std::unique_ptr<Model> Opener::operator()(const std::string& source,
+                                          std::shared_ptr<const Verification> verification) const {
+  step_ = Step::kSecret;
+  auto model = std::make_unique<Model>(source, options_, log_, step_, std::move(verification));
+  step_ = Step::kCommand;
+  return model;
+}
+
 Checkpoint Model::Read(const std::string& uri, const Options& options, Log& log, Step& step) {
   step = Step::kOpen;
   const Source source = remote_.Open(uri);

@@ -44,4 +44,24 @@ class Model {
   Checkpoint checkpoint_;  // Last: its sources are of `remote_`.
 };
 
+// Opens sources with the options of the command line.
+class Opener {
+ public:
+  // All must outlive this.
+  Opener(const Options& options, Log& log, Step& step)
+      : options_(options), log_(log), step_(step) {}
+
+  // Opens a checkpoint; with a verification, its hashes are checked while it is read. Throws Error.
+  std::unique_ptr<Model> operator()(const std::string& source,
+                                    std::shared_ptr<const Verification> verification) const;
+
+  const Options& options() const { return options_; }
+  Log& log() const { return log_; }
+
+ private:
+  const Options& options_;
+  Log& log_;
+  Step& step_;
+};
+
 }  // namespace ckptfs::ckpt

@@ -1,162 +1,140 @@
 #include "tools/ckpt/scan.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstddef>
-#include <filesystem>
-#include <optional>
+#include <functional>
+#include <memory>
+#include <mutex>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
-#include "parser/base/error.h"
-#include "parser/base/json.h"
-#include "tools/ckpt/danger.h"
+#include "fs/guard.h"
+#include "fs/remote.h"
+#include "fs/secrets.h"
+#include "fs/strict.h"
+#include "parser/base/budget.h"
+#include "parser/base/cancellation.h"
+#include "parser/imports.h"
+#include "parser/location.h"
 #include "tools/ckpt/output.h"
+#include "tools/ckpt/parallel.h"
 
 namespace ckptfs::ckpt {
 namespace {
 
-namespace fs = std::filesystem;
-
-struct Finding {
-  std::string global;
-  Danger danger = Danger::kNone;
-};
-
+// A file that is to be scanned.
 struct File {
   std::string name;
-  bool is_checkpoint = true;
-  std::vector<Finding> findings;
-  std::optional<Error> error;
+  std::function<ByteSourcePtr()> open;
 };
 
-// Returns `sources`, and instead of a local folder the files in it, sorted.
-std::vector<std::string> FilesOf(std::span<const std::string> sources) {
-  std::vector<std::string> files;
-  for (const std::string& source : sources) {
-    std::error_code ignored;
-    if (!fs::is_directory(source, ignored)) {
-      files.push_back(source);
-      continue;
-    }
-    std::vector<std::string> found;
-    std::error_code error;
-    const auto options = fs::directory_options::skip_permission_denied;
-    for (fs::recursive_directory_iterator i(source, options, error), end; !error && i != end;
-         i.increment(error)) {
-      std::error_code gone;
-      if (i->is_regular_file(gone)) found.push_back(i->path().string());
-    }
-    if (error) Fail(error.value(), "{}: cannot list: {}", source, ErrnoText(error.value()));
-    std::ranges::sort(found);
-    std::ranges::move(found, std::back_inserter(files));
+// Adds the files in `folder`, which is called `name`, and in the folders in it.
+void AddFiles(const FolderPtr& folder, const std::string& name, std::vector<File>& files) {
+  const std::string prefix = name.ends_with('/') ? name : name + "/";
+  for (const std::string& file : folder->List()) {
+    files.push_back({prefix + file, [folder, file] { return folder->Open(file); }});
   }
-  return files;
-}
-
-File ScanFile(const std::string& name, const OpenModel& open) {
-  File file{.name = name, .findings = {}, .error = {}};
-  try {
-    const auto model = open(name, nullptr);
-    for (const Global& global : model->checkpoint().globals) {
-      const Danger danger = DangerOf(global.name, global.is_refused);
-      if (danger != Danger::kNone) file.findings.push_back({global.name, danger});
-    }
-  } catch (const Error& error) {
-    if (error.code() == ENOTSUP) {
-      file.is_checkpoint = false;
-    } else {
-      file.error = error;
+  for (const std::string& inner : folder->ListFolders()) {
+    if (const FolderPtr opened = folder->OpenFolder(inner)) {
+      AddFiles(opened, prefix + inner, files);
     }
   }
-  return file;
 }
 
-std::string TextOf(std::span<const File> files) {
-  std::string text;
-  size_t scanned = 0, bad = 0;
-  for (const File& file : files) {
-    scanned += file.is_checkpoint ? 1 : 0;
-    bad += !file.findings.empty() || file.error ? 1 : 0;
-    for (const Finding& finding : file.findings) {
-      text += fmt::format("{}: {}: {}\n", Printable(file.name), NameOf(finding.danger),
-                          Printable(finding.global));
-    }
-    if (file.error) text += fmt::format("{}: cannot be read\n", file.error->what());
-  }
-  return text + fmt::format("{} checkpoints scanned, {} with findings, {} other files\n", scanned,
-                            bad, files.size() - scanned);
-}
+// Scans files, several at once. Its methods throw nothing but std::bad_alloc.
+class Scanner {
+ public:
+  // `opener` must outlive this.
+  explicit Scanner(const Opener& opener)
+      : options_(opener.options()), secrets_(options_), remote_(options_, readers_, opener.log()) {}
 
-std::string JsonOf(std::span<const File> files) {
-  std::string text = "[";
-  for (const File& file : files) {
-    if (!file.is_checkpoint) continue;
-    std::string findings;
-    for (const Finding& finding : file.findings) {
-      findings += fmt::format(R"({}{{"global":{},"danger":{}}})", findings.empty() ? "" : ",",
-                              json::String(finding.global),
-                              json::String(finding.danger == Danger::kCode ? "code" : "refused"));
-    }
-    text += fmt::format("{}{{\"file\":{},\"findings\":[{}],\"error\":{}}}",
-                        text.size() == 1 ? "\n" : ",\n", json::String(file.name), findings,
-                        file.error ? json::String(file.error->what()) : "null");
-  }
-  return text + "\n]\n";
-}
+  // Returns the results for the files that `sources` are and contain.
+  std::vector<ScannedFile> Scan(std::span<const std::string> sources);
 
-// Source: SARIF 2.1.0, https://docs.oasis-open.org/sarif/sarif/v2.1.0/
-std::string SarifOf(std::span<const File> files) {
-  std::string results;
-  const auto add = [&](const File& file, std::string_view rule, std::string_view level,
-                       const std::string& message) {
-    results +=
-        fmt::format(R"({}{{"ruleId":{},"level":{},"message":{{"text":{}}},)"
-                    R"("locations":[{{"physicalLocation":{{"artifactLocation":{{"uri":{}}}}}}}]}})",
-                    results.empty() ? "" : ",", json::String(rule), json::String(level),
-                    json::String(message), json::String(file.name));
+ private:
+  void AddSource(const std::string& source, std::vector<File>& files);
+  ScannedFile ScanFile(const File& file);
+  Imports Read(const File& file);
+
+  const Options& options_;
+  std::mutex mutex_;
+  Secrets secrets_;  // Guarded by it.
+  Readers readers_;
+  Remote remote_;
+};
+
+Imports Scanner::Read(const File& file) {
+  Budget budget;
+  budget.SetTime(ParseTimeOf(options_, remote_.is_used()));
+  const Cancellation::IsCancelled is_late = [&] {
+    return Budget::Clock::now() >= budget.deadline();
   };
-  for (const File& file : files) {
-    for (const Finding& finding : file.findings) {
-      const bool is_code = finding.danger == Danger::kCode;
-      add(file, is_code ? "dangerous-global" : "refused-global", is_code ? "error" : "warning",
-          "loading imports " + finding.global);
+  const Cancellation cancellation(is_late);
+  const auto ask = [&](bool takes_passphrase) {
+    const std::lock_guard lock(mutex_);
+    return secrets_.Get(takes_passphrase);
+  };
+  const auto scratch = std::make_shared<ScratchSpace>();
+  const ReadOptions what{.ask_secret = ask, .scratch = scratch, .budget = &budget};
+  return Metered(budget, [&] {
+    const ByteSourcePtr opened = file.open();
+    budget.AddFile(StoredSize(*opened), opened->is_remote());
+    return ReadImports(opened, what);
+  });
+}
+
+ScannedFile Scanner::ScanFile(const File& file) {
+  ScannedFile scanned{.name = file.name, .findings = {}, .error = {}};
+  try {
+    Imports imports = Read(file);
+    scanned.is_checkpoint = imports.is_checkpoint;
+    for (Import& import : imports.list) {
+      const Danger danger = DangerOf(import.global.name, import.global.is_refused);
+      if (danger == Danger::kCode || (danger != Danger::kNone && import.is_certain)) {
+        scanned.findings.push_back({std::move(import), danger});
+      }
     }
-    if (file.error) add(file, "unreadable", "error", file.error->what());
+    scanned.is_checkpoint |= !scanned.findings.empty();
+    scanned.error = std::move(imports.error);
+  } catch (const Error& e) {
+    scanned.error = e;
   }
-  return fmt::format(
-      R"({{"$schema":"https://json.schemastore.org/sarif-2.1.0.json","version":"2.1.0","runs":[)"
-      R"({{"tool":{{"driver":{{"name":"ckpt","rules":[)"
-      R"({{"id":"dangerous-global","shortDescription":{{"text":"a pickle imports what runs code"}}}},)"
-      R"({{"id":"refused-global","shortDescription":{{"text":"weights_only refuses an import"}}}},)"
-      R"({{"id":"unreadable","shortDescription":{{"text":"the checkpoint cannot be read"}}}}]}}}},)"
-      R"("results":[{}]}}]}})"
-      "\n",
-      results);
+  if (scanned.error && !std::string_view(scanned.error->what()).starts_with(file.name)) {
+    scanned.error = WithContext(file.name, *scanned.error);
+  }
+  return scanned;
+}
+
+std::vector<ScannedFile> Scanner::Scan(std::span<const std::string> sources) {
+  std::vector<File> files;
+  for (const std::string& source : sources) AddSource(source, files);
+  std::vector<ScannedFile> scanned(files.size());
+  InParallel(files.size(), [&](size_t i) { scanned[i] = ScanFile(files[i]); });
+  return scanned;
+}
+
+// A local file is opened again when its turn comes: there may be more than can be open at once.
+void Scanner::AddSource(const std::string& source, std::vector<File>& files) {
+  const std::string name = Redacted(source);
+  const size_t before = files.size();
+  try {
+    const Source opened = remote_.Open(source);
+    if (opened.file == nullptr) return AddFiles(opened.folder, name, files);
+    if (opened.file->is_remote()) return files.push_back({name, [opened] { return opened.file; }});
+    files.push_back({name, [this, source] { return remote_.OpenFile(source); }});
+  } catch (const Error& e) {
+    files.resize(before);
+    files.push_back({name, [e]() -> ByteSourcePtr { throw Error(e); }});
+  }
 }
 
 }  // namespace
 
-int Scan(std::span<const std::string> sources, const OpenModel& open, ScanFormat format) {
-  std::vector<File> files;
-  for (const std::string& name : FilesOf(sources)) files.push_back(ScanFile(name, open));
-  switch (format) {
-    case ScanFormat::kText:
-      Print(TextOf(files));
-      break;
-    case ScanFormat::kJson:
-      Print(JsonOf(files));
-      break;
-    case ScanFormat::kSarif:
-      Print(SarifOf(files));
-      break;
-  }
-  const auto is_bad = [](const File& file) { return !file.findings.empty() || file.error; };
-  return std::ranges::any_of(files, is_bad) ? 1 : 0;
+int Scan(std::span<const std::string> sources, const Opener& opener, ScanFormat format) {
+  const std::vector<ScannedFile> files = Scanner(opener).Scan(sources);
+  Print(FindingsText(files, format));
+  return std::ranges::any_of(files, &ScannedFile::is_bad) ? 1 : 0;
 }
 
 }  // namespace ckptfs::ckpt

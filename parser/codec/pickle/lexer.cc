@@ -248,4 +248,73 @@ Graph LoadWithGaps(const Extent& data, Budget& budget, const FindGap& find, uint
   }
 }
 
+namespace {
+
+bool IsName(std::string_view text) {
+  return !text.empty() && std::ranges::all_of(text, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '.';
+  });
+}
+
+// Returns the number of opcodes that import in the pickle at the beginning of `data`; 0 if those are
+// no pickle up to its end, or name what has no name.
+size_t CountImports(const Extent& data, Budget& budget) try {
+  Lexer lexer(data, budget);
+  size_t count = 0;
+  for (uint8_t opcode = 0; opcode != kStopOpcode;) {
+    opcode = lexer.Next();
+    const bool has_name = opcode == 'c' || opcode == 'i';
+    if (has_name && !IsName(lexer.name())) return 0;
+    count += has_name || opcode == 0x93 ? 1 : 0;
+  }
+  return count;
+} catch (const Error&) {
+  return 0;
+}
+
+}  // namespace
+
+PartialRun RunPartly(const Extent& data, Budget& budget) {
+  constexpr uint64_t kPart = uint64_t{64} << 10U;  // Bytes, unless one opcode has more.
+  const Resolve none;
+  Machine machine({}, budget, none);
+  machine.KeepCalls();
+  Lexer lexer(data, budget);
+  std::optional<Error> error;
+  uint64_t end = 0;
+  for (uint8_t opcode = 0; !error && opcode != kStopOpcode;) {
+    const uint64_t begin = end;
+    try {
+      while (opcode != kStopOpcode && end - begin < kPart) {
+        opcode = lexer.Next();
+        end = lexer.position();
+      }
+    } catch (const Error& e) {
+      error = e;
+    }
+    if (begin == end) break;
+    try {
+      machine.RunPart({data.source, data.offset + begin, end - begin}, begin);
+    } catch (const Error& e) {
+      error = e;  // It comes before that of the lexer.
+    }
+  }
+  PartialRun run{.graph = std::move(machine).TakeGraph(), .length = end, .error = std::move(error)};
+  run.has_more = run.error && CountImports(data, budget) > run.graph.globals().size();
+  return run;
+}
+
+bool IsNextPickle(const Extent& data, std::byte first) {
+  std::byte head[2] = {};
+  if (data.length < sizeof head) return false;
+  data.source->ReadAt(data.offset, head);
+  constexpr auto kProto = std::byte{0x80};
+  if (first == kProto) {
+    return head[0] == kProto && head[1] >= std::byte{2} && head[1] <= std::byte{5};
+  }
+  constexpr std::string_view kFirst = "(}])c";
+  return kFirst.find(static_cast<char>(head[0])) != std::string_view::npos;
+}
+
 }  // namespace ckptfs::pickle

@@ -1,13 +1,16 @@
-// Finds where a pickle ends, and runs one that has gaps, without reading it into memory first.
+// Finds where a pickle ends, and runs one that has gaps or may be broken, without reading it into
+// memory first.
 
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <string_view>
 
 #include "parser/base/budget.h"
+#include "parser/base/error.h"
 #include "parser/codec/pickle.h"
 #include "parser/io/byte_source.h"
 
@@ -37,5 +40,21 @@ using FindGap = std::function<Gap(const Value& built, uint64_t position)>;
 // ends after `data`, and the errors of reading. Sets `length` to the length of the pickle, gaps
 // included.
 Graph LoadWithGaps(const Extent& data, Budget& budget, const FindGap& find, uint64_t& length);
+
+// A pickle that was run up to its end, or up to what is wrong with it.
+struct PartialRun {
+  Graph graph;                 // Lists the calls. Has no root if there is an error.
+  uint64_t length = 0;         // Of the part that was run, in bytes.
+  std::optional<Error> error;  // As Load throws, or that of reading.
+  bool has_more = false;       // There is an error, and then imports, and the end of the pickle.
+};
+
+// Runs the pickle at the beginning of `data` as Load does, as far as a real unpickler would run it or
+// further. Nothing in the result points into `data`. Throws nothing but std::bad_alloc.
+PartialRun RunPartly(const Extent& data, Budget& budget);
+
+// Whether another pickle begins at `data`, behind one whose first byte is `first`. Of a pickle
+// without PROTO only another one can be followed.
+bool IsNextPickle(const Extent& data, std::byte first);
 
 }  // namespace ckptfs::pickle

@@ -278,14 +278,14 @@ void Machine::MakePersistent() { Replace(1, Resolved(Top(1)[0])); }
 void Machine::Construct(Kind kind) {
   const auto values = Top(2);
   Require(values[1].kind == Kind::kTuple, "argument", values[1], "tuple");
-  Replace(2, builder_.MakeObject(kind, values[0], values[1]));
+  Replace(2, MakeObject(kind, values[0], values[1]));
 }
 
 void Machine::ConstructWithKeywords() {
   const auto values = Top(3);
   Require(values[1].kind == Kind::kTuple, "argument", values[1], "tuple");
   Require(values[2].kind == Kind::kDict, "keyword argument", values[2], "dict");
-  const Value object = builder_.MakeObject(Kind::kNew, values[0], values[1]);
+  const Value object = MakeObject(Kind::kNew, values[0], values[1]);
   builder_.ExtrasOf(object.node).keywords = values[2];
   Replace(3, object);
 }
@@ -358,9 +358,15 @@ Value Machine::Resolved(const Value& id) {
   return resolve_ ? resolve_(persistent) : persistent;
 }
 
+Value Machine::MakeObject(Kind kind, const Value& target, const Value& arguments) {
+  const Value object = builder_.MakeObject(kind, target, arguments);
+  if (keeps_calls_) builder_.Append(graph_.calls_, std::span(&object, 1));
+  return object;
+}
+
 Value Machine::MakeInstance(const Value& target, std::span<const Value> arguments) {
   const Value tuple = builder_.MakeNode(Kind::kTuple, arguments);
-  const Value object = builder_.MakeObject(Kind::kCall, target, tuple);
+  const Value object = MakeObject(Kind::kCall, target, tuple);
   object.node->is_inst = true;
   return object;
 }

@@ -119,6 +119,9 @@ class Machine {
         memo_(&budget),
         scratch_(&budget) {}
 
+  // From now on, the graph lists the calls.
+  void KeepCalls() { keeps_calls_ = true; }
+
   // Runs the pickle. The machine is used up by it.
   Graph Run() &&;
 
@@ -130,8 +133,8 @@ class Machine {
   const Value& top() const { return Top(1).front(); }
   void ReplaceTop(const Value& value) { Replace(1, value); }
 
-  // The result of the parts. Precondition: the last one has ended with STOP. The machine is used up
-  // by it.
+  // The result of the parts; without a root unless the last one has ended with STOP. The machine is
+  // used up by it.
   Graph TakeGraph() &&;
 
   // Where opcodes take their arguments from.
@@ -211,6 +214,7 @@ class Machine {
   std::string_view ReadName(std::string_view what);
   Value MakeGlobal(GlobalNames names);
   Value Resolved(const Value& id);
+  Value MakeObject(Kind kind, const Value& target, const Value& arguments);
   Value MakeInstance(const Value& target, std::span<const Value> arguments);
   void PushParsed(Kind kind, std::string_view text);
   void AppendTo(const Value& receiver, std::span<const Value> items, Kind kind);
@@ -229,6 +233,7 @@ class Machine {
   uint8_t protocol_ = 0;
   bool has_stopped_ = false;
   bool is_in_parts_ = false;
+  bool keeps_calls_ = false;
 };
 
 }  // namespace ckptfs::pickle

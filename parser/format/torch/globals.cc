@@ -365,13 +365,13 @@ constexpr size_t kMostOfGlobal = 256;  // Bytes.
 // A name is in up to two lists, each of which is temporarily in memory more than once.
 constexpr uint64_t kCopiesOfName = 8;
 
+}  // namespace
+
 std::string QualifiedName(const pickle::Value& global) {
   const auto parts = pickle::ItemsOf(global);
   return fmt::format("{}.{}", parts[0].text().substr(0, kMostOfGlobal),
                      parts[1].text().substr(0, kMostOfGlobal));
 }
-
-}  // namespace
 
 void Globals::Add(const pickle::Graph& graph) {
   for (const pickle::Value& global : graph.globals()) {

@@ -109,6 +109,9 @@ std::optional<StorageClass> StorageClassNamed(std::string_view module, std::stri
 // Nothing if `value` is no storage class.
 std::optional<StorageClass> StorageClassOf(const pickle::Value& value);
 
+// "module.name" of a kGlobal, cut where it is longer than names are: many may share a long one.
+std::string QualifiedName(const pickle::Value& global);
+
 // The classes and functions that the pickles of one checkpoint name. Belongs to one thread.
 class Globals {
  public:

@@ -1,0 +1,101 @@
+#include "tools/ckpt/findings.h"
+
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <string_view>
+
+#include "parser/base/json.h"
+
+namespace ckptfs::ckpt {
+namespace {
+
+// The call, or the name of what is only imported, after the member of an archive.
+std::string TextOf(const Import& import) {
+  return fmt::format("{}{}{}", import.member, import.member.empty() ? "" : ": ",
+                     import.call.empty() ? import.global.name : import.call);
+}
+
+std::string Text(std::span<const ScannedFile> files) {
+  std::string text;
+  size_t scanned = 0, bad = 0;
+  for (const ScannedFile& file : files) {
+    scanned += file.is_checkpoint || file.error ? 1 : 0;
+    bad += file.is_bad() ? 1 : 0;
+    for (const Finding& finding : file.findings) {
+      text += fmt::format("{}: {}: {}\n", Printable(file.name), NameOf(finding.danger),
+                          Printable(TextOf(finding.import)));
+    }
+    if (file.error) text += fmt::format("{}: cannot be read\n", file.error->what());
+  }
+  return text + fmt::format("{} checkpoints scanned, {} with findings, {} other files\n", scanned,
+                            bad, files.size() - scanned);
+}
+
+std::string StringOrNull(const std::string& text) {
+  return text.empty() ? "null" : json::String(text);
+}
+
+std::string Json(std::span<const ScannedFile> files) {
+  std::string text = "[";
+  for (const ScannedFile& file : files) {
+    if (!file.is_checkpoint && !file.error) continue;
+    std::string findings;
+    for (const auto& [import, danger] : file.findings) {
+      findings += fmt::format(R"({}{{"global":{},"danger":{},"call":{},"member":{}}})",
+                              findings.empty() ? "" : ",", json::String(import.global.name),
+                              json::String(danger == Danger::kCode ? "code" : "refused"),
+                              StringOrNull(import.call), StringOrNull(import.member));
+    }
+    text += fmt::format("{}{{\"file\":{},\"findings\":[{}],\"error\":{}}}",
+                        text.size() == 1 ? "\n" : ",\n", json::String(file.name), findings,
+                        file.error ? json::String(file.error->what()) : "null");
+  }
+  return text + "\n]\n";
+}
+
+// Source: SARIF 2.1.0, https://docs.oasis-open.org/sarif/sarif/v2.1.0/
+std::string Sarif(std::span<const ScannedFile> files) {
+  std::string results;
+  const auto add = [&](const ScannedFile& file, std::string_view rule, std::string_view level,
+                       const std::string& message) {
+    results +=
+        fmt::format(R"({}{{"ruleId":{},"level":{},"message":{{"text":{}}},)"
+                    R"("locations":[{{"physicalLocation":{{"artifactLocation":{{"uri":{}}}}}}}]}})",
+                    results.empty() ? "" : ",", json::String(rule), json::String(level),
+                    json::String(message), json::String(file.name));
+  };
+  for (const ScannedFile& file : files) {
+    for (const auto& [import, danger] : file.findings) {
+      const bool is_code = danger == Danger::kCode;
+      add(file, is_code ? "dangerous-global" : "refused-global", is_code ? "error" : "warning",
+          fmt::format("loading {} {}", import.call.empty() ? "imports" : "calls", TextOf(import)));
+    }
+    if (file.error) add(file, "unreadable", "error", file.error->what());
+  }
+  return fmt::format(
+      R"({{"$schema":"https://json.schemastore.org/sarif-2.1.0.json","version":"2.1.0","runs":[)"
+      R"({{"tool":{{"driver":{{"name":"ckpt","rules":[)"
+      R"({{"id":"dangerous-global","shortDescription":{{"text":"a pickle imports what runs code"}}}},)"
+      R"({{"id":"refused-global","shortDescription":{{"text":"weights_only refuses an import"}}}},)"
+      R"({{"id":"unreadable","shortDescription":{{"text":"the checkpoint cannot be read"}}}}]}}}},)"
+      R"("results":[{}]}}]}})"
+      "\n",
+      results);
+}
+
+}  // namespace
+
+std::string FindingsText(std::span<const ScannedFile> files, ScanFormat format) {
+  switch (format) {
+    case ScanFormat::kText:
+      return Text(files);
+    case ScanFormat::kJson:
+      return Json(files);
+    case ScanFormat::kSarif:
+      return Sarif(files);
+  }
+  return "";
+}
+
+}  // namespace ckptfs::ckpt
