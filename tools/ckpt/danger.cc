@@ -8,7 +8,11 @@ namespace {
 // Modules in which every function is dangerous, with the modules in them.
 constexpr std::string_view kModules[] = {
     "_aix_support",
+    "_ctypes",
+    "_frozen_importlib",
+    "_frozen_importlib_external",
     "_io",
+    "_operator",
     "_osx_support",
     "_pickle",
     "_posixsubprocess",
@@ -19,6 +23,7 @@ constexpr std::string_view kModules[] = {
     "asyncio",
     "bdb",
     "cProfile",
+    "cloudpickle",
     "code",
     "codeop",
     "commands",
@@ -27,17 +32,20 @@ constexpr std::string_view kModules[] = {
     "distutils",
     "doctest",
     "ensurepip",
+    "fileinput",
     "ftplib",
     "http",
     "httplib",
     "httpx",
     "idlelib",
+    "imaplib",
     "imp",
     "importlib",
     "io",
     "joblib",
     "lib2to3",
     "linecache",
+    "logging.config",
     "marshal",
     "multiprocessing",
     "nt",
@@ -45,7 +53,6 @@ constexpr std::string_view kModules[] = {
     "numpy.testing",
     "os",
     "paramiko",
-
     "pdb",
     "pickle",
     "pip",
@@ -64,10 +71,14 @@ constexpr std::string_view kModules[] = {
     "site",
     "smtplib",
     "socket",
+    "socketserver",
+    "sqlite3",
     "ssl",
     "subprocess",
     "sys",
     "sysconfig",
+    "tarfile",
+    "telnetlib",
     "tempfile",
     "test",
     "threading",
@@ -89,16 +100,23 @@ constexpr std::string_view kModules[] = {
     "venv",
     "webbrowser",
     "xmlrpc",
+    "zipfile",
     "zipimport",
 };
 
 // Single functions of other modules.
 constexpr std::string_view kFunctions[] = {
-    "functools.partial", "functools.reduce",         "operator.attrgetter",
-    "operator.call",     "operator.itemgetter",      "operator.methodcaller",
-    "torch.load",        "torch.serialization.load", "torch.storage._load_from_bytes",
-    "types.CodeType",    "types.FunctionType",       "numpy.load",
-    "pandas.eval",       "pandas.read_pickle",       "torch.jit.load",
+    "functools.partial",   "functools.reduce",         "operator.attrgetter",
+    "operator.call",       "operator.itemgetter",      "operator.methodcaller",
+    "torch.load",          "torch.serialization.load", "torch.storage._load_from_bytes",
+    "types.CodeType",      "types.FunctionType",       "numpy.load",
+    "pandas.eval",         "pandas.read_pickle",       "torch.jit.load",
+    "logging.FileHandler",
+};
+
+// What such modules have that does no harm.
+constexpr std::string_view kHarmless[] = {
+    "joblib.numpy_pickle.NumpyArrayWrapper",
 };
 
 // Of builtins, which protocol 2 calls __builtin__.
@@ -129,6 +147,7 @@ Danger DangerOf(std::string_view name, bool is_refused) {
     const std::string_view function = name.substr(prefix.size());
     return std::ranges::count(kBuiltins, function) > 0 ? Danger::kCode : Danger::kRefused;
   }
+  if (std::ranges::count(kHarmless, name) > 0) return Danger::kRefused;
   const bool is_dangerous =
       std::ranges::count(kFunctions, name) > 0 ||
       std::ranges::any_of(kModules, [&](std::string_view module) {
