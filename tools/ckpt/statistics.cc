@@ -94,15 +94,12 @@ std::span<T> Finite(std::span<T> values, Statistics& statistics) {
   return values.first(static_cast<size_t>(end - values.begin()));
 }
 
+// Returns the figures of finite values. If there are others, or the sum overflows, the mean is not
+// finite.
 template <typename T>
-Statistics OfBlock(std::span<T> block) {
+Statistics OfFinite(std::span<const T> values) {
   Statistics statistics;
-  statistics.count = block.size();
-  const std::span<const T> values = Finite(block, statistics);
-  if (values.empty()) {
-    statistics.min = statistics.max = NumberOf(T());
-    return statistics;
-  }
+  statistics.count = values.size();
   std::array<T, kLanes> least, most;
   least.fill(values[0]);
   most.fill(values[0]);
@@ -130,6 +127,42 @@ Statistics OfBlock(std::span<T> block) {
   statistics.mean = mean;
   return statistics;
 }
+
+template <typename T>
+Statistics OfBlock(std::span<T> block) {
+  Statistics statistics = OfFinite(std::span<const T>(block));
+  if (!std::is_floating_point_v<T> || std::isfinite(statistics.mean)) return statistics;
+  Statistics others;
+  const std::span<const T> values = Finite(block, others);
+  if (values.empty()) {
+    statistics = {.min = NumberOf(T()), .max = NumberOf(T())};
+  } else {
+    statistics = OfFinite(values);
+  }
+  statistics.count = block.size();
+  statistics.nans = others.nans;
+  statistics.infinities = others.infinities;
+  return statistics;
+}
+
+#if defined(__x86_64__)
+// The same, by the wider registers that most processors have.
+template <typename T>
+[[gnu::target("avx2,fma"), gnu::flatten]] Statistics OfBlockByAvx2(std::span<T> block) {
+  return OfBlock(block);
+}
+
+template <typename T>
+auto FastestForBlock() {
+  const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  return has_avx2 ? OfBlockByAvx2<T> : OfBlock<T>;
+}
+#else
+template <typename T>
+auto FastestForBlock() {
+  return OfBlock<T>;
+}
+#endif
 
 // Reads elements `begin` to `end`, and calls function(values) with some of them at a time, which it
 // may change.
@@ -199,8 +232,10 @@ bool HasNumbers(const Tensor& tensor) {
 Statistics StatisticsOf(const Tensor& tensor, uint64_t begin, uint64_t end) {
   Statistics statistics;
   VisitElementType(tensor.dtype, [&](auto type) {
+    using T = typename Measured<typename decltype(type)::Value>::Type;
+    const auto of_block = FastestForBlock<T>();
     ForBlocks<decltype(type)>(tensor, begin, end,
-                              [&](auto values) { statistics.Add(OfBlock(values)); });
+                              [&](auto values) { statistics.Add(of_block(values)); });
   });
   return statistics;
 }
