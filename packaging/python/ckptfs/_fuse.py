@@ -1,14 +1,14 @@
 """The backend that mounts the checkpoint."""
 
-import json
 import os
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
-from ckptfs._backend import Buffer, TensorInfo, by_key, info_of
+from ckptfs._backend import Buffer, TensorInfo
 from ckptfs._contents import Contents, entry_of
 from ckptfs._errors import Error
+from ckptfs._index import Index
 from ckptfs._memory import map_private
 from ckptfs._mount import mount, unmount
 
@@ -24,10 +24,7 @@ class FuseBackend:
         self._buffers: dict[int, Buffer] = {}  # By inode: tied tensors are hard links.
         self._contents: Optional[Contents] = None
         try:
-            rows = self._rows()
-            self._files = {row["key"]: row["path"] for row in rows if row["shape"] is None and row["path"]}
-            self.tensors: Mapping[str, TensorInfo] = by_key(
-                [info_of(row) for row in rows if row["shape"] is not None])
+            self.tensors = Index(self._lines())
         except BaseException:
             self.close()
             raise
@@ -71,12 +68,12 @@ class FuseBackend:
 
     def _scan(self) -> Contents:
         if self._contents is None:
-            self._contents = Contents(self.path, self._files)
+            self._contents = Contents(self.path, self.tensors.files)
         return self._contents
 
-    def _rows(self) -> list[dict[str, Any]]:
+    def _lines(self) -> bytes:
         try:
-            with open(os.path.join(self.path, "tensors.jsonl"), encoding="utf-8") as lines:
-                return [json.loads(line) for line in lines]
-        except (OSError, ValueError) as error:
+            with open(os.path.join(self.path, "tensors.jsonl"), "rb", buffering=0) as file:
+                return file.read()
+        except OSError as error:
             raise Error(f"tensors.jsonl: cannot read: {error}") from error
