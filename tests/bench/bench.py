@@ -164,9 +164,8 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     options = arguments()
     try:
-        with options.suite.lab(os.environ["CKPTFS"], os.environ["CKPTFS_NULL"], os.environ["CKPTFS_READER"],
-                               os.environ["CKPTFS_OPENER"], os.environ["CKPTFS_INFLATER"],
-                               os.environ["CKPTFS_FETCHER"], os.environ["CKPTFS_PYTHON"]) as lab:
+        programs = ("", "_CKPT", "_NULL", "_READER", "_OPENER", "_INFLATER", "_FETCHER", "_PYTHON")
+        with options.suite.lab(*(os.environ[f"CKPTFS{name}"] for name in programs)) as lab:
             values = measure(lab, options)
     except Failure as failure:
         sys.exit(f"bench: {failure}")

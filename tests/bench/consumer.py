@@ -1,6 +1,13 @@
 """What users of torch do with a checkpoint; prints the seconds that each round of it took.
 
     consumer.py first-element FILE KEY   torch.load(mmap=True), then one element of one tensor
+    consumer.py first-element-timed FILE KEY   the same, without the import of torch
+    consumer.py open FILE KEY            ckptfs.open, then one element of one tensor, by NumPy
+    consumer.py open-timed FILE KEY      the same, without the imports
+    consumer.py list FILE                torch.load(mmap=True), and a line for each tensor
+    consumer.py save-many DIRECTORY N    N checkpoints of 20 small tensors each
+    consumer.py to-safetensors FILE OUT  torch.load(mmap=True) and safetensors' save_file
+    consumer.py sum-by-two FILE          the sums of all tensors, by two threads of NumPy, after the load
     consumer.py load FILE                torch.load(mmap=True), without the import of torch
     consumer.py sum TENSOR-FILE          np.memmap and its sum, twice: the second one is warm
     consumer.py sum-all DIRECTORY        the sums of all tensors float32, each mapped by torch
@@ -31,6 +38,59 @@ def timed(function):
 def first_element(path, key):
     import torch
     print(torch.load(path, mmap=True)[key].flatten()[0].item())
+
+
+def first_element_timed(path, key):
+    import torch
+    timed(lambda: torch.load(path, mmap=True)[key].flatten()[0].item())
+
+
+def open_first(path, key):
+    import ckptfs
+    with ckptfs.open(path) as model:
+        print(model.numpy(key).flat[0])
+
+
+def open_first_timed(path, key):
+    import ckptfs
+    import numpy
+    opened = []
+
+    def first():
+        opened.append(ckptfs.open(path))
+        return numpy.ravel(opened[0].numpy(key))[0]
+    timed(first)
+    opened[0].close()
+
+
+def list_all(path):
+    import torch
+    for key, tensor in torch.load(path, mmap=True).items():
+        print(key, tensor.dtype, tuple(tensor.shape), tensor.nbytes)
+
+
+def save_many(directory, count):
+    import torch
+    os.mkdir(directory)
+    for i in range(int(count)):
+        torch.save({f"layer{j}.weight": torch.ones(16, 16) for j in range(20)}, f"{directory}/{i}.pth")
+
+
+def to_safetensors(path, out):
+    import torch
+    from safetensors.torch import save_file
+    save_file(torch.load(path, mmap=True), out)
+
+
+def sum_by_two(path):
+    import numpy
+    import torch
+    arrays = [tensor.numpy() for tensor in torch.load(path, mmap=True).values()]
+
+    def total():
+        with ThreadPoolExecutor(2) as pool:
+            return sum(pool.map(numpy.sum, arrays))
+    timed(total)
 
 
 def load(path):
@@ -135,7 +195,9 @@ def contiguous(path):
         timed(view.contiguous)
 
 
-{"first-element": first_element, "load": load, "sum": sum_of, "sum-all": sum_all,
+{"first-element": first_element, "first-element-timed": first_element_timed, "open": open_first,
+ "open-timed": open_first_timed, "list": list_all, "save-many": save_many, "to-safetensors": to_safetensors,
+ "sum-by-two": sum_by_two, "load": load, "sum": sum_of, "sum-all": sum_all,
  "sum-safetensors": sum_safetensors, "load-memmap": load_memmap,
  "contiguous": contiguous, "read-zanj": read_zanj, "to-memory": to_memory, "deserialize": deserialize,
  "save-llama": save_llama, "from-pretrained": from_pretrained}[sys.argv[1]](*sys.argv[2:])

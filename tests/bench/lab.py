@@ -64,8 +64,8 @@ class Daemon(Mount):
 class Lab:
     consumer = HERE / "consumer.py"
 
-    def __init__(self, ckptfs, null, reader, opener, inflater, fetcher, python):
-        self.ckptfs, self.null, self.reader, self.python = ckptfs, null, reader, python
+    def __init__(self, ckptfs, ckpt, null, reader, opener, inflater, fetcher, python):
+        self.ckptfs, self.ckpt, self.null, self.reader, self.python = ckptfs, ckpt, null, reader, python
         self.opener, self.inflater, self.fetcher = opener, inflater, fetcher
         self.directory = Path(tempfile.mkdtemp(prefix="ckptfs-bench."))
         self.checkpoints = {}
@@ -132,6 +132,20 @@ class Lab:
         if done.returncode != 0:
             raise Failure(f"{Path(command[0]).name} failed with exit status {done.returncode}")
         return seconds
+
+    @staticmethod
+    def usage(*command, statuses=(0,), **options):
+        """The seconds that a command took from its start to its end, and its peak memory in MiB. Its output
+        is dropped."""
+        begin = time.perf_counter()
+        process = subprocess.Popen([str(c) for c in command], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                   **options)
+        _, status, used = os.wait4(process.pid, 0)
+        seconds = time.perf_counter() - begin
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode not in statuses:
+            raise Failure(f"{Path(command[0]).name} failed with exit status {process.returncode}")
+        return seconds, used.ru_maxrss / 1024
 
     @contextmanager
     def mount(self, contender, shape):

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from random import Random
 from typing import NamedTuple
 
+import commands
 import served
 import stores
 from lab import KEY
@@ -316,6 +317,20 @@ ROWS = {
         Goal("from_pretrained, safetensors", "directory", 1.2),
         Goal("from_pretrained, bin", "directory", 1),
         Goal("from_pretrained, safetensors, peak MiB", "directory", 1.05))),
+    "ckpt_ls": Row(5, ("ckptfs", "torch"), commands.ls, (
+        Goal("list", "torch", 0.03),)),
+    "ckpt_stat": Row(5, ("ckptfs", "numpy"), commands.stat, (
+        Goal("2 GiB", "numpy", 1),)),
+    "ckpt_diff": Row(5, ("ckptfs", "cmp"), commands.diff, (
+        Goal("2 GiB", "cmp", 1),)),
+    "ckpt_convert": Row(3, ("ckptfs", "torch"), commands.convert, (
+        Goal("2 GiB", "torch", 0.6),
+        Goal("2 GiB, peak MiB", None, 64))),
+    "ckpt_scan": Row(5, ("ckptfs", "picklescan"), commands.scan, (
+        Goal("1,000 files", "picklescan", 0.05),)),
+    "package": Row(5, ("ckptfs", "torch"), commands.package, (
+        Goal("first element", "torch", 0.1),
+        Goal("first element, after the imports", "torch", 0.1))),
     "loopback": Row(5, ("ckptfs", "curl"), served.loopback, (
         Goal("read", "curl", 1 / 0.8),)),
     "disk_cache": Row(3, ("ckptfs", "local file"), served.disk_cache, (

@@ -11,16 +11,14 @@
 #include <utility>
 
 #include "parser/base/error.h"
-#include "parser/base/text.h"
 
 namespace ckptfs::ckpt {
 namespace {
 
 // The number of characters, which is how wide a terminal shows most texts.
 size_t WidthOf(std::string_view text) {
-  size_t width = 0;
-  for (; !text.empty(); ++width) text.remove_prefix(utf8::Decode(text).length);
-  return width;
+  const auto begins_character = [](char c) { return (static_cast<uint8_t>(c) & 0xC0U) != 0x80; };
+  return static_cast<size_t>(std::ranges::count_if(text, begins_character));
 }
 
 void AppendCell(std::string& line, std::string_view cell, Table::Align align, size_t width) {
