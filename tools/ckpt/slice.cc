@@ -12,6 +12,7 @@
 #include "parser/base/error.h"
 #include "parser/base/text.h"
 #include "parser/layer/strided.h"
+#include "tools/ckpt/flipped.h"
 
 namespace ckptfs::ckpt {
 namespace {
@@ -22,6 +23,7 @@ struct Range {
   uint64_t step = 1;
   uint64_t count = 0;
   bool is_removed = false;  // An integer selected it.
+  bool is_flipped = false;  // The last one comes first.
 };
 
 std::vector<std::string_view> Split(std::string_view text, char separator) {
@@ -60,19 +62,27 @@ Range RangeOf(std::string_view part, uint64_t size) {
   const std::vector<std::string_view> words = Split(part, ':');
   if (words.size() > 3) Fail(EINVAL, "slice {}: has more than three parts", Quoted(part));
   const auto length = static_cast<int64_t>(size);
+  const int64_t step = words.size() == 3 && !words[2].empty() ? NumberOf(words[2], part) : 1;
+  if (step == 0) Fail(EINVAL, "slice {}: the step must not be zero", Quoted(part));
+  const bool is_back = step < 0;
   const auto bound = [&](size_t i, int64_t missing) {
     if (words[i].empty()) return missing;
     const int64_t number = NumberOf(words[i], part);
-    return std::clamp<int64_t>(number < 0 ? number + length : number, 0, length);
+    return std::clamp<int64_t>(number < 0 ? number + length : number, is_back ? -1 : 0,
+                               is_back ? length - 1 : length);
   };
-  const int64_t step = words.size() == 3 && !words[2].empty() ? NumberOf(words[2], part) : 1;
-  if (step <= 0) Fail(EINVAL, "slice {}: the step must be positive", Quoted(part));
-  const int64_t begin = bound(0, 0);
-  const int64_t end = bound(1, length);
-  const int64_t span = std::max<int64_t>(end - begin, 0);
-  return {.begin = static_cast<uint64_t>(begin),
-          .step = static_cast<uint64_t>(step),
-          .count = static_cast<uint64_t>(span / step + (span % step != 0 ? 1 : 0))};
+  const int64_t begin = bound(0, is_back ? length - 1 : 0);
+  const int64_t end = bound(1, is_back ? -1 : length);
+  const auto span =
+      static_cast<uint64_t>(std::max<int64_t>(is_back ? begin - end : end - begin, 0));
+  const uint64_t size_of_step =
+      is_back ? -static_cast<uint64_t>(step) : static_cast<uint64_t>(step);
+  const uint64_t count = span / size_of_step + (span % size_of_step != 0 ? 1 : 0);
+  const uint64_t back = is_back && count > 0 ? (count - 1) * size_of_step : 0;
+  return {.begin = static_cast<uint64_t>(std::max<int64_t>(begin, 0)) - back,
+          .step = size_of_step,
+          .count = count,
+          .is_flipped = is_back};
 }
 
 // Returns one range for each axis.
@@ -118,12 +128,14 @@ Tensor Sliced(const Tensor& tensor, std::string_view slice) {
   const std::vector<Range> ranges = RangesOf(slice, tensor.shape);
   const uint64_t item_size = ItemSize(tensor.dtype);
   View view{.dtype = tensor.dtype, .shape = {}, .stride = {}};
+  std::vector<FlippedAxis> axes;
   uint64_t first = 0;  // In elements, like `distance`.
   uint64_t distance = 1;
   for (size_t i = ranges.size(); i-- > 0;) {
     first += ranges[i].begin * distance;
     if (!ranges[i].is_removed) {
       view.shape.push_back(ranges[i].count);
+      axes.push_back({ranges[i].count, ranges[i].is_flipped});
       // Of one element or none, a stride may be anything, and must not overflow.
       view.stride.push_back(ranges[i].count > 1 ? ranges[i].step * distance : 1);
     }
@@ -131,12 +143,16 @@ Tensor Sliced(const Tensor& tensor, std::string_view slice) {
   }
   std::ranges::reverse(view.shape);
   std::ranges::reverse(view.stride);
+  std::ranges::reverse(axes);
   Tensor sliced{.dtype = tensor.dtype, .foreign_dtype = "", .shape = view.shape, .data = {}};
   const uint64_t size = ByteSize(view.dtype, view.shape);
   const Extent data{tensor.data.source, tensor.data.offset + (size == 0 ? 0 : first * item_size),
                     ReachOf(view)};
   sliced.data = IsDense(view) ? Extent{data.source, data.offset, size}
                               : Extent{MakeStrided(data, view), 0, size};
+  if (size > 0 && std::ranges::any_of(axes, &FlippedAxis::is_flipped)) {
+    sliced.data = {MakeFlipped(sliced.data, std::move(axes), item_size), 0, size};
+  }
   return sliced;
 }
 

@@ -16,8 +16,8 @@ struct SlicedKey {
 };
 SlicedKey SplitSlice(std::string_view text);
 
-// Returns the elements of `tensor` that `slice` selects: integers, slices with a positive step, and one
-// ellipsis, with commas between them. As in NumPy, an integer removes its axis, negative numbers count
+// Returns the elements of `tensor` that `slice` selects: integers, slices, and one ellipsis, with
+// commas between them. As in NumPy, an integer removes its axis, negative numbers count
 // from the end, and slices are cut off at the ends of the axis. Nothing is read yet. Throws Error:
 // EINVAL if the slice is malformed or does not fit the shape, ENOTSUP if the dtype has no shape in
 // elements, or several elements in a byte.
