@@ -39,7 +39,7 @@
 #include "fs/tree_reader.h"
 #include "parser/base/error.h"
 #include "parser/base/fd.h"
-#include "parser/location.h"
+#include "parser/io/location.h"
 
 namespace ckptfs {
 namespace {

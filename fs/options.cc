@@ -22,7 +22,7 @@
 #include "parser/base/error.h"
 #include "parser/base/part_name.h"
 #include "parser/io/folder.h"
-#include "parser/location.h"
+#include "parser/io/location.h"
 
 namespace ckptfs {
 namespace {

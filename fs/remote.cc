@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "fs/verification.h"
+#include "parser/io/location.h"
 #include "parser/layer/disk_cache.h"
 #include "parser/layer/verified.h"
-#include "parser/location.h"
 
 namespace ckptfs {
 namespace {

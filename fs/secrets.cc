@@ -20,7 +20,7 @@
 
 #include "parser/base/error.h"
 #include "parser/base/fd.h"
-#include "parser/location.h"
+#include "parser/io/location.h"
 
 namespace ckptfs {
 namespace {

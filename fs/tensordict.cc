@@ -23,7 +23,7 @@
 #include "parser/base/json.h"
 #include "parser/checkpoint.h"
 #include "parser/io/simple_sources.h"
-#include "parser/view.h"
+#include "parser/view/view.h"
 
 namespace ckptfs {
 namespace {

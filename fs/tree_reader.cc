@@ -20,8 +20,8 @@
 #include "parser/base/error.h"
 #include "parser/base/fd.h"
 #include "parser/detect.h"
-#include "parser/location.h"
-#include "parser/subtree.h"
+#include "parser/io/location.h"
+#include "parser/view/subtree.h"
 
 namespace ckptfs {
 namespace {

@@ -16,8 +16,8 @@
 #include "parser/base/error.h"
 #include "parser/base/json.h"
 #include "parser/layer/lazy_file.h"
-#include "parser/model_config.h"
-#include "parser/view.h"
+#include "parser/view/model_config.h"
+#include "parser/view/view.h"
 
 namespace ckptfs {
 namespace {

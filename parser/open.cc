@@ -20,7 +20,7 @@
 #include "parser/base/cancellation.h"
 #include "parser/base/error.h"
 #include "parser/base/mutex.h"
-#include "parser/location.h"
+#include "parser/io/location.h"
 #include "parser/scheme.h"
 
 namespace ckptfs {

@@ -11,8 +11,8 @@
 #include <string>
 
 #include "parser/base/fd.h"
+#include "parser/io/location.h"
 #include "parser/io/source_options.h"
-#include "parser/location.h"
 
 namespace ckptfs::file {
 

@@ -9,7 +9,7 @@
 
 #include "parser/base/error.h"
 #include "parser/io/folder.h"
-#include "parser/location.h"
+#include "parser/io/location.h"
 #include "parser/source/hub/listing.h"
 #include "parser/source/hub/location.h"
 

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "parser/base/budget.h"
-#include "parser/imports.h"
 #include "parser/io/simple_sources.h"
+#include "parser/view/imports.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto source = std::make_shared<const ckptfs::MemorySource>(

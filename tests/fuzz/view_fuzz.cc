@@ -13,7 +13,7 @@
 #include "parser/io/simple_sources.h"
 #include "parser/layer/joined.h"
 #include "parser/open.h"
-#include "parser/view.h"
+#include "parser/view/view.h"
 
 namespace {
 

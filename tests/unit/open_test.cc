@@ -10,7 +10,7 @@
 #include <string>
 
 #include "parser/base/error.h"
-#include "parser/location.h"
+#include "parser/io/location.h"
 
 namespace ckptfs {
 namespace {

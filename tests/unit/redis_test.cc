@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "parser/base/error.h"
-#include "parser/location.h"
+#include "parser/io/location.h"
 #include "parser/source/redis/connection.h"
 #include "parser/source/redis/key_table.h"
 #include "tests/support/tensorizer_writer.h"

@@ -7,7 +7,7 @@
 
 #include "parser/base/encoding.h"
 #include "parser/base/error.h"
-#include "parser/location.h"
+#include "parser/io/location.h"
 #include "parser/source/s3/folder.h"
 #include "parser/source/s3/location.h"
 #include "parser/source/s3/response.h"

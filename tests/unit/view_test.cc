@@ -1,4 +1,4 @@
-#include "parser/view.h"
+#include "parser/view/view.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 #include "parser/base/error.h"
 #include "parser/detect.h"
 #include "parser/io/simple_sources.h"
-#include "parser/subtree.h"
+#include "parser/view/subtree.h"
 #include "tests/support/sources.h"
 
 namespace ckptfs {

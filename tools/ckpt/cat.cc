@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "parser/base/error.h"
-#include "parser/view.h"
+#include "parser/view/view.h"
 #include "tools/ckpt/entries.h"
 #include "tools/ckpt/output.h"
 #include "tools/ckpt/selection.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "parser/base/error.h"
-#include "parser/imports.h"
+#include "parser/view/imports.h"
 #include "tools/ckpt/danger.h"
 
 namespace ckptfs::ckpt {

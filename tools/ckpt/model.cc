@@ -9,9 +9,9 @@
 #include "parser/base/error.h"
 #include "parser/base/fd.h"
 #include "parser/detect.h"
-#include "parser/location.h"
+#include "parser/io/location.h"
 #include "parser/read_options.h"
-#include "parser/subtree.h"
+#include "parser/view/subtree.h"
 
 namespace ckptfs::ckpt {
 

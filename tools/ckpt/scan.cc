@@ -15,8 +15,8 @@
 #include "fs/strict.h"
 #include "parser/base/budget.h"
 #include "parser/base/cancellation.h"
-#include "parser/imports.h"
-#include "parser/location.h"
+#include "parser/io/location.h"
+#include "parser/view/imports.h"
 #include "tools/ckpt/output.h"
 #include "tools/ckpt/parallel.h"
 

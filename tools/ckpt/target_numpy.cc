@@ -10,7 +10,7 @@
 #include "parser/base/encoding.h"
 #include "parser/base/error.h"
 #include "parser/base/text.h"
-#include "parser/view.h"
+#include "parser/view/view.h"
 #include "tools/ckpt/entries.h"
 #include "tools/ckpt/little_endian.h"
 #include "tools/ckpt/target.h"

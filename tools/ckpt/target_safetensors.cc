@@ -11,7 +11,7 @@
 #include "parser/base/error.h"
 #include "parser/base/json.h"
 #include "parser/io/folder.h"
-#include "parser/view.h"
+#include "parser/view/view.h"
 #include "tools/ckpt/target.h"
 
 namespace ckptfs::ckpt {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "parser/location.h"
+#include "parser/io/location.h"
 #include "parser/source/az/shared_key.h"
 #include "parser/source/s3/bucket.h"
 #include "parser/source/s3/config.h"

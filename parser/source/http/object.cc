@@ -12,7 +12,7 @@
 #include "parser/base/cancellation.h"
 #include "parser/base/error.h"
 #include "parser/base/mutex.h"
-#include "parser/location.h"
+#include "parser/io/location.h"
 #include "parser/source/http/first_bytes.h"
 #include "parser/source/http/headers.h"
 #include "parser/source/http/opening.h"

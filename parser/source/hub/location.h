@@ -14,7 +14,7 @@
 #include <cstdint>
 #include <string>
 
-#include "parser/location.h"
+#include "parser/io/location.h"
 
 namespace ckptfs::hub {
 

@@ -23,7 +23,7 @@
 #include <tuple>
 
 #include "parser/codec/resp.h"
-#include "parser/location.h"
+#include "parser/io/location.h"
 #include "parser/source/curl.h"
 
 namespace ckptfs::redis {

@@ -13,8 +13,8 @@
 #include <string>
 #include <string_view>
 
+#include "parser/io/location.h"
 #include "parser/io/source_options.h"
-#include "parser/location.h"
 #include "parser/source/s3/config.h"
 
 namespace ckptfs::s3 {

@@ -3,7 +3,7 @@
 // archives. So this looks at the bytes of each member, and reads a checkpoint as such only where its
 // format puts other data between the opcodes, or compresses them.
 
-#include "parser/imports.h"
+#include "parser/view/imports.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "parser/location.h"
+#include "parser/io/location.h"
 
 #include <fmt/format.h>
 

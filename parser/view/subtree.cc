@@ -1,4 +1,4 @@
-#include "parser/subtree.h"
+#include "parser/view/subtree.h"
 
 #include <algorithm>
 #include <cerrno>

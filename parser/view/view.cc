@@ -1,4 +1,4 @@
-#include "parser/view.h"
+#include "parser/view/view.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,4 +1,4 @@
-#include "parser/model_config.h"
+#include "parser/view/model_config.h"
 
 #include <cerrno>
 #include <cstdint>
