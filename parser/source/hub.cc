@@ -5,14 +5,17 @@
 #include <algorithm>
 #include <cerrno>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "parser/base/error.h"
 #include "parser/base/user_settings.h"
+#include "parser/io/folder.h"
+#include "parser/io/remote_object.h"
 #include "parser/scheme.h"
-#include "parser/source/hub/folder.h"
 #include "parser/source/hub/listing.h"
 #include "parser/source/hub/local_cache.h"
 #include "parser/source/hub/location.h"
@@ -20,11 +23,62 @@
 #include "parser/source/hub/settings.h"
 
 namespace ckptfs {
+namespace hub {
 namespace {
 
+// A folder of the repository: `path` is empty or ends with '/', and `listing` contains it. Sends no
+// request, and neither do its files before they are read.
+class HubFolder final : public RemoteFolder {
+ public:
+  HubFolder(RepositoryPtr repository, std::shared_ptr<const Listing> listing, std::string path)
+      : repository_(std::move(repository)), listing_(std::move(listing)), path_(std::move(path)) {}
+
+  std::string name() const override { return fmt::format("{}/{}", repository_->id().Uri(), path_); }
+
+  std::vector<std::string> List() const override { return listing_->FilesIn(path_); }
+  std::vector<std::string> ListFolders() const override { return listing_->FoldersIn(path_); }
+
+  RemoteObjectPtr Open(const std::string& name) const override {
+    const File* const file = FindFile(name);
+    if (file == nullptr) Fail(ENOENT, "no such file");
+    return repository_->Open(*file, this->name() + name);
+  }
+
+  RemoteFolderPtr OpenFolder(const std::string& name) const override {
+    RequirePlain(name);
+    std::string path = path_ + name + "/";
+    if (!listing_->HasFolder(path)) return nullptr;
+    return std::make_shared<HubFolder>(repository_, listing_, std::move(path));
+  }
+
+  std::optional<EntryInfo> Find(const std::string& name) const override {
+    if (const File* const file = FindFile(name); file != nullptr) {
+      return EntryInfo{.size = file->size, .version = file->id.Hex()};
+    }
+    if (!listing_->HasFolder(path_ + name + "/")) return std::nullopt;
+    return EntryInfo{.is_folder = true};
+  }
+
+  bool is_immutable() const override { return true; }
+
+ private:
+  static void RequirePlain(const std::string& name) {
+    if (!IsPlainName(name)) Fail(EBADMSG, "invalid file name");
+  }
+
+  const File* FindFile(const std::string& name) const {
+    RequirePlain(name);
+    return listing_->Find(path_ + name);
+  }
+
+  const RepositoryPtr repository_;
+  const std::shared_ptr<const Listing> listing_;
+  const std::string path_;
+};
+
 // Opens a file or a folder of a snapshot in the local cache, as a local path.
-SchemeSource OpenOffline(const hub::FileId& id, const SourceOptions& options) {
-  const std::string snapshot = hub::FindSnapshot(hub::FindCache(GetEnvironment), id.repository);
+SchemeSource OpenOffline(const FileId& id, const SourceOptions& options) {
+  const std::string snapshot = FindSnapshot(FindCache(GetEnvironment), id.repository);
   const std::string path = fmt::format("{}/{}", snapshot, id.path);
   const auto schemes = Schemes();
   const auto file = std::ranges::find_if(
@@ -37,20 +91,20 @@ SchemeSource OpenOffline(const hub::FileId& id, const SourceOptions& options) {
   }
 }
 
-SchemeSource OpenHub(const Location& location, const SourceOptions& options) {
-  const hub::FileId id = hub::ParseUri(location);
-  if (hub::IsOffline(GetEnvironment)) return OpenOffline(id, options);
+SchemeSource Open(const Location& location, const SourceOptions& options) {
+  const FileId id = ParseUri(location);
+  if (IsOffline(GetEnvironment)) return OpenOffline(id, options);
   const auto repository =
-      std::make_shared<const hub::Repository>(id.repository, GetEnvironment, options);
+      std::make_shared<const Repository>(id.repository, GetEnvironment, options);
   const std::string above = id.path.substr(0, id.path.rfind('/') + 1);
-  const auto listing = std::make_shared<const hub::Listing>(repository->List(above));
+  const auto listing = std::make_shared<const Listing>(repository->List(above));
   if (id.is_folder()) {
     if (!id.path.empty() && !listing->HasFolder(id.path)) Fail(ENOENT, "no such folder");
     return RemoteSource{.object = nullptr,
-                        .folder = hub::MakeFolder(repository, listing, id.path),
+                        .folder = std::make_shared<HubFolder>(repository, listing, id.path),
                         .file_name = ""};
   }
-  RemoteFolderPtr folder = hub::MakeFolder(repository, listing, above);
+  RemoteFolderPtr folder = std::make_shared<HubFolder>(repository, listing, above);
   std::string name = id.path.substr(above.size());
   if (listing->Find(id.path) != nullptr) {
     RemoteObjectPtr object = folder->Open(name);
@@ -63,10 +117,11 @@ SchemeSource OpenHub(const Location& location, const SourceOptions& options) {
   return RemoteSource{.object = nullptr, .folder = std::move(below), .file_name = ""};
 }
 
-constexpr std::string_view kHubNames[] = {"hf"};
+constexpr std::string_view kNames[] = {"hf"};
 
 }  // namespace
+}  // namespace hub
 
-extern const Scheme hub_scheme{.names = kHubNames, .open = OpenHub};
+extern const Scheme hub_scheme{.names = hub::kNames, .open = hub::Open};
 
 }  // namespace ckptfs
