@@ -210,7 +210,7 @@ class DecompressedSource final : public ByteSource, public PartlyStored {
     if (compressed_.coding == Coding::kDeflate) {
       if (!is_last) access_point = KeepAccessPoint(decompressor, index, block);
     } else if (Count() > 1) {
-      passed.kept = decoding_->scratch.Keep(block);
+      passed.kept = decoding_->scratch.Write(block);
     }
     {
       const MutexLock lock(mutex_);
@@ -249,7 +249,7 @@ class DecompressedSource final : public ByteSource, public PartlyStored {
     if (!access_point) return std::nullopt;
     const size_t end = access_point->position - index * kDecodedBlock;
     const auto window =
-        decoding_->scratch.Keep(block.subspan(end - kDeflateWindow, kDeflateWindow));
+        decoding_->scratch.Write(block.subspan(end - kDeflateWindow, kDeflateWindow));
     if (!window) return std::nullopt;
     return CachedAccessPoint{.access_point = *access_point, .window = *window};
   }

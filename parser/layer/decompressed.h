@@ -10,10 +10,10 @@
 #include <cstdint>
 #include <memory>
 
+#include "parser/base/fd.h"
 #include "parser/io/byte_source.h"
 #include "parser/layer/block_cache.h"
 #include "parser/layer/decompressor.h"
-#include "parser/layer/scratch_file.h"
 
 namespace ckptfs {
 

@@ -1,8 +1,10 @@
-// Whether boxes overlap. To compare all pairs would take far too long for the hundred thousand
-// pieces that a large tensor may have. But what programs write are grids, and whatever else comes
-// of cutting a tensor from edge to edge again and again: seen along one axis, the boxes fall apart
-// into groups with a cut between them, and each group does so along another axis, until every box
-// is alone. Only within a group that no axis divides are pairs compared.
+// To compare all pairs would take far too long for the hundred thousand pieces that a large tensor
+// may have. But programs write grids, and other tilings that cut a tensor from edge to edge again
+// and again: along one axis, the boxes fall into groups with a cut between them, each group does so
+// along another axis, and so on until every box is alone. Pairs are compared only within a group
+// that no axis divides.
+
+#include "parser/layer/tiling.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -15,7 +17,6 @@
 #include <tuple>
 
 #include "parser/base/error.h"
-#include "parser/layer/assembled.h"
 
 namespace ckptfs {
 namespace {

@@ -51,7 +51,7 @@ void GiveUpAfter(int times, const std::function<void()>& read) {
   read();
 }
 
-// Repeats `read` until it is not told that its turn is over; returns how often it was.
+// Repeats `read` until it is not preempted; returns how often it was.
 int TakeTurns(const std::function<void()>& read) {
   const Cancellation::IsCancelled never = [] { return false; };
   const Cancellation::IsPreempted always = [](bool) { return true; };
@@ -85,7 +85,7 @@ INSTANTIATE_TEST_SUITE_P(Codings, DecompressedByAnyReader,
                          testing::Values(Coding::kDeflate, Coding::kBzip2, Coding::kLzma),
                          [](const auto& coding) { return std::string(NameOf(coding.param)); });
 
-TEST_P(DecompressedByAnyReader, StopsIfItGivesUpAndLeavesNothingWrong) {
+TEST_P(DecompressedByAnyReader, StopsIfItIsCancelledAndLeavesNoCorruptState) {
   const auto source = Decoded();
   for (int times = 0; times < 2; ++times) {
     GiveUpAfter(0, [&] {
@@ -111,7 +111,7 @@ TEST_P(DecompressedByAnyReader, ComesToTheEndInTurnsWithoutATemporaryFile) {
   EXPECT_EQ(source->verdict(), Verdict::kRight);
 }
 
-TEST_P(DecompressedByAnyReader, LeavesTheFirstPassToWhoWaitsForIt) {
+TEST_P(DecompressedByAnyReader, LeavesTheFirstPassToAWaiter) {
   const auto source = Decoded();
   {
     std::vector<std::jthread> threads;
@@ -161,7 +161,7 @@ class SlowFill {
   std::jthread thread_;
 };
 
-TEST(BlockCacheReader, GivesUpWaitingForTheFillOfAnother) {
+TEST(BlockCacheReader, StopsWaitingForTheFillOfAnother) {
   BlockCache cache;
   const BlockCache::Key key{.owner = cache.NewOwner(), .index = 0};
   SlowFill fill(cache, key, false);
@@ -175,7 +175,7 @@ TEST(BlockCacheReader, GivesUpWaitingForTheFillOfAnother) {
   EXPECT_EQ(byte, std::byte{'x'});
 }
 
-TEST(BlockCacheReader, FillsItselfWhatAnotherHasGivenUp) {
+TEST(BlockCacheReader, FillsABlockWhoseFillWasCancelled) {
   BlockCache cache;
   const BlockCache::Key key{.owner = cache.NewOwner(), .index = 0};
   SlowFill fill(cache, key, true);
@@ -190,7 +190,7 @@ TEST(BlockCacheReader, FillsItselfWhatAnotherHasGivenUp) {
   EXPECT_EQ(byte, std::byte{'y'});
 }
 
-TEST(BlockCacheReader, GivesUpWaitingForItsTurn) {
+TEST(BlockCacheReader, StopsWaitingForItsTurn) {
   BlockCache cache(1);
   std::byte byte{};
   cache.ReadAlone(4, 0, {&byte, 1}, [&](std::span<std::byte>) {
@@ -207,7 +207,7 @@ TEST(BlockCacheReader, GivesUpWaitingForItsTurn) {
   });
 }
 
-TEST(DecompressorPoolReader, GivesUpWaitingForMemory) {
+TEST(DecompressorPoolReader, StopsWaitingForMemory) {
   const Compressed compressed =
       CompressedOf(Coding::kDeflate, Compress(Coding::kDeflate, "abcd"), 4);
   DecompressorPool decompressors(1);
@@ -260,7 +260,7 @@ TEST(VerifiedReader, LeavesItToTheNextOneToGoOnHashing) {
   EXPECT_EQ(source->verdict(), Verdict::kRight);
 }
 
-TEST(Immediate, IsWhatIsReadWithoutMuchWork) {
+TEST(Immediate, IsASourceThatReadsWithoutMuchWork) {
   const auto memory = std::make_shared<MemorySource>("abcd");
   EXPECT_TRUE(memory->is_immediate());
   EXPECT_TRUE(Slice({memory, 1, 2}).is_immediate());
@@ -271,7 +271,7 @@ TEST(Immediate, IsWhatIsReadWithoutMuchWork) {
   EXPECT_FALSE(Slice({decoded, 1, 2}).is_immediate());
 }
 
-TEST(TryReadAt, ReadsWhatIsImmediate) {
+TEST(TryReadAt, ReadsImmediateSources) {
   const auto memory = std::make_shared<MemorySource>("abcd");
   const Compressed compressed =
       CompressedOf(Coding::kDeflate, Compress(Coding::kDeflate, "abcd"), 4);
@@ -286,17 +286,17 @@ TEST(ScratchFile, SharesItsSpaceWithOthers) {
   const auto space = std::make_shared<ScratchSpace>();
   const std::vector<std::byte> bytes(1000);
   ScratchFile one(space);
-  EXPECT_FALSE(one.Keep(bytes)) << "before anything is allowed";
+  EXPECT_FALSE(one.Write(bytes)) << "before anything is allowed";
   space->Allow(2500);
   {
     ScratchFile other(space);
-    EXPECT_TRUE(one.Keep(bytes));
-    EXPECT_TRUE(other.Keep(bytes));
-    EXPECT_FALSE(one.Keep(bytes));
-    EXPECT_FALSE(other.Keep(bytes));
+    EXPECT_TRUE(one.Write(bytes));
+    EXPECT_TRUE(other.Write(bytes));
+    EXPECT_FALSE(one.Write(bytes));
+    EXPECT_FALSE(other.Write(bytes));
   }
-  EXPECT_TRUE(one.Keep(bytes));
-  EXPECT_FALSE(one.Keep(bytes));
+  EXPECT_TRUE(one.Write(bytes));
+  EXPECT_FALSE(one.Write(bytes));
 }
 
 }  // namespace
