@@ -47,6 +47,17 @@ std::optional<T> ParseNumber(std::string_view text, int base = 10) {
   return number;
 }
 
+// Removes the decimal digits at the beginning of `text` and returns their number. Returns nothing,
+// and leaves `text`, if there are none, or they do not fit T.
+template <std::integral T>
+std::optional<T> TakeNumber(std::string_view& text) {
+  T number = 0;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || text.front() == '-') return std::nullopt;
+  text.remove_prefix(static_cast<size_t>(stop - text.data()));
+  return number;
+}
+
 // Parses all of `text` as a decimal floating-point number ("1.5", "-2e9", "inf", "nan").
 template <std::floating_point T>
 std::optional<T> ParseNumber(std::string_view text) {

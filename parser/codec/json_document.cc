@@ -14,6 +14,7 @@
 
 #include "parser/base/hash.h"
 #include "parser/base/json.h"
+#include "parser/base/text.h"
 
 namespace ckptfs::json {
 namespace {
@@ -245,10 +246,8 @@ void Document::Other(std::string_view json) {
     number = json.starts_with('-') ? -infinity : infinity;
   } else if (json != "NaN") {
     if (json.find_first_of(".eE") == std::string_view::npos) {
-      int64_t negative = 0;
-      const auto [end, error] = std::from_chars(json.data(), json.data() + json.size(), negative);
-      if (error == std::errc()) {
-        return AddNumber(Node::Kind::kNegative, static_cast<uint64_t>(negative));
+      if (const auto negative = ParseNumber<int64_t>(json)) {
+        return AddNumber(Node::Kind::kNegative, static_cast<uint64_t>(*negative));
       }
       Add(Node::Kind::kBig);
       return AddText(json);

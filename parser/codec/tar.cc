@@ -13,10 +13,8 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <numeric>
 #include <optional>
-#include <system_error>
 #include <utility>
 
 #include "parser/base/error.h"
@@ -121,11 +119,11 @@ void AddRecord(std::string_view key, std::string_view value, Extension& extensio
 // The records of pax in `text`.
 void AddRecords(std::string_view text, Extension& extension) {
   while (!text.empty()) {
-    size_t length = 0;
-    const auto parsed = std::from_chars(text.data(), text.data() + text.size(), length);
-    const auto digits = static_cast<size_t>(parsed.ptr - text.data());
-    const bool is_record = parsed.ec == std::errc() && length <= text.size() &&
-                           digits + 2 <= length && text[digits] == ' ' && text[length - 1] == '\n';
+    std::string_view rest = text;
+    const size_t length = TakeNumber<size_t>(rest).value_or(0);
+    const size_t digits = text.size() - rest.size();
+    const bool is_record = length <= text.size() && digits + 2 <= length && text[digits] == ' ' &&
+                           text[length - 1] == '\n';
     if (!is_record) Fail(EBADMSG, "a record of pax does not begin with its length");
     const std::string_view record = text.substr(digits + 1, length - digits - 2);
     const size_t equals = record.find('=');

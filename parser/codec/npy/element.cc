@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -98,9 +97,7 @@ std::string InstantText(Wide ticks, int64_t scale, int digits) {
 TimeUnit TimeUnitOf(std::string_view brackets) {
   if (brackets.size() < 3) return TimeUnitNamed("generic", 1);
   brackets = brackets.substr(1, brackets.size() - 2);
-  int64_t count = 1;
-  const auto parsed = std::from_chars(brackets.data(), brackets.data() + brackets.size(), count);
-  brackets.remove_prefix(static_cast<size_t>(parsed.ptr - brackets.data()));
+  const int64_t count = TakeNumber<int64_t>(brackets).value_or(1);
   return TimeUnitNamed(brackets, count);
 }
 

@@ -10,9 +10,7 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <iterator>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -23,8 +21,6 @@
 
 namespace ckptfs::npy {
 namespace {
-
-bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
 // Escapes: the letter after the backslash, and its meaning.
 struct Escaped {
@@ -141,16 +137,15 @@ std::string Literal::Text() {
 uint64_t Literal::Size() {
   constexpr std::string_view kWanted = "a whole number below 2^63";
   SkipSpace();
-  const char* begin = text_.data() + position_;
-  const char* end = std::find_if_not(begin, text_.data() + text_.size(), IsDigit);
-  int64_t number = 0;
-  const auto parsed = std::from_chars(begin, end, number);
+  std::string_view rest = text_.substr(position_);
+  const bool begins_with_zero = rest.starts_with('0');
+  const auto number = TakeNumber<int64_t>(rest);
+  const size_t length = text_.size() - position_ - rest.size();
   // A zero in front made a number octal in Python 2 and is an error in Python 3.
-  const bool is_octal = end - begin > 1 && *begin == '0';
-  if (begin == end || parsed.ec != std::errc() || is_octal) FailAt(kWanted);
-  position_ += static_cast<size_t>(end - begin);
+  if (!number || (begins_with_zero && length > 1)) FailAt(kWanted);
+  position_ += length;
   if (dialect_.has_long_ints && position_ < text_.size() && text_[position_] == 'L') ++position_;
-  return static_cast<uint64_t>(number);
+  return static_cast<uint64_t>(*number);
 }
 
 std::vector<uint64_t> Literal::Sizes() {
@@ -211,32 +206,23 @@ constexpr std::string_view kOrderless = "SVO";  // Kinds without a byte order.
 constexpr std::string_view kUnits[] = {"Y",  "M",  "W",  "D",  "h",  "m", "s",
                                        "ms", "us", "ns", "ps", "fs", "as"};
 
-// Takes the digits at the beginning of `text`. Returns nothing without digits, or if they overflow.
-std::optional<int64_t> TakeNumber(std::string_view& text) {
-  int64_t number = 0;
-  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (parsed.ec != std::errc() || text.front() == '-') return std::nullopt;
-  text.remove_prefix(static_cast<size_t>(parsed.ptr - text.data()));
-  return number;
-}
-
 // "[ns]", "[25us]", "[h/4]", or nothing at all.
 bool IsUnit(std::string_view text) {
   if (text.empty()) return true;
   if (!text.starts_with('[') || !text.ends_with(']') || text.size() < 3) return false;
   text = text.substr(1, text.size() - 2);
-  TakeNumber(text);
+  TakeNumber<int64_t>(text);
   const size_t slash = text.find('/');
   if (std::ranges::find(kUnits, text.substr(0, slash)) == std::end(kUnits)) return false;
   if (slash == std::string_view::npos) return true;
   text.remove_prefix(slash + 1);
-  return !text.empty() && TakeNumber(text) && text.empty();
+  return !text.empty() && TakeNumber<int64_t>(text) && text.empty();
 }
 
 // Texts and bytes, whose length is a number of characters.
 std::optional<Type> SizedType(char kind, std::string_view digits) {
   if (digits.empty()) return std::nullopt;
-  const auto count = TakeNumber(digits);
+  const auto count = TakeNumber<int64_t>(digits);
   if (!count || !digits.empty()) return std::nullopt;
   constexpr int64_t kCharacter = 4;  // Bytes of one in a text: UCS-4.
   int64_t size = *count;

@@ -6,15 +6,14 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <cstddef>
 #include <span>
 #include <string>
 #include <string_view>
-#include <system_error>
 
 #include "parser/base/byte_reader.h"
 #include "parser/base/error.h"
+#include "parser/base/text.h"
 
 namespace ckptfs::tensorizer {
 namespace {
@@ -197,16 +196,14 @@ ArrayType ReadArrayType(std::string_view name) {
   if (name.size() < 2) return type;
   type.order = name[0];
   type.kind = name[1];
-  const std::string_view digits = name.substr(2);
-  uint32_t number = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-  if (error != std::errc() ||
-      std::string_view("biufcVMmSU").find(type.kind) == std::string_view::npos) {
+  name.remove_prefix(2);
+  const auto number = TakeNumber<uint32_t>(name);
+  if (!number || std::string_view("biufcVMmSU").find(type.kind) == std::string_view::npos) {
     return type;
   }
   constexpr uint64_t kBytesOfCharacter = 4;
-  type.size = type.kind == 'U' ? kBytesOfCharacter * number : number;
-  type.is_plain = end == digits.data() + digits.size();
+  type.size = type.kind == 'U' ? kBytesOfCharacter * *number : *number;
+  type.is_plain = name.empty();
   return type;
 }
 
