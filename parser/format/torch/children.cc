@@ -14,12 +14,6 @@
 namespace ckptfs::torch {
 namespace {
 
-using pickle::ItemsOf;
-using pickle::Kind;
-using pickle::Object;
-using pickle::Value;
-using Values = std::span<const Value>;
-
 Value Index(size_t i) {
   Value index;
   index.kind = Kind::kInt;
@@ -169,8 +163,6 @@ void AddStates(Children& children, const Object& object, Budget& budget) {
 }
 
 namespace {
-
-using pickle::ObjectOf;
 
 // Null if `state` is no dict with that attribute. Points into the pickle's graph.
 const Value* TableOf(const Value& state, std::string_view name) {

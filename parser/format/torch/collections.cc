@@ -28,12 +28,6 @@
 namespace ckptfs::torch {
 namespace {
 
-using pickle::ItemsOf;
-using pickle::Kind;
-using pickle::ObjectOf;
-using pickle::Value;
-using Values = std::span<const Value>;
-
 // Null if `value` is no TensorDict.
 const Value* StateOfTensorDict(const Value& value) {
   if (!pickle::IsObject(value) ||

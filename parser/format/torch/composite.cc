@@ -39,12 +39,6 @@
 namespace ckptfs::torch {
 namespace {
 
-using pickle::ItemsOf;
-using pickle::Kind;
-using pickle::ObjectOf;
-using pickle::Value;
-using Values = std::span<const Value>;
-
 void AddShape(Composite& composite, const std::vector<uint64_t>& shape) {
   composite.about.emplace_back("shape", fmt::format("[{}]", fmt::join(shape, ",")));
 }

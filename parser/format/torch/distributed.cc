@@ -23,12 +23,6 @@
 namespace ckptfs::torch {
 namespace {
 
-using pickle::ItemsOf;
-using pickle::Kind;
-using pickle::ObjectOf;
-using pickle::Value;
-using Values = std::span<const Value>;
-
 constexpr size_t kMostRanks = 65'536;  // That are listed.
 
 // The elements of a small tensor of integers. Throws Error.

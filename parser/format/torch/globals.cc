@@ -13,9 +13,6 @@
 namespace ckptfs::torch {
 namespace {
 
-using pickle::Kind;
-using pickle::Value;
-
 struct Row {
   std::string_view module;
   std::string_view name;
@@ -138,8 +135,8 @@ constexpr std::pair<std::string_view, Dtype> kStorages[] = {
     {"Short", Dtype::kInt16},
 };
 
-std::string_view ModuleOf(const Value& global) { return pickle::ItemsOf(global)[0].text(); }
-std::string_view NameOf(const Value& global) { return pickle::ItemsOf(global)[1].text(); }
+std::string_view ModuleOf(const Value& global) { return ItemsOf(global)[0].text(); }
+std::string_view NameOf(const Value& global) { return ItemsOf(global)[1].text(); }
 
 }  // namespace
 
@@ -153,8 +150,7 @@ KnownCallable FindCallable(const Value& target) {
 }
 
 KnownCallable CallableOf(const Value& value) {
-  return pickle::IsObject(value) ? FindCallable(pickle::ObjectOf(value).target)
-                                 : KnownCallable::kUnknown;
+  return pickle::IsObject(value) ? FindCallable(ObjectOf(value).target) : KnownCallable::kUnknown;
 }
 
 std::optional<Dtype> DtypeOf(const Value& value) {
@@ -367,14 +363,14 @@ constexpr uint64_t kCopiesOfName = 8;
 
 }  // namespace
 
-std::string QualifiedName(const pickle::Value& global) {
-  const auto parts = pickle::ItemsOf(global);
+std::string QualifiedName(const Value& global) {
+  const auto parts = ItemsOf(global);
   return fmt::format("{}.{}", parts[0].text().substr(0, kMostOfGlobal),
                      parts[1].text().substr(0, kMostOfGlobal));
 }
 
 void Globals::Add(const pickle::Graph& graph) {
-  for (const pickle::Value& global : graph.globals()) {
+  for (const Value& global : graph.globals()) {
     std::string name = QualifiedName(global);
     const auto [place, is_new] = names_.insert(std::move(name));
     if (is_new) budget_.Charge(kCopiesOfName * json::String(*place).size() + 8 * sizeof(void*));

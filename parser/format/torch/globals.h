@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -15,6 +16,15 @@
 #include "parser/codec/pickle.h"
 
 namespace ckptfs::torch {
+
+// In the sources of this room, a Value is one of a pickle; one of a checkpoint is a ckptfs::Value.
+// Headers, which others include, spell both out.
+using pickle::ItemsOf;
+using pickle::Kind;
+using pickle::Object;
+using pickle::ObjectOf;
+using pickle::Value;
+using Values = std::span<const Value>;
 
 enum class KnownCallable : uint8_t {
   kUnknown,

@@ -26,17 +26,6 @@
 #include "parser/io/simple_sources.h"
 
 namespace ckptfs::torch {
-namespace {
-
-using pickle::ItemsOf;
-using pickle::Kind;
-using pickle::Object;
-using pickle::ObjectOf;
-using pickle::Value;
-using Values = std::span<const Value>;
-
-}  // namespace
-
 bool IsText(const Value& value) { return value.kind == Kind::kText || value.kind == Kind::kBytes; }
 
 std::optional<std::string> BytesOfLatin1(std::string_view text) {
@@ -127,7 +116,7 @@ std::string AppendBytes(std::string& out, std::string_view bytes, std::string ty
   return type;
 }
 
-std::string JoinPath(const pickle::Object& object, Budget& budget) {
+std::string JoinPath(const Object& object, Budget& budget) {
   const bool is_windows = pickle::GlobalName(object.target).find("Windows") != std::string::npos;
   std::string path;
   for (const Value& part : ItemsOf(object.arguments)) {
@@ -199,7 +188,7 @@ std::string AppendLeaf(std::string& out, const Value& value, Budget& budget) {
 }
 
 std::string AppendLeafCall(std::string& out, const Value& call, Budget& budget) {
-  const pickle::Object& object = ObjectOf(call);
+  const Object& object = ObjectOf(call);
   const Values arguments = ItemsOf(object.arguments);
   const KnownCallable known = FindCallable(object.target);
   if (known == KnownCallable::kReconstructor || IsStandard(known)) {

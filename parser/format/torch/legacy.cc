@@ -45,10 +45,6 @@ namespace ckptfs {
 namespace torch {
 namespace {
 
-using pickle::ItemsOf;
-using pickle::Kind;
-using pickle::Value;
-
 constexpr int64_t kVersion = 1001;
 
 bool IsMagic(const Value& value) {

@@ -16,12 +16,6 @@
 namespace ckptfs::torch {
 namespace {
 
-using pickle::ItemsOf;
-using pickle::Kind;
-using pickle::ObjectOf;
-using pickle::Value;
-using Values = std::span<const Value>;
-
 constexpr size_t kMostText = 1024;     // Bytes of one text.
 constexpr size_t kMostOfAll = 16'384;  // Bytes of an expression.
 constexpr int kMaxNesting = 16;
@@ -194,7 +188,7 @@ bool Speller::SpellDict(Values pairs, int depth) {
 }
 
 bool Speller::SpellCall(const Value& call, const std::string& place, int depth) {
-  const pickle::Object& object = ObjectOf(call);
+  const Object& object = ObjectOf(call);
   const Values arguments = ItemsOf(object.arguments);
   const bool is_of_items = arguments.size() == 1 &&
                            (arguments[0].kind == Kind::kTuple || arguments[0].kind == Kind::kList);

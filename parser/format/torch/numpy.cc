@@ -34,13 +34,6 @@
 namespace ckptfs::torch {
 namespace {
 
-using pickle::ItemsOf;
-using pickle::Kind;
-using pickle::Object;
-using pickle::ObjectOf;
-using pickle::Value;
-using Values = std::span<const Value>;
-
 constexpr size_t kMostOfClass = 1024;  // Bytes: many arrays may share one long name.
 
 // The parts of an array, in whichever form it is pickled.
@@ -70,11 +63,11 @@ bool GetState(const Value& state, Parts& parts) {
 // The attributes of `value` if that stands for an array of joblib: a dict; null of anything else.
 // Points into the graph.
 const Value* StateOfJoblibArray(const Value& value) {
-  if (!pickle::IsObject(value) || pickle::ObjectOf(value).states().empty()) return nullptr;
+  if (!pickle::IsObject(value) || ObjectOf(value).states().empty()) return nullptr;
   const Value* python_class = ClassOfObject(value);
   const bool is_array = python_class != nullptr &&
                         pickle::IsGlobal(*python_class, "joblib.numpy_pickle", kJoblibArray);
-  const Value& state = pickle::ObjectOf(value).states().back();
+  const Value& state = ObjectOf(value).states().back();
   return is_array && state.kind == Kind::kDict ? &state : nullptr;
 }
 

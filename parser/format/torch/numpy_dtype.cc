@@ -25,12 +25,6 @@
 namespace ckptfs::torch {
 namespace {
 
-using pickle::ItemsOf;
-using pickle::Kind;
-using pickle::ObjectOf;
-using pickle::Value;
-using Values = std::span<const Value>;
-
 constexpr size_t kMostOfType = 32;  // Bytes, of a type. Honest ones have 19.
 constexpr size_t kMostFields = 10'000;
 constexpr int kMostTypeDepth = 16;  // Structures in one another.

@@ -25,8 +25,6 @@
 namespace ckptfs::torch {
 namespace {
 
-using pickle::ItemsOf;
-
 // A value that is a list of values, whose dimension load_memmap must know.
 constexpr std::string_view kNonTensorStack = "tensordict.tensorclass.NonTensorStack";
 
@@ -39,7 +37,7 @@ class ObjectWalk {
   ObjectWalk(Context& context, Checkpoint& checkpoint)
       : context_(context), checkpoint_(checkpoint) {}
 
-  void AddRoot(const pickle::Value& wrapped);
+  void AddRoot(const Value& wrapped);
 
  private:
   // Memory of a member until the tree is built, in bytes, without its texts.
@@ -51,13 +49,13 @@ class ObjectWalk {
     }
   }
 
-  bool HasTensor(const pickle::Value& wrapped, int depth);
+  bool HasTensor(const Value& wrapped, int depth);
   void FillGroup(const Interpretation& interpretation, Group& group, int depth);
-  std::unique_ptr<Group> MakeGroup(const pickle::Value& value, int depth);
-  Content MakeContent(const pickle::Value& wrapped, int depth);
-  ckptfs::Value MakeValue(const pickle::Value& value);
-  Content MakeTensor(const pickle::Value& value, decltype(Part::fill) fill = FillTensor);
-  Content MakeComposite(const pickle::Value& value, int depth);
+  std::unique_ptr<Group> MakeGroup(const Value& value, int depth);
+  Content MakeContent(const Value& wrapped, int depth);
+  ckptfs::Value MakeValue(const Value& value);
+  Content MakeTensor(const Value& value, decltype(Part::fill) fill = FillTensor);
+  Content MakeComposite(const Value& value, int depth);
   Content MakePart(const Part& part, int depth);
   Content WarnAndMakePlaceholder(Tensor tensor, const Error& error);
   void ChargeTexts(const Tensor& tensor);
@@ -74,9 +72,9 @@ class ObjectWalk {
   std::optional<Error> first_damage_;
 };
 
-bool ObjectWalk::HasTensor(const pickle::Value& wrapped, int depth) {
+bool ObjectWalk::HasTensor(const Value& wrapped, int depth) {
   CheckDepth(depth);
-  const pickle::Value& value = Unwrapped(wrapped);
+  const Value& value = Unwrapped(wrapped);
   if (ClassifyTensor(value) != TensorKind::kNone) return true;
   if (IsLeaf(value)) return false;
   const auto [known, is_new] = has_tensor_.try_emplace(value.node, false);
@@ -84,7 +82,7 @@ bool ObjectWalk::HasTensor(const pickle::Value& wrapped, int depth) {
   context_.budget.Charge(4 * sizeof(void*));
   bool has_tensor = false;
   // All children are looked at, so that depth is checked everywhere.
-  const auto look = [&](const pickle::Value& child) {
+  const auto look = [&](const Value& child) {
     has_tensor = HasTensor(child, depth + 1) || has_tensor;
   };
   if (IsSequence(value)) {  // Millions of numbers, perhaps: no child is made of each.
@@ -131,7 +129,7 @@ Content ObjectWalk::WarnAndMakePlaceholder(Tensor tensor, const Error& error) {
   return MakePlaceholder(std::move(tensor), error);
 }
 
-Content ObjectWalk::MakeTensor(const pickle::Value& value, decltype(Part::fill) fill) {
+Content ObjectWalk::MakeTensor(const Value& value, decltype(Part::fill) fill) {
   context_.budget.Charge(
       kCostOfMember);  // Once more: shape, annotations, and its files in the tree.
   Tensor tensor;
@@ -156,7 +154,7 @@ Content ObjectWalk::MakePart(const Part& part, int depth) {
   return content;
 }
 
-Content ObjectWalk::MakeComposite(const pickle::Value& value, int depth) {
+Content ObjectWalk::MakeComposite(const Value& value, int depth) {
   if (ancestors_.contains(value.node)) return Cycle();
   Composite composite;
   try {
@@ -201,9 +199,9 @@ Content ObjectWalk::MakeComposite(const pickle::Value& value, int depth) {
   return group;
 }
 
-Content ObjectWalk::MakeContent(const pickle::Value& wrapped, int depth) {
+Content ObjectWalk::MakeContent(const Value& wrapped, int depth) {
   CheckDepth(depth);
-  const pickle::Value& value = Unwrapped(wrapped);
+  const Value& value = Unwrapped(wrapped);
   switch (ClassifyTensor(value)) {
     case TensorKind::kDense:
       return MakeTensor(value);
@@ -217,7 +215,7 @@ Content ObjectWalk::MakeContent(const pickle::Value& wrapped, int depth) {
   return MakeGroup(value, depth);
 }
 
-ckptfs::Value ObjectWalk::MakeValue(const pickle::Value& value) try {
+ckptfs::Value ObjectWalk::MakeValue(const Value& value) try {
   ckptfs::Value plain = ValueOf(value, context_.budget);
   if (plain.python_type == kNonTensorStack) {
     plain.collection = Interpret(value, context_.budget).collection;
@@ -232,7 +230,7 @@ ckptfs::Value ObjectWalk::MakeValue(const pickle::Value& value) try {
   return tensordict::Lost(Interpret(value, context_.budget).type, e);
 }
 
-std::unique_ptr<Group> ObjectWalk::MakeGroup(const pickle::Value& value, int depth) {
+std::unique_ptr<Group> ObjectWalk::MakeGroup(const Value& value, int depth) {
   auto group = std::make_unique<Group>();
   ancestors_.insert(value.node);
   FillGroup(Interpret(value, context_.budget), *group, depth);
@@ -271,8 +269,8 @@ void ObjectWalk::FillGroup(const Interpretation& interpretation, Group& group, i
     group.annotations.emplace_back("attributes", fmt::format("{{{}}}", attributes));
 }
 
-void ObjectWalk::AddRoot(const pickle::Value& wrapped) {
-  const pickle::Value& root = Unwrapped(wrapped);
+void ObjectWalk::AddRoot(const Value& wrapped) {
+  const Value& root = Unwrapped(wrapped);
   const bool is_tensor = ClassifyTensor(root) != TensorKind::kNone;
   const bool is_part = context_.reading.is_part;
   bool is_container = false;
@@ -298,7 +296,7 @@ void ObjectWalk::AddRoot(const pickle::Value& wrapped) {
 
 }  // namespace
 
-void AddObjects(const pickle::Value& root, Context& context, Checkpoint& checkpoint) {
+void AddObjects(const Value& root, Context& context, Checkpoint& checkpoint) {
   ObjectWalk(context, checkpoint).AddRoot(root);
 }
 

@@ -20,17 +20,13 @@
 namespace ckptfs::torch {
 namespace {
 
-using pickle::ItemsOf;
-using pickle::Kind;
-using pickle::Value;
-
 // The interpreted objects have a few attributes. An object with more is not one of them, and many
 // references to it would make the search slow.
 constexpr size_t kMostAttributes = 256;
 
 const Value* ValueAt(const Value& dict, std::string_view key) {
   const Value* found = nullptr;
-  const std::span<const Value> pairs = ItemsOf(dict);
+  const Values pairs = ItemsOf(dict);
   if (pairs.size() > 2 * kMostAttributes) return nullptr;
   for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
     if (pairs[i].kind == Kind::kText && pairs[i].text() == key) found = &pairs[i + 1];
@@ -56,12 +52,12 @@ const Value* AttributeOf(const Value& state, std::string_view name) {
 }
 
 const Value* AttributeOfObject(const Value& object, std::string_view name) {
-  if (!pickle::IsObject(object) || pickle::ObjectOf(object).states().empty()) return nullptr;
-  return AttributeOf(pickle::ObjectOf(object).states().back(), name);
+  if (!pickle::IsObject(object) || ObjectOf(object).states().empty()) return nullptr;
+  return AttributeOf(ObjectOf(object).states().back(), name);
 }
 
 const Value* ClassOfObject(const Value& object) {
-  const auto& made = pickle::ObjectOf(object);
+  const auto& made = ObjectOf(object);
   const auto arguments = ItemsOf(made.arguments);
   const KnownCallable known = FindCallable(made.target);
   const bool is_first =
@@ -72,10 +68,6 @@ const Value* ClassOfObject(const Value& object) {
 }
 
 namespace {
-
-using pickle::Object;
-using pickle::ObjectOf;
-using Values = std::span<const Value>;
 
 // Cut where it is longer than names are: objects by the thousand may share one.
 std::string ClassName(const Value& target) {

@@ -104,9 +104,6 @@ void AddPickle(std::string_view name, Context& context, Checkpoint& checkpoint,
   throw WithContext(name, e);
 }
 
-using pickle::Kind;
-using pickle::Value;
-
 pickle::Graph Piece::Run(std::string_view what, Reading& reading) const try {
   pickle::Graph graph = pickle::Load(bytes, reading.budget);
   reading.globals.Add(graph);
@@ -146,7 +143,7 @@ void Stream::Read(std::span<std::byte> buffer, std::string_view what) {
 
 void RecordSystem(const Value& system, Checkpoint& checkpoint) {
   if (system.kind != Kind::kDict) return;
-  const auto pairs = pickle::ItemsOf(system);
+  const auto pairs = ItemsOf(system);
   const auto find = [&](std::string_view name, Kind kind) -> const Value* {
     for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
       const Value& key = pairs[i];

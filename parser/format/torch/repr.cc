@@ -25,12 +25,6 @@ namespace ckptfs::torch {
 
 namespace {
 
-using pickle::ItemsOf;
-using pickle::Kind;
-using pickle::ObjectOf;
-using pickle::Value;
-using Values = std::span<const Value>;
-
 __extension__ using Wide = __int128;
 __extension__ using UnsignedWide = unsigned __int128;
 
@@ -91,8 +85,7 @@ std::string OffsetText(Wide microseconds) {
 // A zone: its offset if it has only one, else its name in brackets.
 std::string ZoneText(const Value& zone) {
   const KnownCallable known = CallableOf(zone);
-  const Values arguments =
-      pickle::IsObject(zone) ? ItemsOf(ObjectOf(zone).arguments) : std::span<const Value>();
+  const Values arguments = pickle::IsObject(zone) ? ItemsOf(ObjectOf(zone).arguments) : Values();
   if (known == KnownCallable::kTimeZone && !arguments.empty()) {
     constexpr int64_t kDay = 86'400'000'000;
     const auto offset = Microseconds(arguments[0]);
@@ -212,8 +205,6 @@ std::optional<std::string> StandardText(const Value& value, Budget& budget) {
 }
 
 namespace {
-
-using pickle::Object;
 
 std::string ReprOfText(std::string_view text) {
   std::string out = "'";

@@ -99,9 +99,6 @@ void Sidecar::Report(Checkpoint& checkpoint) const {
 
 namespace {
 
-using pickle::Kind;
-using pickle::Value;
-
 uint64_t SizeOf(const StorageClass& type, int64_t elements) {
   uint64_t size = 0;
   if (elements < 0 ||
@@ -168,10 +165,10 @@ StorageId ParseTextId(std::string_view text) {
 // The sixth part of an id: (key of the view, offset, elements). The view's own key is
 // redundant: the storage, offset and size identify the view.
 StorageId::View ParseView(const StorageId& whole, const Value& metadata) {
-  if (metadata.kind != Kind::kTuple || pickle::ItemsOf(metadata).size() != 3) {
+  if (metadata.kind != Kind::kTuple || ItemsOf(metadata).size() != 3) {
     Fail(EBADMSG, "its storage is a view, but its description is not a tuple of 3");
   }
-  const std::span<const Value> parts = pickle::ItemsOf(metadata);
+  const Values parts = ItemsOf(metadata);
   if (parts[1].kind != Kind::kInt || parts[2].kind != Kind::kInt) {
     Fail(EBADMSG, "its storage is a view without an offset or a size");
   }
@@ -185,13 +182,13 @@ StorageId::View ParseView(const StorageId& whole, const Value& metadata) {
 }
 
 bool IsOfTensorizer(const Value& id) {
-  if (id.kind != Kind::kTuple || pickle::ItemsOf(id).empty()) return false;
-  const Value& writer = pickle::ItemsOf(id)[0];
+  if (id.kind != Kind::kTuple || ItemsOf(id).empty()) return false;
+  const Value& writer = ItemsOf(id)[0];
   return IsText(writer) && writer.text() == "TensorizerPickler";
 }
 
 // ('TensorizerPickler', 0, 'storage', index, dtype or None): see Sidecar.
-StorageId ParseTensorizerId(std::span<const Value> parts) {
+StorageId ParseTensorizerId(Values parts) {
   if (parts.size() < 3 || parts[1].kind != Kind::kInt || parts[1].integer != 0) {
     Fail(EBADMSG, "its storage has a persistent id of tensorizer that is not of version 0");
   }
@@ -234,14 +231,14 @@ uint64_t CostOf(const StorageId& id) {
 }  // namespace
 
 StorageId ParseStorageId(const Value& persistent) {
-  const Value& id = pickle::ItemsOf(persistent)[0];
+  const Value& id = ItemsOf(persistent)[0];
   if (id.kind == Kind::kText) return ParseTextId(id.text());
-  if (IsOfTensorizer(id)) return ParseTensorizerId(pickle::ItemsOf(id));
-  const size_t count = id.kind == Kind::kTuple ? pickle::ItemsOf(id).size() : 0;
+  if (IsOfTensorizer(id)) return ParseTensorizerId(ItemsOf(id));
+  const size_t count = id.kind == Kind::kTuple ? ItemsOf(id).size() : 0;
   if (count != 5 && count != 6) {
     Fail(EBADMSG, "its storage has a persistent id that is not a tuple of 5 or 6");
   }
-  const std::span<const Value> parts = pickle::ItemsOf(id);
+  const Values parts = ItemsOf(id);
   if (!IsText(parts[0]) || parts[0].text() != "storage") {
     Fail(EBADMSG, "its storage has a persistent id that does not begin with 'storage'");
   }
@@ -311,7 +308,7 @@ const void* IdentityOfBytes(const Value& bytes) {
   constexpr int kMostCalls = 2;  // bytearray(_codecs.encode(text, "latin1"))
   const Value* value = &bytes;
   for (int i = 0; i < kMostCalls && pickle::IsObject(*value); ++i) {
-    const auto arguments = pickle::ItemsOf(pickle::ObjectOf(*value).arguments);
+    const auto arguments = ItemsOf(ObjectOf(*value).arguments);
     if (arguments.empty()) break;
     value = &arguments[0];
   }
@@ -341,7 +338,7 @@ Storage ReadNestedStorage(Checkpoint file, const Record& record) {
 }
 
 Storage Read(const Value& call, Context& context) {
-  const auto arguments = pickle::ItemsOf(pickle::ObjectOf(call).arguments);
+  const auto arguments = ItemsOf(ObjectOf(call).arguments);
   if (arguments.size() != 1) Fail(EBADMSG, "nested file: missing bytes");
   if (context.is_big_endian) Fail(ENOTSUP, "nested file: unsupported in a big-endian archive");
   const Record record = RecordOfBytes(arguments[0], context);
@@ -351,7 +348,7 @@ Storage Read(const Value& call, Context& context) {
 }  // namespace
 
 const Storage& NestedStorages::Get(const Value& call, Context& context) {
-  const auto arguments = pickle::ItemsOf(pickle::ObjectOf(call).arguments);
+  const auto arguments = ItemsOf(ObjectOf(call).arguments);
   const void* identity = arguments.empty() ? call.node : IdentityOfBytes(arguments[0]);
   const auto [found, is_new] = known_.try_emplace(identity);
   Storage& storage = found->second;
@@ -370,8 +367,8 @@ const Storage& NestedStorages::Get(const Value& call, Context& context) {
 
 const Storage& StorageOf(const Value& value, Context& context) {
   if (value.kind == Kind::kPersistent) return context.storages.Get(value);
-  const bool is_file = pickle::IsObject(value) && FindCallable(pickle::ObjectOf(value).target) ==
-                                                      KnownCallable::kLoadFromBytes;
+  const bool is_file = pickle::IsObject(value) &&
+                       FindCallable(ObjectOf(value).target) == KnownCallable::kLoadFromBytes;
   if (!is_file) Fail(EBADMSG, "storage: neither a persistent id nor a file");
   return context.nested.Get(value, context);
 }

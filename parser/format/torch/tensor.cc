@@ -41,12 +41,6 @@
 namespace ckptfs::torch {
 namespace {
 
-using pickle::ItemsOf;
-using pickle::Kind;
-using pickle::ObjectOf;
-using pickle::Value;
-using Values = std::span<const Value>;
-
 constexpr int kMaxLayers = 16;  // Layers around a tensor; honest files have three at most.
 
 // Removes one layer: `innermost.function` and `innermost.arguments` become those of the inner call.

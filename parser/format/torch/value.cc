@@ -27,18 +27,13 @@
 namespace ckptfs::torch {
 namespace {
 
-using pickle::ItemsOf;
-using pickle::Kind;
-using pickle::ObjectOf;
-using Values = std::span<const pickle::Value>;
-
 // Writes one value. Each Write appends the value to `out` and returns its type, which is empty if
 // JSON expresses it.
 class Writer {
  public:
   explicit Writer(Budget& budget) : budget_(budget), types_(budget) {}
 
-  std::string Write(const pickle::Value& wrapped);
+  std::string Write(const Value& wrapped);
 
   std::string TakeText() { return std::move(out_); }
 
@@ -46,16 +41,16 @@ class Writer {
   PythonTypes& types() { return types_; }
 
  private:
-  std::string WriteContainer(const pickle::Value& value);
-  std::string WriteSequence(const pickle::Value& value);
-  std::string WriteMeaning(const pickle::Value& value);
-  std::string WriteLeafCall(const pickle::Value& value);
+  std::string WriteContainer(const Value& value);
+  std::string WriteSequence(const Value& value);
+  std::string WriteMeaning(const Value& value);
+  std::string WriteLeafCall(const Value& value);
   std::string WriteObject(const Interpretation& interpretation);
   void WriteItems(const Interpretation& interpretation, Child::Role role);
   void WritePairs(const Interpretation& interpretation);
   void WriteAttributes(const Interpretation& interpretation, Child::Role role);
-  void WriteChild(std::string_view step, const pickle::Value& value);
-  void WriteRepeated(const pickle::Value& value, std::span<const uint64_t> counts);
+  void WriteChild(std::string_view step, const Value& value);
+  void WriteRepeated(const Value& value, std::span<const uint64_t> counts);
 
   Budget& budget_;
   std::string out_;
@@ -67,12 +62,12 @@ class Writer {
 bool IsNumberKey(const Child& child) { return child.key.kind == Kind::kInt; }
 bool IsTextKey(const Child& child) { return child.key.kind == Kind::kText; }
 
-std::string Writer::Write(const pickle::Value& wrapped) {
-  const pickle::Value& value = Unwrapped(wrapped);
+std::string Writer::Write(const Value& wrapped) {
+  const Value& value = Unwrapped(wrapped);
   return IsLeaf(value) ? AppendLeaf(out_, value, budget_) : WriteContainer(value);
 }
 
-std::string Writer::WriteContainer(const pickle::Value& value) {
+std::string Writer::WriteContainer(const Value& value) {
   if (is_ancestor_.contains(value.node)) {
     out_ += "\"...\"";
     return "cycle";
@@ -95,7 +90,7 @@ std::string Writer::WriteContainer(const pickle::Value& value) {
 }
 
 // Of what a list may have millions of, no child is made.
-std::string Writer::WriteSequence(const pickle::Value& value) {
+std::string Writer::WriteSequence(const Value& value) {
   const Values items = ItemsOf(value);
   budget_.Work(items.size());
   out_ += '[';
@@ -107,7 +102,7 @@ std::string Writer::WriteSequence(const pickle::Value& value) {
   return value.kind == Kind::kList ? "" : std::string(NameOfSequence(value));
 }
 
-std::string Writer::WriteMeaning(const pickle::Value& value) {
+std::string Writer::WriteMeaning(const Value& value) {
   const Interpretation interpretation = Interpret(value, budget_);
   std::string type = interpretation.type;
   const auto count_keys = [&](bool (*is_of_kind)(const Child&)) {
@@ -149,7 +144,7 @@ std::string Writer::WriteMeaning(const pickle::Value& value) {
   return type;
 }
 
-void Writer::WriteChild(std::string_view step, const pickle::Value& value) {
+void Writer::WriteChild(std::string_view step, const Value& value) {
   const auto inside = types_.Enter(step);
   types_.Add(Write(value));
 }
@@ -170,7 +165,7 @@ void Writer::WriteItems(const Interpretation& interpretation, Child::Role role) 
 }
 
 // Writes one value for a batch of that size: as lists in one another, in which it is repeated.
-void Writer::WriteRepeated(const pickle::Value& value, std::span<const uint64_t> counts) {
+void Writer::WriteRepeated(const Value& value, std::span<const uint64_t> counts) {
   if (counts.empty()) {
     types_.Add(Write(value));
     return;
@@ -255,7 +250,7 @@ std::string Writer::WriteObject(const Interpretation& interpretation) {
 }
 
 // The calls of numbers are of other values, which may be anything in a hostile file.
-std::string Writer::WriteLeafCall(const pickle::Value& value) {
+std::string Writer::WriteLeafCall(const Value& value) {
   const KnownCallable known = FindCallable(ObjectOf(value).target);
   const Values arguments = ItemsOf(ObjectOf(value).arguments);
   if (known == KnownCallable::kNumber && arguments.size() == 1) return Write(arguments[0]);
@@ -272,7 +267,7 @@ std::string Writer::WriteLeafCall(const pickle::Value& value) {
 
 // A tensor that is a key, as in the state of an optimizer. Python prints its elements; its
 // storage identifies it.
-std::string TensorText(const pickle::Value& tensor) {
+std::string TensorText(const Value& tensor) {
   const InnermostTensor innermost = UnwrapTensor(tensor);
   std::string text = fmt::format("<{}", TensorClassOf(innermost));
   if (!innermost.arguments.empty() && innermost.arguments[0].kind == Kind::kPersistent) {
@@ -286,7 +281,7 @@ std::string TensorText(const pickle::Value& tensor) {
 
 }  // namespace
 
-ckptfs::Value ValueOf(const pickle::Value& value, Budget& budget) {
+ckptfs::Value ValueOf(const Value& value, Budget& budget) {
   Writer writer(budget);
   ckptfs::Value result;
   result.python_type = writer.Write(value);
@@ -296,7 +291,7 @@ ckptfs::Value ValueOf(const pickle::Value& value, Budget& budget) {
   return result;
 }
 
-Key KeyOf(const pickle::Value& key) {
+Key KeyOf(const Value& key) {
   if (key.kind == Kind::kText) return {std::string(key.text()), Key::Kind::kText};
   if (pickle::IsObject(key) && ClassifyTensor(key) != TensorKind::kNone) {
     return {TensorText(key), Key::Kind::kOther};
