@@ -4,9 +4,9 @@
 // beside this program and not against a wish.
 //
 // It shows a flat directory of COUNT files of SIZE bytes, f000000.memmap and so on, and the
-// meta.json that makes TensorDict.load_memmap take them for tensors. It tells the kernel what
-// ckptfs tells it (keep everything, for ever; do not ask before an open), and its answer to each
-// read is one and the same piece of memory, which it never touches.
+// meta.json with which TensorDict.load_memmap loads them as tensors. It gives the kernel the same
+// settings as ckptfs (infinite timeouts, no open requests), and answers each read with the same
+// memory, which it never touches.
 //
 // Its options are the settings of the kernel and of libfuse, to find the best ones by trial.
 

@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kHead = 4;  // Bytes before the stream.
 
-// Reads `length` bytes at `offset`; none if they cannot be had.
+// Reads `length` bytes at `offset`; returns none if the read fails.
 std::vector<std::byte> Read(const ckptfs::ByteSource& source, uint64_t offset, uint64_t length) {
   std::vector<std::byte> bytes(length);
   try {

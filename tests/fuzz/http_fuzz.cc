@@ -35,7 +35,7 @@ Response AnswerOf(std::string_view text) {
   return response;
 }
 
-// What is believed of a header can be counted with, and is what was asked for.
+// The oracle: numbers in an accepted header do not overflow, and the range is the requested one.
 void CheckFields(std::string_view text) {
   if (const auto range = ParseContentRange(text)) {
     Require(range->total <= std::numeric_limits<int64_t>::max());

@@ -26,8 +26,8 @@ bool IsOurRule(std::string_view message) {
 
 }  // namespace
 
-// What we take for JSON, nlohmann_json takes for the same JSON, and the other way round, but for
-// what we refuse by rules of ours; anything else is a bug. What Python writes is no less than that.
+// The oracle: both nlohmann_json and ckptfs read the same JSON, or both reject it, except for what
+// the rules of ckptfs reject. The dialect of Python accepts all that the strict one does.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string text(reinterpret_cast<const char*>(data), size);
   const ckptfs::MemorySource source(text);

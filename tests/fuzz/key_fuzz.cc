@@ -20,7 +20,7 @@ void Require(bool holds) {
 
 int Digit(char c) { return c >= 'A' ? c - 'A' + 10 : c - '0'; }
 
-// What tensordict would make of a name.
+// Decodes a name as tensordict does.
 std::string Decode(std::string_view name) {
   if (name == "%") return "";
   std::string key;
@@ -41,8 +41,8 @@ bool IsFileNameOnDisk(std::string_view name) {
          name.find('/') == std::string_view::npos && name.find('\0') == std::string_view::npos;
 }
 
-// Splits the input at line feeds into keys; the first character of a line says what it is of: a
-// directory, a table, both, or a tensor.
+// Splits the input at line feeds into keys. The first character of a line is the kind: a directory,
+// a table, both, or a tensor.
 std::vector<Wanted> MembersIn(std::string_view input) {
   std::vector<Wanted> members;
   while (!input.empty()) {

@@ -26,8 +26,8 @@ bool IsJson(const std::string& text) try {
 
 }  // namespace
 
-// Any input either is an array, whose type is told in JSON and whose elements can be read, or
-// throws Error; anything else is a bug.
+// The oracle: an input is an array whose type is written as JSON and whose elements can be read, or
+// throws Error.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto file = std::make_shared<const ckptfs::MemorySource>(
       std::string(reinterpret_cast<const char*>(data), size));

@@ -75,7 +75,7 @@ class Walk {
 
 volatile uint64_t sink;  // So that the compiler keeps the walk.
 
-// What LengthOf says; 0 if it throws.
+// Returns the result of pickle::LengthOf; 0 if it throws.
 uint64_t LengthOf(std::span<const uint8_t> bytes) {
   const auto source =
       std::make_shared<ckptfs::MemorySource>(std::string(bytes.begin(), bytes.end()));

@@ -1,9 +1,9 @@
 // Checkpoints whose pickles are valid, and whose objects are nested, shared, repeated and huge.
 //
-// The fuzzer's bytes are decisions: each says which object comes next, how long a text is, how
-// often something is repeated, which earlier object is put there once more. What comes of it is a
-// stream of torch.save. It is read and laid out as for a mount. The oracle: it is a checkpoint or
-// throws Error, and costs no more CPU and no more memory than a file of its size may.
+// Each byte of the fuzzer is a decision: which object comes next, how long a text is, how often
+// something is repeated, which earlier object is repeated. The result is a stream of torch.save,
+// which is read and laid out as for a mount. The oracle: it is a checkpoint or throws Error, and
+// costs no more CPU time and memory than a file of its size may.
 
 #include <algorithm>
 #include <cstddef>
@@ -560,7 +560,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   const double seconds = CpuSeconds() - begin;
 
-  // What a mount may take, without the program itself. Sanitizers are slow.
+  // The limit for a mount, without the program itself. Sanitizers are slow.
   const double slowness = IsSanitized() ? 20 : 1;
   const double most_seconds = slowness * (file_size < (size_t{64} << 10U) ? 0.3 : 1);
   Check(seconds <= most_seconds, "s", seconds, most_seconds);

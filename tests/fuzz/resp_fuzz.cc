@@ -27,8 +27,8 @@ void CheckKeyTable(std::string_view header) {
 
 }  // namespace
 
-// Whatever a server says is answers, or throws Error; anything else is a bug. What is there of a
-// line never means something else than all of it.
+// The oracle: the bytes of a server are replies, or throw Error. A prefix of a line is never parsed
+// as another reply than the whole line.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using ckptfs::resp::Head;
   std::string_view text(reinterpret_cast<const char*>(data), size);

@@ -33,7 +33,7 @@ void Try(const Check& check) {
   }
 }
 
-// What is taken from a file of settings is in it, and no line of it is longer than it is there.
+// The oracle: all settings are parts of the file, and no line is longer than in the file.
 void CheckSettings(const std::string& text) {
   Try([&] {
     size_t size = 0;

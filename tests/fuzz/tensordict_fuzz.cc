@@ -39,8 +39,8 @@ ckptfs::Checkpoint ReadFolder(const std::string& input, ckptfs::Budget& budget) 
 
 }  // namespace
 
-// Any input, of which the first byte says what it is, either is a valid checkpoint whose tensors
-// can be read, or throws Error; anything else is a bug.
+// The first byte selects the kind of the input. The oracle: it is a checkpoint whose tensors can be
+// read, or throws Error.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const std::string input(reinterpret_cast<const char*>(data) + 1, size - 1);

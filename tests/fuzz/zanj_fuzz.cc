@@ -58,8 +58,7 @@ std::string Archive(const std::vector<std::pair<std::string, std::string_view>>&
 
 }  // namespace
 
-// Any input is either a checkpoint whose tensors can be read or say why not, or throws Error;
-// anything else is a bug.
+// The oracle: an input is a checkpoint whose tensors can be read or have an error, or throws Error.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string_view rest(reinterpret_cast<const char*>(data), size);
   std::vector<std::pair<std::string, std::string_view>> members;

@@ -19,7 +19,7 @@ constexpr size_t kLargestPacket = 70'000;  // A large segment, 64 KiB, and its h
 constexpr size_t kRing = 64U << 20U;
 // The packets that are accepted before others are delivered.
 constexpr int kBatch = 64;
-constexpr double kEthernetBytes = 18;  // What Ethernet adds to a packet.
+constexpr double kEthernetBytes = 18;  // The overhead of Ethernet per packet.
 
 // virtio_net_hdr, whose header is no C++. In the byte order of the machine.
 struct OffloadHeader {

@@ -40,7 +40,7 @@
 namespace ckptfs {
 namespace {
 
-// The kernel delays timers by 50 µs to merge them, unless told otherwise.
+// By default the kernel delays timers by up to 50 µs to merge them.
 constexpr unsigned long kTimerSlack = 1000;  // In nanoseconds.
 
 // Changes a setting of TCP in the network namespace of the calling thread.

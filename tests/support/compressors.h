@@ -10,10 +10,10 @@
 
 namespace ckptfs {
 
-// What a deflated stream consists of.
+// The blocks of a deflated stream.
 struct DeflateOptions {
   int level = 9;           // As of zlib; 0: blocks that are stored.
-  bool is_fixed = false;   // Blocks with the codes that need not be told.
+  bool is_fixed = false;   // Blocks with the fixed Huffman codes.
   size_t flush_after = 0;  // Bytes after which the stream is flushed, if not 0.
 };
 

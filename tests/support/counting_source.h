@@ -33,7 +33,7 @@ class CountingSource final : public ByteSource {
   // Bytes that were fetched.
   uint64_t fetched() const;
 
-  // The files of the mount that were told.
+  // The files of the mount that were advised.
   std::vector<ByteRange> expected() const;
 
  private:

@@ -8,7 +8,7 @@
 namespace ckptfs {
 namespace {
 
-// What `writer` has written, without the frame of a pickle.
+// The opcodes that `writer` has written, without the frame of a pickle.
 std::string Opcodes(const PickleWriter& writer) {
   const std::string text = writer.Finish();
   return text.substr(2, text.size() - 3);

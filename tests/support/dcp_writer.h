@@ -25,8 +25,8 @@ class DcpWriter {
     std::vector<int64_t> sizes;
     std::string data;             // As many bytes as elements.
     std::vector<int64_t> stride;  // None if it is dense.
-    bool is_stored = true;        // Else only the metadata tell of it.
-    std::string transform;        // What it went through.
+    bool is_stored = true;        // Else it is in the metadata only.
+    std::string transform;        // The name of its transform, such as a compression.
   };
 
   struct Tensor {
@@ -34,7 +34,7 @@ class DcpWriter {
     std::vector<Chunk> chunks;
     std::string dtype = "uint8";
     bool requires_grad = false;
-    std::string path;  // Opcodes of a tuple; none if it is told by its name only.
+    std::string path;  // Opcodes of a tuple; none if only its name is written.
   };
 
   DcpWriter& Add(const std::string& name, const Tensor& tensor);

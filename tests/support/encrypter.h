@@ -19,7 +19,7 @@
 
 namespace ckptfs {
 
-// Returns the bytes that `digits` are in hexadecimal; spaces are left out.
+// Decodes hexadecimal `digits`, and ignores spaces.
 inline std::string FromHex(std::string_view digits) {
   std::string bytes(digits.size(), '\0');
   size_t size = 0;

@@ -38,7 +38,7 @@ class GgufWriter {
 
   std::string Text(std::string_view text) const { return Count(text.size()).append(text); }
 
-  // What an array has before its elements.
+  // The type and the count, which precede the elements of an array.
   std::string Array(uint32_t type, uint64_t count) const { return Number(type) + Count(count); }
 
   // A pair; `value` is as in the file.
@@ -55,7 +55,7 @@ class GgufWriter {
     return Pair("general.alignment", 4, Number(alignment));
   }
 
-  // What a part of a model says of itself.
+  // The metadata of a part of a split model.
   GgufWriter& Split(uint16_t number, uint16_t count, int32_t tensors) {
     Pair("split.no", 2, Number(number)).Pair("split.count", 2, Number(count));
     return Pair("split.tensors.count", 5, Number(tensors));

@@ -57,7 +57,7 @@ class PickleWriter {
 // An archive as torch.save writes it, with the storages "0", "1", ...
 ByteSourcePtr TorchArchive(std::string_view pickle, std::span<const std::string> storages);
 
-// What is at `path`, keys joined by slashes. Fails the test if there is nothing.
+// Returns the member at `path`, keys joined by slashes. Fails the test if it does not exist.
 const Member& At(const Group& root, std::string_view path);
 const Tensor& TensorAt(const Checkpoint& checkpoint, std::string_view path);
 const Value& ValueAt(const Checkpoint& checkpoint, std::string_view path);

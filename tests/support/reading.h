@@ -20,7 +20,7 @@
 
 namespace ckptfs {
 
-using Files = std::map<std::string, std::string>;  // What is in a folder, by name.
+using Files = std::map<std::string, std::string>;  // The contents of a folder's files, by name.
 
 inline Checkpoint Read(Files files) { return ReadCheckpoint(FolderOf(std::move(files))); }
 

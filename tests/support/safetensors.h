@@ -22,8 +22,8 @@ inline std::string SafetensorsFile(std::string_view header, std::string_view dat
   return file.append(header).append(data);
 }
 
-// Returns what a header tells of a tensor that is the first `size` bytes of the data: a member of
-// an object in JSON, of which `shape` is a part as it is.
+// Returns the entry of a tensor, which is the first `size` bytes of the data, in a header: a member
+// of a JSON object, in which `shape` is inserted verbatim.
 inline std::string SafetensorsEntry(const std::string& name, const std::string& dtype,
                                     const std::string& shape, size_t size) {
   return "\"" + name + R"(":{"dtype":")" + dtype + R"(","shape":)" + shape +

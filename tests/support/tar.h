@@ -9,7 +9,7 @@
 
 namespace ckptfs {
 
-// What a header says; the rest is as tar writes it, which is right.
+// The fields of a header; the others are as tar writes them.
 struct TarEntry {
   std::string name;
   char type = '0';

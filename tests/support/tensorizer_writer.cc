@@ -21,7 +21,7 @@ bool IsLong(const TensorizerWriter::Tensor& tensor) {
   return std::ranges::any_of(tensor.shape, [](uint64_t n) { return n >> 32U != 0; });
 }
 
-// What an entry and a header have in common; the kind stands in another place.
+// The fields that the index entry and the header share, except the kind, whose position differs.
 std::string Described(const TensorizerWriter::Tensor& tensor, bool is_long) {
   std::string text = Counted(tensor.dtype, 1) + LittleEndian(tensor.shape.size(), 1);
   for (const uint64_t n : tensor.shape) text += LittleEndian(n, is_long ? 8 : 4);

@@ -25,7 +25,7 @@ class TensorizerWriter {
     uint16_t module = 0;
     std::vector<std::pair<unsigned, std::string>> hashes = {};  // Types and values.
     std::string encryption = {};            // The section without its length; in encrypted files.
-    std::optional<int64_t> data_size = {};  // What is said; else the truth.
+    std::optional<int64_t> data_size = {};  // The written size; the actual one if unset.
     std::string more = {};                  // At the end of the header, before its last field.
   };
 

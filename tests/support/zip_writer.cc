@@ -25,7 +25,7 @@ class Fields {
   }
   Fields& Put16(uint64_t value) { return Put(static_cast<uint16_t>(value)); }
   Fields& Put32(uint64_t value) { return Put(static_cast<uint32_t>(value)); }
-  // What a field of 32 bits holds if the value may be in a zip64 block.
+  // A field of 32 bits whose value is in a zip64 block if it does not fit.
   Fields& PutOrOnes(uint64_t value) { return Put32(std::min(value, kMost32)); }
   Fields& Put(std::string_view text) {
     text_ += text;

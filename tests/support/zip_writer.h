@@ -21,7 +21,7 @@ struct ZipEntry {
   std::optional<std::string> local_name;
   std::string local_extra;  // Before the padding.
 
-  // What the central directory says.
+  // Values in the central directory that differ from the actual ones.
   std::optional<uint32_t> crc;
   std::optional<uint64_t> size;
   std::optional<uint64_t> compressed_size;
@@ -41,14 +41,14 @@ struct ZipArchive {
   std::string comment;
   std::string trailing;  // After the end record.
 
-  // What the end records say; where there are two, both of them do.
+  // Values in the end record, and in the zip64 end record if there is one.
   uint16_t disk = 0;
   std::optional<uint64_t> entries_here;
   std::optional<uint64_t> entries;
   std::optional<uint64_t> directory_size;
   std::optional<uint64_t> directory;  // Where it is.
 
-  // What only the zip64 end record and its locator say.
+  // Values in the zip64 end record and its locator only.
   std::optional<uint64_t> zip64_entries;
   std::optional<uint64_t> zip64_end;  // Where it is.
   uint32_t disks = 1;

@@ -132,7 +132,7 @@ ByteSourcePtr Exported(std::string_view table) {
       .Source();
 }
 
-// What a table tells of the tensor "t".
+// The entry of the tensor "t" in a table of weights.
 std::string Weight(std::string_view sizes, std::string_view strides, std::string_view offset = "0",
                    std::string_view dtype = "1") {
   return std::string(R"("t":{"path_name":"weight_0","is_param":false,"use_pickle":false,)") +
@@ -219,7 +219,7 @@ TEST(Export, ShowsTheStateOfOneBefore29) {
   EXPECT_TRUE(tensor.is_in_file);
 }
 
-TEST(Globals, AreToldWithThoseThatWeightsOnlyRefuses) {
+TEST(Globals, AreListedWithThoseThatWeightsOnlyRefuses) {
   const std::string pickle = PickleWriter()
                                  .EmptyDict()
                                  .Text("a")

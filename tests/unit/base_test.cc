@@ -1,4 +1,4 @@
-// What all other rooms stand on: errors, text, fields of bytes, budgets, JSON.
+// The base of all other rooms: errors, text, fields of bytes, budgets, JSON.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -142,7 +142,7 @@ TEST(Utf8, DecodesCharactersOfEachLength) {
   EXPECT_EQ(decoded("\xf4\x8f\xbf\xbf"), std::tuple(0x10ffff, 4, true));
 }
 
-TEST(Utf8, TakesOneByteOfWhatIsNotValid) {
+TEST(Utf8, SkipsOneInvalidByte) {
   EXPECT_EQ(utf8::Decode("\xe2\x82(").length, 1U);
   EXPECT_FALSE(utf8::Decode("\xe2\x82(").is_valid);
 }
@@ -247,7 +247,7 @@ TEST(Budget, RefusesWhatWouldOverflow) {
   EXPECT_EQ(budget.used(), 50U);
 }
 
-TEST(Budget, HasAgainWhatIsRefunded) {
+TEST(Budget, CanSpendRefundsAgain) {
   Budget budget(100);
   budget.Charge(100);
   budget.Refund(30);
@@ -286,7 +286,7 @@ TEST(Budget, IsNeverMoreThan16GiB) {
   EXPECT_EQ(Budget::ForFile(~uint64_t{0}).limit(), uint64_t{16} << 30);
 }
 
-TEST(Budget, GrowsOnlyWithWhatIsParsed) {
+TEST(Budget, GrowsWithParsedBytesOnly) {
   Budget budget;
   budget.AddFile(uint64_t{1} << 40, false);
   EXPECT_EQ(budget.limit(), uint64_t{32} << 20);
@@ -362,7 +362,9 @@ TEST(Metering, EndsWithItsScope) {
 
 TEST(Json, QuotesText) { EXPECT_EQ(json::String("layer.0"), R"("layer.0")"); }
 
-TEST(Json, EscapesWhatJsonWants) { EXPECT_EQ(json::String("a\"b\\c\nd\te"), R"("a\"b\\c\nd\te")"); }
+TEST(Json, EscapesSpecialCharacters) {
+  EXPECT_EQ(json::String("a\"b\\c\nd\te"), R"("a\"b\\c\nd\te")");
+}
 
 TEST(Json, EscapesControls) {
   EXPECT_EQ(json::String(std::string_view("\0\x1f\x7f\r", 4)), R"("\u0000\u001f\u007f\u000d")");
@@ -400,7 +402,7 @@ TEST(Json, WritesWholeNumbersAsFloats) {
   EXPECT_EQ(Double(1e15), "[1000000000000000.0");
 }
 
-TEST(Json, WritesWhatIsNoNumberAsText) {
+TEST(Json, WritesNanAndInfinityAsText) {
   EXPECT_EQ(Double(std::nan("")), R"(["NaN")");
   EXPECT_EQ(Double(INFINITY), R"(["Infinity")");
   EXPECT_EQ(Double(-INFINITY), R"(["-Infinity")");

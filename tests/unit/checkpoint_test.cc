@@ -46,7 +46,7 @@ TEST(Dtype, IsFoundByItsAlias) {
   EXPECT_EQ(DtypeNamed("cdouble"), Dtype::kComplex128);
 }
 
-TEST(Dtype, IsNothingIfNobodyKnowsTheName) {
+TEST(Dtype, IsEmptyForAnUnknownName) {
   EXPECT_EQ(DtypeNamed("float3"), std::nullopt);
   EXPECT_EQ(DtypeNamed(""), std::nullopt);
   EXPECT_EQ(DtypeNamed("opaque"), std::nullopt);

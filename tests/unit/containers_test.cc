@@ -91,7 +91,7 @@ TEST(ZipOfCheckpoints, HasEachMemberInADirectory) {
   EXPECT_EQ(file.substr(tensor.file_offset, 4), "abcd");
 }
 
-TEST(ZipOfCheckpoints, DecodesWhatIsDeflated) {
+TEST(ZipOfCheckpoints, DecodesDeflatedMembers) {
   const Checkpoint checkpoint = Open(ZipWriter()
                                          .AddDeflated("network.pt", TorchModel())
                                          .AddDeflated("model_params.json", R"({"n_d": 8})")

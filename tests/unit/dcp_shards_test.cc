@@ -27,8 +27,8 @@ using testing::Contains;
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-// A file with one tensor of bytes, and with what it tells of where that belongs. `sharding` has
-// single quotes for double ones.
+// A file with one tensor of bytes, and the metadata with its position. `sharding` has single quotes
+// in place of double ones.
 std::string Shard(const std::string& key, const std::string& shape, const std::string& data,
                   const std::string& sharding) {
   std::string escaped;
@@ -173,7 +173,7 @@ TEST(DcpShards, LosesATensorWithAnOffsetBeyondAllNumbers) {
             "its chunk of [1] at [18446744073709551615] reaches beyond its shape, [0]");
 }
 
-// What is wrong with the sharding of the only file.
+// Returns the error for a single file with this sharding.
 std::string DamageOf(const std::string& sharding) {
   Files files = Columns();
   files[std::string(kSecond)] = Shard("w", "2,1", "cf", sharding);

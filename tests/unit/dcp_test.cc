@@ -205,9 +205,7 @@ TEST(Dcp, ReadsAScalar) {
   EXPECT_EQ(TextOf(Read(DcpWriter().Add("w", Whole("f", {}, "a")).Files()), "w"), "a");
 }
 
-// ---- Several files of metadata.
-
-// What two processes wrote that did not talk to each other: each half of `w`, and all of `same`.
+// The files of two processes that did not communicate: each wrote half of `w`, and all of `same`.
 Files TwoRanks() {
   Files files = DcpWriter()
                     .Add("w", {.shape = {4}, .chunks = {{"__0_0.distcp", {0}, {2}, "ab", {}}}})
@@ -247,9 +245,7 @@ TEST(Dcp, RefusesRanksThatContradictEachOther) {
       "folder: __0.metadata: __11.metadata: 'w': is uint8 of [5] here, but uint8 of [4] elsewhere");
 }
 
-// ---- Losses.
-
-TEST(Dcp, ReadsWhatIsNotInAMissingFile) {
+TEST(Dcp, ReadsTheTensorsOfOtherFilesIfOneIsMissing) {
   Files files = Good().Files();
   files.erase("__1_0.distcp");
   const Checkpoint checkpoint = Read(files);
@@ -409,8 +405,6 @@ TEST(Dcp, ReadsNoItemAgainAndAgain) {
   EXPECT_EQ(MessageOf(TensorAt(Read(writer.Files()), "x29").error),
             "too many items overlap with others in their files");
 }
-
-// ---- Metadata that are none.
 
 TEST(Dcp, RefusesMetadataOfAnotherClass) {
   Files files = Good().Files();

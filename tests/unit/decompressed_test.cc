@@ -105,7 +105,7 @@ testing::AssertionResult IsAtRandom(const ByteSource& source, const std::string&
   return testing::AssertionSuccess();
 }
 
-// What is so whatever a stream is compressed by.
+// Behaviour that does not depend on the compression method.
 class DecompressedByAny : public testing::TestWithParam<Coding> {
  protected:
   Compressed CompressedFrom(const std::string& text) const {
@@ -244,7 +244,7 @@ TEST_P(DecompressedByAny, GivesTheLastBytesOnlyIfAllAreRight) {
   EXPECT_THROW(ReadString(*source, 0, 1), Error);
 }
 
-TEST_P(DecompressedByAny, GivesWhatIsBeforeTheDamage) {
+TEST_P(DecompressedByAny, ReturnsTheBytesBeforeTheCorruption) {
   const std::string text = Weights(4 * kMiB);
   Compressed coded = CompressedFrom(text);
   coded.data.length = coded.data.length * 7 / 8;

@@ -41,7 +41,7 @@ TEST(DecompressorPool, GivesTheNearestBefore) {
   EXPECT_EQ(decompressors.used(), 0U);
 }
 
-TEST(DecompressorPool, GivesNobodyWhatIsOfAnother) {
+TEST(DecompressorPool, KeepsDecompressorsOfOwnersApart) {
   DecompressorPool decompressors;
   KeepAt(decompressors, kOwner, 10);
   EXPECT_EQ(decompressors.Take(kOther, 0, 100), nullptr);

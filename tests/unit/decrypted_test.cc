@@ -89,7 +89,7 @@ class EncryptedInSmallChunks : public DecryptedTest {
 
 TEST_F(DecryptedTest, IsAsLongAsThePlainText) { EXPECT_EQ(Open()->size(), plain_.size()); }
 
-TEST_F(DecryptedTest, IsCalledAndDatedAsItsFile) {
+TEST_F(DecryptedTest, HasTheNameAndTheTimeOfItsFile) {
   const auto source = Open();
   EXPECT_EQ(source->name(), "model.tensors");
   EXPECT_EQ(source->modified().tv_sec, 123);
@@ -136,7 +136,7 @@ TEST_F(DecryptedTest, IsDecryptedOnceForAllRequestsInOrder) {
   EXPECT_EQ(opened_->used(), 0U);
 }
 
-TEST_F(DecryptedTest, IsOpenedAheadOfWhoReadsInOrder) {
+TEST_F(DecryptedTest, IsDecryptedAheadOfASequentialReader) {
   const auto source = Open();
   constexpr uint64_t kSecondRequest = uint64_t{128} << 10U;
   ReadString(*source, 0, 1);
@@ -149,7 +149,7 @@ TEST_F(DecryptedTest, IsOpenedAheadOfWhoReadsInOrder) {
   EXPECT_EQ(stored_->bytes_read, 3 * kChunk);
 }
 
-TEST_F(DecryptedTest, IsNotOpenedAheadOfWhoReadsAnywhere) {
+TEST_F(DecryptedTest, IsNotDecryptedAheadOfRandomReads) {
   ReadString(*Open(), 5, 1);
   Wait(*opened_);
   EXPECT_EQ(stored_->bytes_read, kChunk);

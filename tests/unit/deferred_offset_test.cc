@@ -18,8 +18,8 @@ namespace {
 
 using testing::ThrowsMessage;
 
-// A header of one digit, which says how far behind it the data are, is at byte 1. They are expected
-// at byte 2, and are four bytes.
+// The header at byte 1 is one digit, the distance of the data from it. The data are four
+// bytes, expected at byte 2.
 ByteSourcePtr DeferredOffset(const std::string& file) {
   return MakeDeferredOffset({std::make_shared<MemorySource>(file), 2, 4},
                             {.offset = 1, .length = 1},
@@ -30,11 +30,11 @@ ByteSourcePtr DeferredOffset(const std::string& file) {
                             });
 }
 
-TEST(DeferredOffset, ReadsWhatIsWhereItWasExpected) {
+TEST(DeferredOffset, ReadsDataAtTheProvisionalOffset) {
   EXPECT_EQ(ReadString(*DeferredOffset("-1abcdefgh"), 2, 4), "abcd");
 }
 
-TEST(DeferredOffset, ReadsWhatIsElsewhere) {
+TEST(DeferredOffset, ReadsDataAtAnotherOffset) {
   EXPECT_EQ(ReadString(*DeferredOffset("-3abcdefgh"), 3, 3), "def");
 }
 
@@ -54,10 +54,10 @@ TEST(DeferredOffset, GivesNothingBehindABadHeader) {
   EXPECT_THAT([&] { ReadString(*source, 2, 1); }, ThrowsMessage<Error>("its header is no digit"));
 }
 
-// What a source of 200 zeros is told, in a text.
-class Told {
+// A source of 200 zeros, and the files it was advised of, as a text.
+class AdvisedZeros {
  public:
-  Told()
+  AdvisedZeros()
       : source_(std::make_shared<CountingSource>(
             std::make_shared<MemorySource>(std::string(200, '\0')))) {}
 
@@ -75,22 +75,22 @@ class Told {
   std::shared_ptr<CountingSource> source_;
 };
 
-TEST(Layers, TellOfAFileWhereItIsInASlice) {
-  const Told told;
-  const Slice slice({told.source(), 100, 50});
+TEST(Layers, TranslateAdviceThroughASlice) {
+  const AdvisedZeros zeros;
+  const Slice slice({zeros.source(), 100, 50});
   slice.AdviseFile({.offset = 10, .length = 20});
   EXPECT_TRUE(slice.is_remote());
-  EXPECT_EQ(told.text(), "[110 20]");
+  EXPECT_EQ(zeros.text(), "[110 20]");
 }
 
-TEST(Layers, TellOfAllThatATransposedTensorTouches) {
-  const Told told;
+TEST(Layers, AdviseTheRangeOfATransposedTensor) {
+  const AdvisedZeros zeros;
   const auto strided =
-      MakeStrided({told.source(), 100, 24},
+      MakeStrided({zeros.source(), 100, 24},
                   {.dtype = Dtype::kUint8, .shape = {3, 2}, .stride = {1, 10}}, nullptr);
   strided->AdviseFile({.offset = 0, .length = 6});
   EXPECT_TRUE(strided->is_remote());
-  EXPECT_EQ(told.text(), "[100 13]");
+  EXPECT_EQ(zeros.text(), "[100 13]");
 }
 
 }  // namespace

@@ -68,7 +68,7 @@ TEST(Detect, LooksAtNoHiddenFileOfAFolder) {
   EXPECT_EQ(checkpoint.root.members.size(), 1U);
 }
 
-TEST(Detect, AsksWhichOfSeveralCheckpointsIsMeant) {
+TEST(Detect, RejectsSeveralCheckpoints) {
   EXPECT_THAT(
       [] {
         ReadCheckpoint(FolderOf({{"a", Model()}, {"b", Model()}, {"c", "text"}}));

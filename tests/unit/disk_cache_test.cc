@@ -47,7 +47,7 @@ constexpr const char* kIdentity = "https://example.org/model.pth \"v1\"";
 constexpr uint64_t kIndex = 4096;
 constexpr uint64_t kBlocks = 8192;
 
-// What block `number` of an object called `identity` and of `size` bytes consists of.
+// The bytes of block `number` of an object of `size` bytes with this identity.
 std::string BlockOf(std::string_view identity, uint64_t size, uint64_t number) {
   std::string bytes(BlockLength(size, number), '\0');
   uint64_t state = std::hash<std::string_view>()(identity) ^ (number + 1) * 0x9E3779B97F4A7C15U;
@@ -150,7 +150,7 @@ class DiskCacheTest : public testing::Test {
     return status.st_mode & 07777U;
   }
 
-  // What all segments take of the disk, in bytes.
+  // The disk space of all segments, in bytes.
   uint64_t Used() const {
     uint64_t used = 0;
     for (const auto& path : Segments()) {
@@ -229,7 +229,7 @@ TEST_F(DiskCacheTest, KeepsARunAcrossTwoSegments) {
   EXPECT_THAT(Segments(), SizeIs(2));
 }
 
-TEST_F(DiskCacheTest, TakesNoRoomForWhatIsNotThere) {
+TEST_F(DiskCacheTest, TakesNoSpaceForMissingBlocks) {
   Open(kIdentity, kMuch).Write(kSegmentBlocks - 1, 1);
   struct stat status = {};
   ASSERT_EQ(::stat(Segment().c_str(), &status), 0);
@@ -352,7 +352,7 @@ TEST_F(DiskCacheTest, DoesNotUseAFileThatHasASecondName) {
   EXPECT_THAT(Open().ReadAll(), IsEmpty());
 }
 
-TEST_F(DiskCacheTest, MakesItsDirectoryForItsUserAlone) {
+TEST_F(DiskCacheTest, CreatesAPrivateDirectory) {
   Open().WriteAll();
   EXPECT_EQ(ModeOf(directory_), 0700U);
   EXPECT_EQ(ModeOf(Segment().parent_path()), 0700U);
@@ -557,7 +557,7 @@ TEST_F(DiskCacheTest, NeverTakesMoreThanItsLimit) {
   EXPECT_GE(most, limit * 8 / 10);
 }
 
-TEST_F(DiskCacheTest, KeepsNothingMoreWhileSomebodyHoldsTheLock) {
+TEST_F(DiskCacheTest, StoresNothingWhileAnotherProcessHoldsTheLock) {
   const uint64_t limit = 4000000;
   const DiskCache cache(directory_, limit);
   KnownObject(cache, "first", 4 * kBlockSize).WriteAll();
@@ -604,7 +604,7 @@ TEST_F(DiskCacheTest, DoesNotUseAFileWhoseListOfRightsLetsOthersWrite) {
   EXPECT_THAT(Open().ReadAll(), IsEmpty());
 }
 
-TEST_F(DiskCacheTest, KeepsLongerWhatIsUsed) {
+TEST_F(DiskCacheTest, EvictsTheLeastRecentlyUsed) {
   const uint64_t size = 4 * kBlockSize;
   const DiskCache cache(directory_, 2000000);
   KnownObject(cache, "used", size).WriteAll();
@@ -634,7 +634,7 @@ TEST_F(DiskCacheTest, RemovesNothingThatIsNotItsOwn) {
   EXPECT_TRUE(fs::exists(directory_ + "/letter"));
 }
 
-TEST_F(DiskCacheTest, GoesOnInANewFileWhereOneWasRemoved) {
+TEST_F(DiskCacheTest, CreatesANewFileAfterOneWasRemoved) {
   const auto object = Open();
   object.Write(0, 2);
   fs::remove(Segment());
@@ -705,7 +705,7 @@ TEST_F(DiskCacheTest, KeepsWhatFitsOnASmallDisk) {
   EXPECT_EQ(*status, 0);
 }
 
-TEST_F(DiskCacheTest, MakesRoomOnADiskThatOthersHaveFilled) {
+TEST_F(DiskCacheTest, EvictsOnADiskThatOthersHaveFilled) {
   fs::create_directory(directory_);
   const auto status = WithSmallDisk(directory_, "10m", [&] {
     for (int i = 0; i < 8; ++i) Open(std::to_string(i).c_str(), kMuch).Write(0, 20);

@@ -142,7 +142,7 @@ TEST_F(FileTest, IsStaleOnceItIsWrittenInPlace) {
   EXPECT_THAT([&] { ReadString(*file, 0, 1); }, IsStale());
 }
 
-// Sets the times of a file back to what `before` says.
+// Restores the times of a file to those in `before`.
 void Restore(const std::filesystem::path& path, const struct stat& before) {
   const timespec times[] = {before.st_atim, before.st_mtim};
   ASSERT_EQ(::utimensat(AT_FDCWD, path.c_str(), times, 0), 0);

@@ -65,7 +65,7 @@ const Tensor& TensorAt(const Checkpoint& checkpoint, size_t i) {
   return std::get<Tensor>(checkpoint.root.members.at(i).content);
 }
 
-// What is wrong with the file `name` among `files`.
+// Returns the error of the file `name` among `files`.
 std::string ErrorOfNamed(Files files, const std::string& name) {
   return ErrorOf(FileOf(std::move(files), name));
 }
@@ -201,7 +201,7 @@ TEST(GgufSplit, RefusesPartsThatDoNotHaveAllTensors) {
             "memory: its 3 parts have 3 tensors (expected 7 by split.tensors.count)");
 }
 
-TEST(GgufSplit, AsksWhichOfTwoModelsIsMeant) {
+TEST(GgufSplit, RejectsTwoModels) {
   Files files = Model();
   files["n-00001-of-00002.gguf"] = Part(0, "x", 2);
   files["projector.gguf"] = GgufWriter().File("");
@@ -229,7 +229,7 @@ TEST(GgufSplit, KnowsTheNamesOfParts) {
   EXPECT_EQ(name->Of(11), "a-b-00011-of-00011.gguf");
 }
 
-TEST(GgufSplit, KnowsWhatIsNoNameOfAPart) {
+TEST(GgufSplit, RejectsOtherNames) {
   EXPECT_FALSE(ParsePartName("m.gguf"));
   EXPECT_FALSE(ParsePartName("m-00001-of-00001.gguf"));
   EXPECT_FALSE(ParsePartName("m-00000-of-00002.gguf"));
@@ -244,11 +244,11 @@ TEST(GgufSplit, KnowsWhatIsNoNameOfAPart) {
 
 // Alignments.
 
-// A part of two tensors that is laid out with an alignment which it need not tell.
-std::string Aligned(uint16_t number, uint32_t alignment, bool is_told) {
+// A part of two tensors with an alignment, which its metadata contain if `is_recorded`.
+std::string Aligned(uint16_t number, uint32_t alignment, bool is_recorded) {
   GgufWriter writer;
   writer.Split(number, 2, 4);
-  if (is_told) writer.Alignment(alignment);
+  if (is_recorded) writer.Alignment(alignment);
   const std::string name = number == 0 ? "x" : "y";
   std::string file =
       writer.Tensor(name, {4}, kI8, 0).Tensor(name + name, {4}, kI8, alignment).Header();
@@ -281,7 +281,7 @@ TEST(GgufSplit, TakesTheUsualAlignmentWhereTheFileEndsWithThat) {
   EXPECT_THAT(AnnotationOf(checkpoint, "shards"), Not(HasSubstr("alignment_from")));
 }
 
-TEST(GgufSplit, LosesAPartWhoseAlignmentNobodyTells) {
+TEST(GgufSplit, LosesAPartOfUnknownAlignment) {
   EXPECT_EQ(ErrorOf(Files{{Name(2, 2), Aligned(1, 64, false)}}),
             "folder: m-00002-of-00002.gguf: cannot read any of the 2 files: "
             "m-00002-of-00002.gguf: its tensors end at byte 256 if they are aligned to 32 bytes, "

@@ -43,7 +43,7 @@ Checkpoint ReadFile(const std::string& file) {
   return ReadCheckpoint(std::make_shared<MemorySource>(file));
 }
 
-// What is wrong with a file, after its name.
+// Returns the error of a file, without its name.
 std::string Refusal(const std::string& file) try {
   ReadFile(file);
   return "no error";
@@ -489,7 +489,7 @@ TEST(Gguf, RefusesAFileWhoseOnlyTensorHasNoWholeBlocks) {
             "tensor 'w': its rows have 1 elements, which are not whole blocks of 32 of type Q4_0");
 }
 
-TEST(Gguf, ShowsATypeThatNobodyKnowsAsTheBytesUpToTheNextTensor) {
+TEST(Gguf, ShowsAnUnknownTypeAsTheBytesUpToTheNextTensor) {
   const Checkpoint checkpoint = ReadFile(GgufWriter()
                                              .Tensor("new", {8}, 43, 0)
                                              .Tensor("w", {4}, kI8, 32)

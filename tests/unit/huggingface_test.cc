@@ -126,7 +126,7 @@ TEST(HuggingFace, ReadsTheMetadataOfTheIndexAndOfEachShard) {
                                  R"("metadata":{"format":"pt"}}})")));
 }
 
-TEST(HuggingFace, TakesTheWholeIndexForTheMapIfThereIsNone) {
+TEST(HuggingFace, ReadsAnIndexThatIsTheMapItself) {
   EXPECT_EQ(ErrorOfIndex(R"({"a":"1","b":"2"})"), "no error");
 }
 
@@ -145,7 +145,7 @@ TEST(HuggingFace, LeavesOutTheIndexesOfOtherFrameworks) {
   EXPECT_EQ(ErrorOf(files), "no error");
 }
 
-TEST(HuggingFace, AsksWhichOfSeveralIndexesIsMeant) {
+TEST(HuggingFace, RejectsSeveralIndexes) {
   Files files = TwoShards();
   files["lora.safetensors.index.json"] = IndexOf(R"("a":"1")");
   EXPECT_EQ(ErrorOf(files),

@@ -18,7 +18,7 @@ namespace {
 using std::string_literals::operator""s;
 using Kind = Node::Kind;
 
-// What a text is when it is written again; or why it cannot be read.
+// Reads a text and writes it again; returns the error if it cannot be read.
 std::string Rewritten(const std::string& text, Dialect dialect = Dialect::kStrict) try {
   Budget budget = Budget::ForFile(text.size());
   Copy copy;
@@ -137,7 +137,7 @@ TEST(JsonReader, RefusesControlCharactersInATextAsPythonDoes) {
   EXPECT_EQ(Rewritten("[\"a\tb\"]", Dialect::kPython), "invalid JSON at byte 3, near '\"a?'");
 }
 
-TEST(JsonReader, RefusesAnEscapeThatThereIsNot) {
+TEST(JsonReader, RejectsAnUnknownEscape) {
   EXPECT_EQ(Rewritten(R"(["\x"])"), R"(invalid JSON at byte 3, near '"x')");
 }
 
@@ -145,7 +145,7 @@ TEST(JsonReader, RefusesANumberThatBeginsWithZeros) {
   EXPECT_EQ(Rewritten("[01]"), "invalid JSON at byte 2, near '1'");
 }
 
-TEST(JsonReader, RefusesAWordThatIsNone) {
+TEST(JsonReader, RejectsAnUnknownWord) {
   EXPECT_EQ(Rewritten("[trux]"), "invalid JSON at byte 4, near 'trux'");
 }
 
@@ -225,7 +225,7 @@ TEST(JsonDocument, KeepsNumbersOfAllSizes) {
   EXPECT_FALSE(items.Next());
 }
 
-TEST(JsonDocument, StepsOverWhatIsInside) {
+TEST(JsonDocument, SkipsNestedValues) {
   Budget budget = Budget::ForFile(0);
   const Document document =
       Document::Of(ExtentOf(R"({"a":{"b":[1,[2,{"c":null}]]},"d":true,"e":"text"})"), budget);
@@ -247,7 +247,7 @@ TEST(JsonDocument, FindsTheLastMemberOfAKey) {
   EXPECT_FALSE(document.root().Find("b"));
 }
 
-TEST(JsonDocument, FindsNothingInWhatIsNoObject) {
+TEST(JsonDocument, FindsNothingInOtherValues) {
   Budget budget = Budget::ForFile(0);
   EXPECT_FALSE(Document::Of(ExtentOf("7"), budget).root().Find("a"));
 }

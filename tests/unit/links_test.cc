@@ -1,4 +1,4 @@
-// Links in the directory of a checkpoint. The tests need root, who can give files away.
+// Links in the directory of a checkpoint. The tests need root, to change the owner of files.
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -200,7 +200,7 @@ TEST_F(LinksTest, ToADeviceOrAPipeIsRefusedWithoutOpeningIt) {
   Link("/dev/null", checkpoint_ / "device", false);
   ASSERT_EQ(::mkfifo((base_ / "pipe").c_str(), 0600), 0);
   Link("../pipe", checkpoint_ / "link", false);
-  // Somebody who waits for a reader of the pipe still waits.
+  // The pipe was not opened: its writer still waits for a reader.
   EXPECT_THAT([&] { Read("device"); }, Fails(EINVAL, "not a regular file"));
   EXPECT_THAT([&] { Read("link"); }, Fails(EINVAL, "not a regular file"));
   EXPECT_EQ(::open((base_ / "pipe").c_str(), O_WRONLY | O_NONBLOCK), -1);
@@ -231,7 +231,7 @@ TEST_F(LinksTest, InPlaceOfADirectoryDoesNotLeadAFileThatIsOpenedAgainElsewhere)
   EXPECT_THAT([&] { ReadString(*files.back(), 0, 3); }, IsOfAStranger());
 }
 
-TEST_F(LinksTest, TheirTargetsTellTheirPermissions) {
+TEST_F(LinksTest, HaveThePermissionsOfTheirTargets) {
   using Permissions = std::vector<std::pair<mode_t, gid_t>>;
   fs::permissions(checkpoint_, fs::perms(0710));
   Write(checkpoint_ / "file", "");

@@ -64,7 +64,7 @@ TEST_F(MountpointTest, ThatWasThereStays) {
   EXPECT_TRUE(std::filesystem::exists(path_));
 }
 
-TEST_F(MountpointTest, IsMadeAgainIfItHasGone) {
+TEST_F(MountpointTest, IsCreatedAgainIfItWasRemoved) {
   std::filesystem::create_directory(path_ + "/x");
   Mountpoint mountpoint(path_ + "/x", false);
   std::filesystem::remove(path_ + "/x");

@@ -37,7 +37,7 @@ Shape ShapeOf(std::string_view shape) { return HeaderOf(NpyText("'<f4'", shape))
 
 std::string DescrOf(std::string_view descr) { return HeaderOf(NpyText(descr, "()")).descr; }
 
-// What is wrong with a file.
+// Returns the error of a file.
 std::string ErrorIn(const std::string& file) try {
   HeaderIn(file);
   return "no error";
@@ -471,7 +471,7 @@ TEST(Npy, OfTextsInFortranOrderIsSwappedAndTransposed) {
       "dcbalkjihgfeponm");
 }
 
-TEST(Npy, OfTypesThatNobodySwapsIsAsItIsStored) {
+TEST(Npy, OfTypesWithoutAByteOrderIsUnchanged) {
   EXPECT_EQ(BytesOf("'>V2'", "(2,)", "abcd"), "abcd");
   EXPECT_EQ(BytesOf("'>f16'", "()", "abcdefghijklmnop"), "abcdefghijklmnop");
   EXPECT_EQ(TensorIn(Npy("'>f16'", "()", "abcdefghijklmnop")).foreign_dtype, "numpy.>f16");

@@ -87,9 +87,9 @@ TEST_F(OpenTest, ShowsNoPasswordInAMessage) {
                                          Not(HasSubstr("secret")))));
 }
 
-TEST(SchemeName, IsWhatComesBeforeTheSlashes) { EXPECT_EQ(SchemeNameOf("s3://bucket/key"), "s3"); }
+TEST(SchemeName, EndsBeforeTheSlashes) { EXPECT_EQ(SchemeNameOf("s3://bucket/key"), "s3"); }
 
-TEST(SchemeName, IsNotWhatComesBeforeAColon) { EXPECT_EQ(SchemeNameOf("odd:name"), ""); }
+TEST(SchemeName, DoesNotEndAtAColonAlone) { EXPECT_EQ(SchemeNameOf("odd:name"), ""); }
 
 TEST(SchemeName, IsNotAPathWithSlashesInTheMiddle) { EXPECT_EQ(SchemeNameOf("./a://b"), ""); }
 

@@ -76,7 +76,7 @@ TEST(Options, EachListAddsToTheOnesBefore) {
 
 TEST(Options, MayAskForAllTensorsToBeSound) { EXPECT_TRUE(ParseList("strict").strict); }
 
-TEST(Options, TellWhatToDoAboutHashes) {
+TEST(Options, ParseVerify) {
   EXPECT_EQ(Parse({"m.pth", "/mnt"}).verify, Verify::kOff);
   EXPECT_EQ(ParseList("verify=off").verify, Verify::kOff);
   EXPECT_EQ(ParseList("verify=warn").verify, Verify::kWarn);
@@ -91,7 +91,7 @@ TEST(Options, RefuseToCheckHashesInAnUnknownWay) {
           "option verify: invalid value 'maybe' (expected off, warn or enforce); see ckptfs -h"));
 }
 
-TEST(Options, TellTheOwnerInDecimalAndThePermissionsInOctal) {
+TEST(Options, ParseTheOwnerInDecimalAndThePermissionsInOctal) {
   const Options options = ParseList("uid=1000,gid=0,umask=027");
   EXPECT_EQ(options.uid, 1000U);
   EXPECT_EQ(options.gid, 0U);
@@ -105,7 +105,7 @@ TEST(Options, NameTheFileOfAPassphrase) {
   EXPECT_EQ(ParseList("sidecar=a.tensors").sidecar, "a.tensors");
 }
 
-TEST(Options, TellSizesInUnits) {
+TEST(Options, ParseSizesWithUnits) {
   const Options options = ParseList("memory=2G,cache_dir=/c,cache_size=512m");
   EXPECT_EQ(options.memory, uint64_t{2} << 30);
   EXPECT_EQ(options.cache_directory, "/c");
@@ -127,7 +127,7 @@ TEST(Options, RefuseInvalidSizes) {
   expect_refused("99999999999t");
 }
 
-TEST(Options, SayHowSourcesAreReached) {
+TEST(Options, ConfigureSources) {
   const SourceOptions sources =
       ParseList(
           "timeout=20,download,cacert=/ca.pem,token_file=/t,netrc=/n,endpoint=http://h:1,"
@@ -225,7 +225,7 @@ TEST(Options, RefuseALetterThatDoesNotExist) {
       ThrowsMessage<Error>("unknown option '-x'; see ckptfs -h"));
 }
 
-TEST(Options, SuggestWhatIsMeantByALongName) {
+TEST(Options, SuggestTheIntendedOption) {
   const auto expect = [](const char* word, std::string_view unknown, std::string_view meant) {
     EXPECT_THAT(
         [&] {
@@ -268,7 +268,7 @@ TEST(Options, RefuseAnOwnerThatIsANameAndNoNumber) {
                   "option uid: invalid number 'joe' (expected 0 to 4294967294); see ckptfs -h"));
 }
 
-TEST(Options, RefuseTheOwnerThatIsNobodys) {
+TEST(Options, RejectTheReservedOwner) {
   EXPECT_THAT(
       [] { ParseList("gid=4294967295"); },
       ThrowsMessage<Error>(

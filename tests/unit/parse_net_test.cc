@@ -1,4 +1,4 @@
-// What ends a parse that does not end by itself.
+// Limits that end a parse which would take too long.
 
 #include "fs/guard.h"
 
@@ -84,7 +84,7 @@ TEST(ParseNet, DoesNotCountTheTimeOfTheUser) {
   EXPECT_NO_THROW(budget.CheckTime());
 }
 
-TEST(ParseNet, LimitsTheMemoryOfTheProcessForAsLongAsItLives) {
+TEST(ParseNet, LimitsTheMemoryOfTheProcessDuringItsLife) {
   const uint64_t before = DataLimit();
   {
     Budget budget;

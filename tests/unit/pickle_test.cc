@@ -78,7 +78,7 @@ std::string Show(const Value& value) {
   return "?";
 }
 
-// The result of a pickle, or why there is none.
+// Returns the result of a pickle, or the error.
 std::string Result(const std::string& pickle, uint64_t budget_size = uint64_t{1} << 20U) {
   Budget budget(budget_size);
   try {
@@ -128,7 +128,7 @@ TEST(Pickle, StopsAtStop) {
   EXPECT_EQ(loaded.graph.consumed(), 2);
 }
 
-TEST(Pickle, DropsWhatIsLeftUnderTheResultAsPythonDoes) { EXPECT_EQ(Result("NK\1."), "1"); }
+TEST(Pickle, DropsValuesBelowTheResultAsPythonDoes) { EXPECT_EQ(Result("NK\1."), "1"); }
 
 TEST(Pickle, GivesAllMemoryBackWithTheGraph) {
   const std::string bytes = "\x80\x02](" + Repeated("K\1", 10'000) + "e.";
@@ -297,7 +297,7 @@ TEST(PickleContainers, AreMadeEmpty) { EXPECT_EQ(Result("()]}\x8ft."), "((), [],
 TEST(PickleContainers, AreMadeOfTheTopmostValues) {
   EXPECT_EQ(Result("K\1\x85K\2\x86K\3K\4\x87."), "(((1), 2), 3, 4)");
 }
-TEST(PickleContainers, AreMadeOfWhatIsAboveTheMark) {
+TEST(PickleContainers, AreMadeOfTheValuesAboveTheMark) {
   EXPECT_EQ(Result("((K\1t(K\2l(K\3K\4d(K\5\x91t."), "((1), [2], {3, 4}, frozenset(5))");
 }
 TEST(PickleContainers, AreFilledOneByOne) {
@@ -391,7 +391,7 @@ TEST(PickleObjects, KeepEachState) {
   EXPECT_EQ(Show(loaded.graph.root()), "new m.C() state 1 state None state 2");
   EXPECT_EQ(ObjectOf(loaded.graph.root()).state().integer, 2);
 }
-TEST(PickleObjects, KeepWhatIsAppendedAndSet) {
+TEST(PickleObjects, KeepAppendedAndSetItems) {
   EXPECT_EQ(Result("cm\nC\n)RK\1a(K\2K\3e(K\4\x90K\5K\6s(K\7K\10u."),
             "call m.C() items [1, 2, 3, 4] pairs {5, 6, 7, 8}");
 }
@@ -486,7 +486,7 @@ TEST(PickleStack, IsPoppedToAMark) {
             "1");
 }
 TEST(PickleStack, HasMarksThatCanBePopped) { EXPECT_EQ(Result("(K\1(0t."), "(1)"); }
-TEST(PickleStack, MustHaveWhatIsTaken) {
+TEST(PickleStack, MustHaveThePoppedValues) {
   EXPECT_EQ(Result("NR."), "REDUCE at byte 1: stack underflow (found 1, expected 2)");
 }
 TEST(PickleStack, MustHaveItAboveTheMark) {

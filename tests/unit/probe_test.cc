@@ -21,7 +21,7 @@ namespace {
 
 using std::string_view_literals::operator""sv;
 
-// What files begin or end with, and what readers look for in between.
+// The marks at the beginning, in the middle or at the end of files.
 constexpr std::string_view kMarks[] = {
     "\0\0\0\0\0\0\0\0"sv,
     "\xff\xff\xff\xff\xff\xff\xff\xff"sv,
@@ -52,7 +52,7 @@ constexpr std::string_view kMarks[] = {
     "ustar\00000"sv,
 };
 
-// A buffer of its own for these bytes alone: a sanitizer sees who reads beyond it.
+// A buffer of exactly these bytes, so that a sanitizer detects reads beyond them.
 class Exact {
  public:
   explicit Exact(std::string_view bytes)
@@ -119,7 +119,7 @@ TEST_P(ProbeTest, MayBeOfAnyLength) {
 
 INSTANTIATE_TEST_SUITE_P(AllMarks, ProbeTest, testing::ValuesIn(kMarks));
 
-// What a mark is for is found, and so the marks above are not misspelt.
+// Also checks that the marks above are not misspelt.
 TEST(Probe, IsMatchedByItsFormat) {
   const auto name_of = [](std::string_view text, uint64_t size) -> std::string_view {
     const Exact file(text);

@@ -32,7 +32,7 @@ std::byte ByteAt(uint64_t offset) {
   return static_cast<std::byte>((offset * 2654435761U) >> 9U ^ offset);
 }
 
-// A server, in this process: what it sends comes in pieces, and it can be told to fail or to wait.
+// A server in this process, which sends pieces, and fails or waits on request.
 class Server final : public RemoteObject {
  public:
   explicit Server(uint64_t size) : size_(size) {}
@@ -141,7 +141,7 @@ TEST_F(RangeCacheTest, ReadsAnObjectOfAnySize) {
   EXPECT_TRUE(IsRight(kBlockSize - 1, 2));
 }
 
-TEST_F(RangeCacheTest, ReadsAtOnceOnlyWhatIsThere) {
+TEST_F(RangeCacheTest, ReadsCachedBytesOnlyWithoutWaiting) {
   Make(8 * kMiB, 2 * kMiB);
   std::vector<std::byte> buffer(9 * kBlockSize);  // More than is copied at a time.
   server_->Close();
@@ -157,7 +157,7 @@ TEST_F(RangeCacheTest, ReadsAtOnceOnlyWhatIsThere) {
   }
 }
 
-TEST_F(RangeCacheTest, FetchesOnceWhatManyReadAtTheSameTime) {
+TEST_F(RangeCacheTest, SharesOneFetchBetweenConcurrentReads) {
   Make(16 * kMiB, 2 * kMiB);
   server_->Close();
   std::vector<std::jthread> readers;

@@ -1,6 +1,6 @@
 // Drives the state machine of the cache through orders of events, without threads and without time:
-// a small model of readers and fetches, in which a list of choices says what happens next. All
-// lists are tried where the model is tiny, and many at random where it is not.
+// a small model of readers and fetches, in which a list of choices determines the next event. All
+// lists are tried for tiny models, and many random ones for others.
 
 #include "parser/layer/range_cache/scheduler.h"
 
@@ -183,7 +183,7 @@ class Model {
     if (reader.done == range.length) EndRead(reader);
   }
 
-  // Who has waited takes what it has waited for before anybody else can.
+  // A waiter gets its block before any other reader does.
   void EndWait(Reader& reader, uint32_t object, ByteRange range) {
     scheduler_.Leave(*reader.waiter);
     if (reader.waiter->error) {
@@ -256,7 +256,7 @@ class Model {
 
 // Tries all lists of choices, or as many of them as `most`. Returns what went wrong first.
 std::string TryAll(const Scenario& scenario, size_t most, size_t& tried) {
-  std::vector<std::pair<size_t, size_t>> path;  // What was chosen, and of how many.
+  std::vector<std::pair<size_t, size_t>> path;  // Each choice, and the number of alternatives.
   for (tried = 0; tried < most; ++tried) {
     size_t depth = 0;
     Model model(scenario, [&](size_t count) {
@@ -351,14 +351,14 @@ TEST(RangeScheduler, ReportsAFailureToItsWaiters) {
                           .readers = {{{0, {0, kBlock}}}},
                           .most_failures = 1,
                           .most_interruptions = 0};
-  // What happens: it begins, it waits, its fetch fails.
+  // The event: a reader begins, waits, or its fetch fails.
   size_t step = 0;
   Model model(scenario, [&](size_t count) { return ++step == 3 ? count - 1 : 0; });
   EXPECT_EQ(model.Run(), "");
   EXPECT_EQ(model.errors(), 1U);
 }
 
-TEST(RangeScheduler, FetchesOnceWhatManyRead) {
+TEST(RangeScheduler, SharesOneFetchBetweenReaders) {
   const Scenario scenario{.memory = 16,
                           .most_fetches = 3,
                           .objects = {8 * kBlock},

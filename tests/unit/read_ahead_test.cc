@@ -20,7 +20,7 @@ class ReadAheadTest : public ::testing::Test {
     policy_.SetInFlight(8 * kMiB, false);
   }
 
-  // Nothing is present but what RecordFetched was told.
+  // Only blocks passed to RecordFetched are present.
   std::optional<ReadAhead::Wish> Next() {
     const auto at = [](uint32_t, uint64_t offset) { return offset; };
     return policy_.Next(now_, at, at);

@@ -27,7 +27,7 @@ TEST(Readers, AreNotTheMembersOfAnotherGroup) {
 
 TEST(Readers, AlwaysIncludeTheOwner) { EXPECT_EQ(MaskOf(0000, 7, 7), 077U); }
 
-TEST(Readers, AreThoseWhoMayReadAllFiles) {
+TEST(Readers, AreTheUsersWithPermissionForAllFiles) {
   Readers readers;
   readers.Add(0444, 7);
   readers.Add(0440, 7);

@@ -171,7 +171,7 @@ TEST(RedisLogin, RequiresAPasswordForAUser) {
               Fails(EACCES, "missing password of the user: set CKPTFS_REDIS_PASSWORD"));
 }
 
-// What to_redis stores as the header of a model.
+// The value that to_redis stores as the header of a model.
 std::vector<std::byte> HeaderOf(const TensorizerWriter& file) {
   const std::string bytes = file.Finish();
   const auto header = std::as_bytes(std::span(bytes)).first(file.header_offset(0));

@@ -79,7 +79,7 @@ TEST(RemoteFormats, OpenALongHeaderOfSafetensorsInThreeRoundTrips) {
   EXPECT_LE(file->round_trips(), 3U);
 }
 
-// A thousand tensors of 10,000 bytes. The index says of number 500 what `in_index` says.
+// A thousand tensors of 10,000 bytes. `in_index` is the index entry of number 500.
 std::string TensorizerFile(const TensorizerWriter::Tensor& number500,
                            const TensorizerWriter::Tensor& in_index) {
   TensorizerWriter writer;

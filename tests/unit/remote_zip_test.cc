@@ -1,4 +1,4 @@
-// What of a zip archive is read when each read may cost a round trip.
+// Which bytes of a zip archive are read when each read may cost a round trip.
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -82,7 +82,7 @@ TEST(RemoteZip, ExpectsDataWithoutADescriptorWhereTheyAre) {
   EXPECT_EQ(ReadString(zip.source(), zip.Find("m/a").data_offset, 4), "abcd");
 }
 
-// Its flag says that a descriptor follows the data, but there is none.
+// A flag announces a descriptor after the data, which is missing.
 TEST(RemoteZip, ReadsDataThatAreNotWhereTheyWereExpected) {
   ZipWriter writer;
   writer.AddZeros("m/before", kLarge)

@@ -56,7 +56,7 @@ TEST(Resp, ReadsHowManyBytesFollow) {
   EXPECT_EQ(head->size, 4U);
 }
 
-TEST(Resp, ReadsThatThereIsNothing) {
+TEST(Resp, ReadsANullReply) {
   const auto head = ReadHead("$-1\r\n");
   ASSERT_TRUE(head);
   EXPECT_EQ(head->kind, Kind::kNothing);
@@ -84,7 +84,7 @@ TEST(Resp, RefusesAnEmptyLine) {
               ThrowsMessage<Error>("the server answers '', which is not a reply of Redis"));
 }
 
-TEST(Resp, RefusesANumberThatIsNone) {
+TEST(Resp, RejectsAMalformedNumber) {
   EXPECT_THAT([] { ReadHead(":12x\r\n"); },
               ThrowsMessage<Error>("the server answers ':12x', which contains no number"));
 }
@@ -105,7 +105,7 @@ TEST(Resp, RefusesALineWithoutEnd) {
               ThrowsMessage<Error>("the server answers with a line of more than 8192 bytes"));
 }
 
-TEST(Resp, ReadsThatAKeyHasMoved) {
+TEST(Resp, ReadsAMovedRedirect) {
   const auto redirect = ReadRedirect("MOVED 3999 127.0.0.1:6381");
   ASSERT_TRUE(redirect);
   EXPECT_FALSE(redirect->is_once);
@@ -114,7 +114,7 @@ TEST(Resp, ReadsThatAKeyHasMoved) {
   EXPECT_EQ(redirect->port, 6381);
 }
 
-TEST(Resp, ReadsThatAKeyIsElsewhereForOnce) {
+TEST(Resp, ReadsAnAskRedirect) {
   const auto redirect = ReadRedirect("ASK 0 ::1:6381");
   ASSERT_TRUE(redirect);
   EXPECT_TRUE(redirect->is_once);
@@ -130,7 +130,7 @@ TEST(Resp, ReadsARedirectToAnotherPortOfTheSameHost) {
 
 TEST(Resp, TakesOtherErrorsForNoRedirect) { EXPECT_FALSE(ReadRedirect("MOVEDX 1 h:1")); }
 
-TEST(Resp, RefusesARedirectToASlotThatThereIsNot) {
+TEST(Resp, RejectsARedirectToAnInvalidSlot) {
   EXPECT_THAT([] { ReadRedirect("MOVED 16384 h:6379"); },
               ThrowsMessage<Error>("invalid redirect 'MOVED 16384 h:6379'"));
 }
@@ -145,11 +145,11 @@ TEST(Resp, KnowsTheSlotOfAKey) { EXPECT_EQ(SlotOf("123456789"), 12739); }
 
 TEST(Resp, KnowsTheSlotOfTheEmptyKey) { EXPECT_EQ(SlotOf(""), 0); }
 
-TEST(Resp, CountsWhatIsInBracesAlone) { EXPECT_EQ(SlotOf("a{123456789}b{c}"), 12739); }
+TEST(Resp, HashesTheTagInBracesOnly) { EXPECT_EQ(SlotOf("a{123456789}b{c}"), 12739); }
 
-TEST(Resp, CountsAllIfThereIsNothingInTheBraces) { EXPECT_EQ(SlotOf("foo{}{bar}"), 8363); }
+TEST(Resp, HashesAllOfAKeyWithEmptyBraces) { EXPECT_EQ(SlotOf("foo{}{bar}"), 8363); }
 
-TEST(Resp, CountsAllIfABraceIsNotClosed) { EXPECT_EQ(SlotOf("a{b"), 13340); }
+TEST(Resp, HashesAllOfAKeyWithAnUnclosedBrace) { EXPECT_EQ(SlotOf("a{b"), 13340); }
 
 }  // namespace
 }  // namespace ckptfs::resp

@@ -24,7 +24,7 @@ Checkpoint Read(const std::string& header, const std::string& data = "01234567")
   return ReadCheckpoint(Safetensors(header, data));
 }
 
-// What is wrong with a file with 8 bytes of data.
+// Returns the error of a file with 8 bytes of data.
 std::string ErrorOf(const std::string& header, const std::string& data = "01234567") {
   return ErrorOf(Source{.file = Safetensors(header, data), .folder = nullptr, .file_name = ""});
 }
@@ -293,7 +293,7 @@ TEST(Safetensors, RefusesANameThatOccursTwiceEvenIfEscaped) {
             "memory: header: 'a' occurs twice");
 }
 
-// What safetensors 0.8 does with each of these was tried.
+// As safetensors 0.8 does, by experiment.
 TEST(Safetensors, TakesTheLastOfTwoMetadataOfOneKey) {
   const Checkpoint checkpoint =
       Read(R"({"__metadata__":{"a":"1","b":"x","\u0061":"2","a":"3"}})", "");

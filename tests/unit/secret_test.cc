@@ -18,7 +18,7 @@ using testing::Each;
 using testing::HasSubstr;
 using testing::SizeIs;
 
-// What the kernel tells of the mapping that `address` is in: "VmFlags: rd wr lo dd".
+// The flags of the mapping with `address` in /proc/self/smaps: "VmFlags: rd wr lo dd".
 std::string FlagsOf(const void* address) {
   const auto wanted = reinterpret_cast<uintptr_t>(address);
   std::ifstream maps("/proc/self/smaps");

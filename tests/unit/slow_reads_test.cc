@@ -109,7 +109,7 @@ TEST(SlowReads, GivesLongReadsTheirTurnsWhileNewOnesCome) {
   is_over = true;
 }
 
-TEST(SlowReads, StopsThoseThatNobodyWaitsForWhereverTheyAre) {
+TEST(SlowReads, CancelsReadsWithoutAWaiterInAnyState) {
   Ends ends;
   std::atomic<bool> is_cancelled = false;
   SlowReads reads(2);

@@ -207,7 +207,7 @@ TEST(Store, ReadsACheckpointAgainAfterAPassingError) {
   EXPECT_EQ(kernel.Contents(kernel.Lookup(directory, "t")), "e");
 }
 
-TEST(Store, KeepsOldVersionsOfWhatIsReplaced) {
+TEST(Store, KeepsOldVersionsOfReplacedFiles) {
   const auto folder = FolderWith({"a.safetensors"});
   Kernel kernel(folder);
   const uint64_t old_tensor = kernel.Lookup("a.safetensors.d/t");
@@ -224,7 +224,7 @@ TEST(Store, KeepsOldVersionsOfWhatIsReplaced) {
   EXPECT_THAT(kernel.store().Status(), HasSubstr(" 0 lookups held"));
 }
 
-TEST(Store, ForgetsWhatIsRemoved) {
+TEST(Store, ForgetsRemovedFiles) {
   const auto folder = FolderWith({"a.safetensors"});
   Kernel kernel(folder);
   EXPECT_NE(kernel.Lookup("a.safetensors.d/t"), 0U);

@@ -31,7 +31,7 @@ using testing::ThrowsMessage;
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 
-// Bytes that count what is read of them, and whose reads fail as often as is wanted.
+// Bytes that count their reads, and fail as many of them as requested.
 class CountingSource final : public MemorySource {
  public:
   using MemorySource::MemorySource;
@@ -96,7 +96,7 @@ View Transposed(uint64_t rows, uint64_t columns) {
   return {.dtype = Dtype::kFloat32, .shape = {rows, columns}, .stride = {1, rows}};
 }
 
-// What a view has, element by element and bit by bit.
+// The bytes of a view, computed element by element and bit by bit.
 std::string Expected(const std::string& stored, const View& view) {
   const unsigned item_size = ItemSize(view.dtype);
   std::string all;
@@ -558,7 +558,7 @@ TEST_F(Blocks, AreReadByManyAtOnce) {
   EXPECT_EQ(wrong, 0);
 }
 
-TEST_F(Blocks, AreMadeOnceForAllWhoWait) {
+TEST_F(Blocks, AreFilledOnceForAllWaiters) {
   {
     std::vector<std::jthread> readers;
     for (uint64_t i = 0; i < 8; ++i) {

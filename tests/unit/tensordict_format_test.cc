@@ -167,7 +167,7 @@ TEST(TensorDict, ReportsAnInvalidShape) {
       ElementsAre("tensor 't': its shape needs more than 2^63 bytes: reading it will fail"));
 }
 
-TEST(TensorDict, ShowsATypeThatNobodyKnowsAsBytes) {
+TEST(TensorDict, ShowsAnUnknownTypeAsBytes) {
   const Checkpoint checkpoint = OneTensor(R"({"shape":[2],"dtype":"torch.int4"})");
   const auto& tensor = At<Tensor>(checkpoint.root, "t");
   EXPECT_EQ(tensor.foreign_dtype, "torch.int4");
@@ -382,7 +382,7 @@ TEST(NonTensorStack, OpensNoOtherFile) {
                           "'pickle.pkl'"));
 }
 
-TEST(LazyStack, HasWhatIsNumbered) {
+TEST(LazyStack, HasNumberedMembers) {
   const Checkpoint checkpoint =
       Read({{"meta.json", R"({"_type":"<class 'tensordict._lazy.LazyStackedTensorDict'>",
                               "stack_dim":1,"stack_dim_name":"time"})"},

@@ -24,7 +24,7 @@ using testing::UnorderedElementsAre;
 
 const ByteSourcePtr kSource = std::make_shared<MemorySource>("0123456789");
 
-// Bytes of kSource; different lengths tell tensors apart.
+// Bytes of kSource; tensors are distinguished by their lengths.
 Tensor Bytes(uint64_t length = 2) {
   return {.dtype = Dtype::kUint8, .shape = {length}, .data = {kSource, 0, length}};
 }
@@ -264,7 +264,7 @@ TEST(Names, EncodesWhatTensorDictEncodes) {
   EXPECT_EQ(EncodeKey(std::string_view("\0\n\x1f\x7f", 4)), "%00%0A%1F%7F");
 }
 
-TEST(Names, EncodesWhatIsNoNameAtAll) {
+TEST(Names, EncodesInvalidNames) {
   EXPECT_EQ(EncodeKey(""), "%");
   EXPECT_EQ(EncodeKey("."), "%2E");
   EXPECT_EQ(EncodeKey(".."), "%2E%2E");
@@ -696,7 +696,7 @@ TEST(Index, CutsLongKeysAndHasNoPathThatNoCallTakes) {
   EXPECT_EQ(line["bytes"], 2);
 }
 
-// A directory of a collection that says these members itself.
+// The meta.json of a collection with these members of its own.
 std::string MetaOfCollection(std::string members, bool is_closed = true) {
   Member member = GroupMember("c");
   std::get<std::unique_ptr<Group>>(member.content)->collection = {
@@ -718,7 +718,7 @@ TEST(Foreign, ARecipeIsOursAtAnyDepth) {
             R"({"a":[{"b":{"error_":"recipe","\u0072ecipe_":[],"x_dtype_":{}}}]})");
 }
 
-TEST(Foreign, WhatIsNoEntryKeepsItsOtherNames) {
+TEST(Foreign, AMemberThatIsNoEntryKeepsItsOtherNames) {
   const std::string members = R"("recipe":"of a tensorclass","a":{"key":1,"b":{"type":1,"key":2}})";
   EXPECT_EQ(MetaOfCollection(members), "{" + members + "}");
 }
@@ -867,7 +867,7 @@ TEST(Tables, OpenByBothNamesIfTheyDiffer) {
   EXPECT_EQ(mounted.Number("a b.jsonl"), mounted.Number("a%20b.jsonl"));
 }
 
-TEST(Tables, StandBesideATensorAndGiveWayToNobody) {
+TEST(Tables, StandBesideATensorAndKeepTheirNames) {
   const Mounted mounted(CheckpointOf(TensorMember("x"), TableMember("x"), TableMember("x.jsonl"),
                                      TensorMember("x.jsonl")),
                         {.is_flat = true});
@@ -897,7 +897,7 @@ TEST(Tables, StandBesideWhatOfTheirRowsHasTensors) {
                             "lines":{"bytes":6,"python_type":"list","rows":3}})"));
 }
 
-TEST(Tables, ThatCannotBeReadSayWhy) {
+TEST(Tables, ThatCannotBeReadHaveAnError) {
   Member table = TableMember("log");
   std::get<Table>(table.content).error.emplace(EIO, "t is not there");
   const Mounted mounted(CheckpointOf(std::move(table)));

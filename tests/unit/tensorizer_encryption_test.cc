@@ -34,7 +34,7 @@ constexpr KeyDerivation kCheap = {.passes = 1, .memory = 8192};
 const std::string kKey =
     FromHex("000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f");
 
-// What libsodium derives from the passphrase "test" with kCheap.
+// The key that libsodium derives from the passphrase "test" with kCheap.
 const std::string kDerived =
     FromHex("185d9543e6945bb30c6ecb2d1ac58a388ddfe954c34cf395a4fa12f986897662");
 
@@ -72,7 +72,7 @@ class KeysTest : public testing::Test {
   static std::string Hex(const std::string& key) { return ToHex(std::as_bytes(std::span(key))); }
 
   std::shared_ptr<const Secret> secret_;
-  std::vector<bool> asked_;  // What was said about passphrases.
+  std::vector<bool> asked_;  // Of each question: whether it takes a passphrase.
   Budget budget_;
   KeyRing keys_{[this](bool takes_passphrase) {
                   asked_.push_back(takes_passphrase);
@@ -164,7 +164,7 @@ TEST_F(KeysTest, MayBeUnknownWhereAPassphraseWouldDo) {
             "encrypted, but no key given: use -o key_file or -o passphrase_file");
 }
 
-TEST_F(KeysTest, MayBeUnknownBecauseNobodyCanBeAsked) {
+TEST_F(KeysTest, MayBeUnknownWithoutATerminal) {
   KeyRing keys{AskSecret(), budget_};
   const auto tensor = Tensor(100, kKey);
   keys.Open(std::vector{tensor});
@@ -267,7 +267,7 @@ TEST_F(WrongKeys, AreNotThoseOfAChunkThatCannotBeRead) {
   EXPECT_EQ(KeyFor(whole), Hex(kKey));
 }
 
-TEST_F(WrongKeys, AreNotToldFromRightOnesIfNothingCanBeRead) {
+TEST_F(WrongKeys, AreNotDetectedIfNothingCanBeRead) {
   HaveKey(kKey);
   auto broken = Tensor(10, kKey);
   broken.data.source = std::make_shared<BrokenSource>("disk", 10, Error(EIO, "bad sector"));
@@ -329,7 +329,7 @@ TEST_F(DearKeys, AreTooMany) {
               Fails(EFBIG, "the keys of its tensors are derived in more than 4 ways"));
 }
 
-TEST_F(DearKeys, AreTooDearTogether) {
+TEST_F(DearKeys, ExceedTheLimitTogether) {
   HavePassphrase("test");
   constexpr KeyDerivation kDear = {.passes = 3, .memory = uint64_t{1} << 30};
   KeyDerivation other = kDear;

@@ -137,7 +137,7 @@ TEST(Tensorizer, ReadsATensorWithoutElements) {
   EXPECT_THAT(tensor.annotations, Not(Contains(Key("meta"))));
 }
 
-TEST(Tensorizer, IgnoresWhatIsBehindTheLastTensor) {
+TEST(Tensorizer, IgnoresBytesAfterTheLastTensor) {
   EXPECT_EQ(ErrorOf(TensorizerWriter().Add({}).Finish() + "more"), "no error");
 }
 
@@ -154,7 +154,7 @@ TEST(Tensorizer, NeedsNoEndMarker) {
 
 // Hashes.
 
-// What tensorizer itself wrote, and hashed so.
+// A tensor that tensorizer wrote, with its hashes.
 const Stored kExample = {
     .name = "fc.weight",
     .data = kFloats,
@@ -298,7 +298,7 @@ TEST(Tensorizer, ShowsTextsAndDatesOfNumpyAsBytes) {
   EXPECT_EQ(ReadOne({.dtype = "<M8[D]", .shape = {2}}).foreign_dtype, "<M8[D]");
 }
 
-TEST(Tensorizer, ShowsWhatIsNoTypeAsBytes) {
+TEST(Tensorizer, ShowsAnInvalidTypeAsBytes) {
   EXPECT_EQ(ReadOne({.dtype = "", .shape = {9}}).shape, (Shape{16}));
   EXPECT_EQ(ReadOne({.dtype = "<f99999999999"}).shape, (Shape{16}));
   EXPECT_EQ(ReadOne({.dtype = "<V2\0torch.bfloat16\0"s}).shape, (Shape{16}));
@@ -348,7 +348,7 @@ TEST(Tensorizer, DoesNotGuessHowManyZerosAnUnknownTypeHas) {
             "has no data, and its dtype '?' has no known size");
 }
 
-// What is wrong with the tensor 'w', which has no size that a file could have.
+// Returns the error of the tensor 'w', whose size is impossible for a file.
 std::string LossOf(const Stored& stored) {
   const Checkpoint checkpoint = Read(WithGood(stored));
   EXPECT_TRUE(ValueAt(checkpoint, "w").error);
@@ -646,7 +646,7 @@ TEST(Tensorizer, DataThatIsCutCostsItsTensor) {
   EXPECT_EQ(tensor.data.length, 16U);
 }
 
-TEST(Tensorizer, AHeaderThatIsCutMakesNoZeros) {
+TEST(Tensorizer, ReportsATruncatedTensorHeader) {
   const TensorizerWriter writer = WithGood({.data = ""});
   const std::string file = writer.Finish();
   const Tensor tensor = ReadCorrupt(file.substr(0, file.size() - 9));

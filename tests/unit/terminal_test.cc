@@ -37,7 +37,7 @@ std::string ReadUntil(const Fd& file, const std::string& text) {
   return read;
 }
 
-// A terminal of its own, and a process there that asks "who? " and tells what it got.
+// A terminal, and a process there that asks "who? " and prints the answer.
 class TerminalTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -54,7 +54,7 @@ class TerminalTest : public testing::Test {
   void Start(const char* standard_input = nullptr) {
     std::array<int, 2> ends = {};
     ASSERT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
-    told_ = Fd(ends[0]);
+    answer_ = Fd(ends[0]);
     const Fd tell(ends[1]);
     process_ = ::fork();
     ASSERT_GE(process_, 0);
@@ -84,8 +84,8 @@ class TerminalTest : public testing::Test {
     ASSERT_EQ(::write(master_.number(), text.data(), text.size()), text.size());
   }
 
-  // What the process got, once it has ended.
-  std::string Told() const { return ReadUntil(told_, "the end"); }
+  // Returns the answer that the process got, after it has ended.
+  std::string Answer() const { return ReadUntil(answer_, "the end"); }
 
   bool ShowsWhatIsTyped() const {
     termios now = {};
@@ -102,7 +102,7 @@ class TerminalTest : public testing::Test {
   std::string name_;
   Fd master_;
   Fd slave_;  // Keeps what is set for the terminal.
-  Fd told_;
+  Fd answer_;
   pid_t process_ = -1;
 };
 
@@ -110,11 +110,11 @@ TEST_F(TerminalTest, GivesTheLineThatIsTyped) {
   Start();
   EXPECT_EQ(ReadUntil(master_, "who? "), "who? ");
   Type("me, too\n");
-  EXPECT_EQ(Told(), "<6d652c20746f6f>");
+  EXPECT_EQ(Answer(), "<6d652c20746f6f>");
   EXPECT_EQ(Wait(), 0);
 }
 
-TEST_F(TerminalTest, DoesNotShowWhatIsTypedMeanwhile) {
+TEST_F(TerminalTest, DoesNotEchoWhileItAsks) {
   Start();
   ReadUntil(master_, "who? ");
   EXPECT_FALSE(ShowsWhatIsTyped());
@@ -128,7 +128,7 @@ TEST_F(TerminalTest, GivesNothingForAnEmptyLine) {
   Start();
   ReadUntil(master_, "who? ");
   Type("\n");
-  EXPECT_EQ(Told(), "nothing");
+  EXPECT_EQ(Answer(), "nothing");
   EXPECT_EQ(Wait(), 0);
 }
 
@@ -136,22 +136,22 @@ TEST_F(TerminalTest, GivesNothingAtTheEndOfTheInput) {
   Start();
   ReadUntil(master_, "who? ");
   Type("\4");
-  EXPECT_EQ(Told(), "nothing");
+  EXPECT_EQ(Answer(), "nothing");
   EXPECT_EQ(Wait(), 0);
 }
 
-TEST_F(TerminalTest, ShowsWhatIsTypedAgainAfterCtrlC) {
+TEST_F(TerminalTest, EchoesAgainAfterCtrlC) {
   Start();
   ReadUntil(master_, "who? ");
   Type("sec\3");
-  EXPECT_EQ(Told(), "");
+  EXPECT_EQ(Answer(), "");
   const int status = Wait();
   EXPECT_TRUE(WIFSIGNALED(status));
   EXPECT_EQ(WTERMSIG(status), SIGINT);
   EXPECT_TRUE(ShowsWhatIsTyped());
 }
 
-TEST_F(TerminalTest, ShowsWhatIsTypedAgainAfterASignal) {
+TEST_F(TerminalTest, EchoesAgainAfterASignal) {
   Start();
   ReadUntil(master_, "who? ");
   ASSERT_EQ(::kill(process_, SIGTERM), 0);
@@ -168,11 +168,11 @@ TEST_F(TerminalTest, AsksAgainAfterASignalThatEndsNothing) {
   Type("\x1a");
   EXPECT_THAT(ReadUntil(master_, "who? "), HasSubstr("who? "));
   Type("me\n");
-  EXPECT_EQ(Told(), "<6d65>");
+  EXPECT_EQ(Answer(), "<6d65>");
   EXPECT_EQ(Wait(), 0);
 }
 
-TEST_F(TerminalTest, StaysAsSomebodyElseHasSetItMeanwhile) {
+TEST_F(TerminalTest, KeepsSettingsChangedByOthersMeanwhile) {
   Start();
   ReadUntil(master_, "who? ");
   termios theirs = {};
@@ -180,14 +180,14 @@ TEST_F(TerminalTest, StaysAsSomebodyElseHasSetItMeanwhile) {
   theirs.c_lflag &= ~static_cast<tcflag_t>(ECHONL);
   ASSERT_EQ(::tcsetattr(slave_.number(), TCSANOW, &theirs), 0);
   Type("me\n");
-  EXPECT_EQ(Told(), "<6d65>");
+  EXPECT_EQ(Answer(), "<6d65>");
   EXPECT_EQ(Wait(), 0);
   EXPECT_FALSE(ShowsWhatIsTyped());
 }
 
-TEST_F(TerminalTest, AsksNobodyIfStandardInputIsAFile) {
+TEST_F(TerminalTest, DoesNotAskIfStandardInputIsAFile) {
   Start("/dev/null");
-  EXPECT_EQ(Told(), "nothing");
+  EXPECT_EQ(Answer(), "nothing");
   EXPECT_EQ(Wait(), 0);
 }
 

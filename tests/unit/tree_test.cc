@@ -60,7 +60,7 @@ Tree TreeOf(const std::vector<std::string>& paths) {
   return builder.Finish();
 }
 
-// What the root has under `name`; files contain their paths.
+// Returns the entry `name` of the root; files contain their paths.
 std::string Found(const Tree& tree, std::string_view name) {
   const uint64_t found = tree.Lookup(Tree::kRoot, name);
   if (found == 0) return "nothing";
@@ -132,7 +132,7 @@ TEST(Tree, DoesNotFindDottedPathsThatAreNotThere) {
 
 // Thousands of directories that are each a beginning of the name, and what is asked for is in the
 // last of them.
-TEST(Tree, GivesUpOnADottedPathThatCouldBeAnywhere) {
+TEST(Tree, RejectsADottedPathWithTooManyCandidates) {
   constexpr unsigned kDots = 12;
   std::vector<std::string> paths;
   std::string name = "a";

@@ -76,7 +76,7 @@ class Reports {
   std::vector<Verdict> verdicts_;
 };
 
-// A source that counts the bytes that are read of it, and fails when it is told to.
+// A source that counts the bytes read from it, and fails on request.
 class CountingSource final : public MemorySource {
  public:
   using MemorySource::MemorySource;
@@ -267,7 +267,7 @@ TEST(Verified, PassesPiecesOnThatAreElsewhere) {
   EXPECT_EQ(source->verdict(), Verdict::kUnread);
 }
 
-TEST(Verified, ReadsNothingAgainThatComesInOrder) {
+TEST(Verified, ReadsNothingTwiceInSequentialOrder) {
   Reports reports;
   const auto origin = std::make_shared<CountingSource>(kData);
   const auto source = MakeVerified({origin, 0, 10}, {.crc32 = kCrc}, {}, "w", reports.Verify());
@@ -277,7 +277,7 @@ TEST(Verified, ReadsNothingAgainThatComesInOrder) {
   EXPECT_EQ(origin->count, 10U);
 }
 
-TEST(Verified, ReadsAgainOnceWhatHasComeEarly) {
+TEST(Verified, ReadsOutOfOrderBytesOnceMore) {
   Reports reports;
   const auto origin = std::make_shared<CountingSource>(kData);
   const auto source = MakeVerified({origin, 0, 10}, {.crc32 = kCrc}, {}, "w", reports.Verify());
@@ -330,7 +330,7 @@ class WaitingSource final : public MemorySource {
   mutable std::latch goes_on{1};
 };
 
-TEST(Verified, KeepsNobodyWaitingWhileItReadsAgain) {
+TEST(Verified, DoesNotBlockReadersWhileItReadsAgain) {
   Reports reports;
   const auto origin = std::make_shared<WaitingSource>(kData);
   const auto source = MakeVerified({origin, 0, 10}, {.crc32 = kCrc}, {}, "w", reports.Verify());
@@ -488,7 +488,7 @@ TEST(Verified, MayBeCheckedTwice) {
                                            "memory: tensor 'v': CRC32 matches"));
 }
 
-// What is known of bytes is known of what is made of them.
+// Sources on top of a verified source have its verdict.
 
 TEST(VerifiedParts, ASliceKnows) {
   Reports reports;

@@ -161,7 +161,7 @@ TEST(SafetensorsView, ChargesForItsHeader) {
   EXPECT_THROW(MakeSafetensorsView(checkpoint, budget), Error);
 }
 
-TEST(SafetensorsView, MayClaimNoMoreThanItsSizesCanSay) {
+TEST(SafetensorsView, OmitsTensorsWhoseOffsetsWouldOverflow) {
   const auto zeros = std::make_shared<Zeros>(uint64_t{1} << 60U);
   Checkpoint checkpoint;
   for (const char* key : {"a", "b", "c", "d", "e"}) {
@@ -208,7 +208,7 @@ std::vector<std::string> KeysOf(const Checkpoint& checkpoint) {
   return keys;
 }
 
-TEST(Subtree, IsADictOrWhatIsBehindDots) {
+TEST(Subtree, IsADictOrAPrefixOfDottedKeys) {
   Checkpoint checkpoint = Nested();
   TakeSubtree(checkpoint, "/model/");
   EXPECT_THAT(KeysOf(checkpoint), ElementsAre("w"));

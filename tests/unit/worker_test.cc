@@ -58,7 +58,7 @@ TEST(Worker, DoesJobsInTheirOrder) {
   EXPECT_THAT(done, ElementsAre(0, 1, 2, 3));
 }
 
-TEST(Worker, DropsTheJobsOfWhoLeavesAndNoOthers) {
+TEST(Worker, DropsTheJobsOfAnOwnerThatLeaves) {
   Worker worker;
   Busy busy(worker, kOther);
   std::vector<uint64_t> done;
@@ -70,7 +70,7 @@ TEST(Worker, DropsTheJobsOfWhoLeavesAndNoOthers) {
   EXPECT_THAT(done, ElementsAre(kOther));
 }
 
-TEST(Worker, LetsNobodyLeaveWhoseJobIsAtHand) {
+TEST(Worker, WaitsForTheRunningJobOfAnOwnerThatLeaves) {
   Worker worker;
   Busy busy(worker, kOne);
   std::promise<void> is_leaving;
@@ -84,7 +84,7 @@ TEST(Worker, LetsNobodyLeaveWhoseJobIsAtHand) {
   leaving.join();
 }
 
-TEST(Worker, LeavesOutWhatIsTooMuch) {
+TEST(Worker, DropsJobsBeyondItsCapacity) {
   Worker worker;
   Busy busy(worker, kOne);
   std::atomic<int> done = 0;
@@ -148,7 +148,7 @@ TEST_F(BlocksPrefetched, AreThereForTheRead) {
   EXPECT_EQ(fills_, 1);
 }
 
-TEST_F(BlocksPrefetched, AreNotMadeIfNobodyWantsThemAnyMore) {
+TEST_F(BlocksPrefetched, AreNotFilledIfTheirOwnerHasLeft) {
   cache_.Prefetch({.owner = kOne, .index = 5}, kSize, Filling(std::byte{1}), [] { return false; });
   WaitForBlocks();
   EXPECT_EQ(fills_, 0);
@@ -161,7 +161,7 @@ TEST_F(BlocksPrefetched, AreNotMadeTwice) {
   EXPECT_EQ(fills_, 1);
 }
 
-TEST_F(BlocksPrefetched, TakeNoPlaceOfThoseThatNobodyHasRead) {
+TEST_F(BlocksPrefetched, DoNotEvictUnreadBlocks) {
   for (const uint64_t index : {1U, 2U, 3U}) {
     cache_.Prefetch({.owner = kOne, .index = index}, kSize, Filling(std::byte{1}),
                     [] { return true; });

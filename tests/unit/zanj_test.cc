@@ -361,7 +361,7 @@ TEST(Zanj, TakesTheLastOfTwoMembersOfOneKey) {
   EXPECT_EQ(checkpoint.root.members.front().key.text, "x");
 }
 
-TEST(Zanj, ShowsWhatZanjCouldOnlyDescribeAsItsRepr) {
+TEST(Zanj, ShowsADescribedObjectAsItsRepr) {
   const Checkpoint checkpoint =
       Read(R"({"x":{"__name__":"None","__doc__":"d","__module__":"None",)"
            R"("__class__":"<class 'numpy.float32'>","__dict__":"{}","__annotations__":"None",)"

@@ -84,7 +84,7 @@ std::string ErrorOfMember(const ZipEntry& entry) {
   return std::string(directory.Find("m/bad")->error);
 }
 
-// What is used throughout: a member "m/a" of 4 bytes has its header at byte 0, its data at byte 64
+// Used throughout: a member "m/a" of 4 bytes has its header at byte 0, its data at byte 64
 // and its descriptor at byte 68; the central directory is at byte 84, the zip64 end record at byte
 // 133, its locator at byte 189 and the end record at byte 209; the whole has 231 bytes.
 std::string Small() { return ZipWriter().Add("m/a", "abcd").Finish(); }
@@ -401,7 +401,7 @@ TEST(Zip, RefusesAnArchiveThatBeginsInTwoPlaces) {
             "directory, but at byte 33 going by the zip64 locator");
 }
 
-TEST(Zip, RefusesWhatIsNoEntry) {
+TEST(Zip, RejectsAMalformedEntry) {
   std::string archive = Small();
   archive[84] = 'X';
   EXPECT_EQ(Refusal(archive),
@@ -453,12 +453,12 @@ TEST(Zip, RefusesBadNames) {
             "EBADMSG: central directory at byte 84: name './a' has a part that is '.' or '..'");
 }
 
-TEST(Zip, TakesNamesThatOnlyLookBad) {
+TEST(Zip, AcceptsUnusualNames) {
   EXPECT_THAT(Contents(ZipWriter().Add("a/...", "1").Add("..b/ ", "2").Add("\xE9", "3").Finish()),
               ElementsAre("a/...: 1", "..b/ : 2", "\xE9: 3"));
 }
 
-TEST(Zip, RefusesNamesThatNobodyCouldUnpack) {
+TEST(Zip, RefusesNamesBeyondPathMax) {
   EXPECT_EQ(Refusal(ZipWriter().Add(std::string(4096, 'x'), "").Finish()), "not refused");
   EXPECT_EQ(RefusalOfPaths(ZipWriter().Add(std::string(4097, 'x'), "").Finish()),
             "EFBIG: central directory at byte 4160: name of 4097 bytes (maximum 4096)");
@@ -488,7 +488,7 @@ TEST(Zip, RefusesAStoredMemberOfTwoSizes) {
             "EBADMSG: central directory at byte 84: member 'm/a' has 5 bytes, but is stored in 4");
 }
 
-TEST(Zip, LosesACompressedMemberThatIsTooLargeToBeTrue) {
+TEST(Zip, LosesACompressedMemberOfAnImpossibleSize) {
   EXPECT_EQ(ErrorOfMember({.method = 8, .size = 5160}), "");
   EXPECT_EQ(ErrorOfMember({.method = 8, .size = 5161}),
             "claims 5161 bytes, but 4 compressed bytes cannot decode to more than 5160");
