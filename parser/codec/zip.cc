@@ -150,8 +150,8 @@ std::string DamageOf(uint16_t flags, Method method) {
       static_cast<unsigned>(method));
 }
 
-// Returns the most that `compressed` bytes can decode to: no more than their writer could do if all
-// were for the best. Sizes beyond what 64 bits can count are the largest that they can.
+// Returns an upper bound of the bytes that `compressed` bytes decode to, by the best ratio of the
+// method. Saturates at 2^64 - 1.
 uint64_t MostDecoded(Method method, uint64_t compressed) {
   struct Bound {
     uint64_t input;   // From each this many bytes ...

@@ -70,7 +70,7 @@ class RemoteObject {
   // version. Empty if the version is unknown. Never contains a secret.
   virtual std::string identity() const = 0;
 
-  // The SHA-256 of all bytes, if a listing has told it.
+  // The SHA-256 of all bytes, if a listing contains it.
   virtual std::optional<std::array<std::byte, 32>> sha256() const { return {}; }
 
   // The first bytes, if opening has asked for them.
@@ -112,14 +112,15 @@ class RemoteObject {
 
 using RemoteObjectPtr = std::shared_ptr<const RemoteObject>;
 
-// What a folder knows of a file or a folder in it without opening it.
+// The properties of a file or folder that its folder knows without opening it.
 struct EntryInfo {
   bool is_folder = false;
   uint64_t size = 0;    // Of a file, in bytes.
   timespec modified{};  // When it was last changed; the epoch if that is not known.
   std::string version;  // Differs between versions of it. Empty if the version is unknown.
 
-  // Who may read it: bits of r--r--r--, and whose group those in the middle are.
+  // The permissions to read, as bits of r--r--r--, and the group that the bits in the middle are
+  // for.
   mode_t permissions = 0444;
   std::optional<gid_t> group;  // Nothing: there are no groups where it is.
 };

@@ -16,7 +16,7 @@ namespace ckptfs {
 // have placed links to files that only the mounting user can read. A file that the user names may
 // always be a link.
 enum class LinkPolicy : uint8_t {
-  kOwned,   // Those of the user who mounts, and those whose owner owns the target, too.
+  kOwned,   // Those of the mounting user, and those whose owner also owns the target.
   kInside,  // Of these, those that stay in the directory, or are in the cache of Hugging Face.
   kAll,
 };

@@ -36,9 +36,8 @@ constexpr uint64_t kMaxBlock = uint64_t{8} << 20;
 // The maximum cost of a byte of a block before a larger block is tried: that of runs of 1.5 KiB.
 constexpr double kGoodCost = 3;
 
-// Returns the dimensions of `view` without those of one element, those that follow one another
-// without a break as one. Steps are in elements, and those in memory are left out. Nothing if there
-// are no elements.
+// Returns the dimensions of `view`: contiguous ones merged, those of one element dropped. Steps are
+// in elements; steps in memory are not set. Nothing if there are no elements.
 std::optional<std::vector<Axis>> AxesOf(const View& view) {
   if (view.shape.size() != view.stride.size()) {
     Fail(EBADMSG, "its shape has {} dimensions, but its stride has {}", view.shape.size(),

@@ -54,7 +54,8 @@ Nanoseconds Since1970(const timespec& time) {
   return time.tv_sec * Nanoseconds{1'000'000'000} + time.tv_nsec;
 }
 
-// Who may read a file, or a directory, which readers have to enter: bits of r--r--r--.
+// Returns the permissions to read a file or a directory, which readers must also enter, as bits of
+// r--r--r--.
 mode_t ReadersOf(const struct stat& st) {
   return (S_ISDIR(st.st_mode) ? st.st_mode << 2U : st.st_mode) & 0444U;
 }
@@ -82,8 +83,8 @@ struct Root {
 
 using RootPtr = std::shared_ptr<const Root>;
 
-// Returns what distinguishes the version of a file that `st` describes from others. A directory remains
-// the same when files are added.
+// Returns what distinguishes the version of a file that `st` describes from others. A directory
+// remains the same when files are added.
 std::string VersionOf(const struct stat& st) {
   if (S_ISDIR(st.st_mode)) {
     return fmt::format("{}:{}:{}:{}:{}", st.st_dev, st.st_ino, st.st_mode, st.st_uid, st.st_gid);
@@ -102,8 +103,8 @@ struct OpenFile {
 
 class FileSource final : public ByteSource, public PartlyStored {
  public:
-  // Keeps `file` open. `name` is for messages. If `counted` is not null, the file is one of its open
-  // files.
+  // Keeps `file` open. `name` is for messages. If `counted` is not null, the file is one of its
+  // open files.
   FileSource(std::string name, OpenFile file, RootPtr counted = nullptr)
       : name_(std::move(name)),
         fd_(std::move(file.fd)),

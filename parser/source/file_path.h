@@ -1,10 +1,10 @@
 // Paths of local files: finds files below a directory without following untrusted symbolic links,
 // and parses file URIs.
 //
-// Anyone who can write to the directory of a checkpoint can create links there, and the user who
-// mounts it can often read more: root can read /etc/shadow, and with -o allow_other every user
-// would then read it as a tensor. Links are followed by the rule of the kernel's
-// fs.protected_symlinks, and by a stricter one with allow_other: see LinkPolicy.
+// Users with write permission for the directory of a checkpoint can create links there, and the
+// mounting user can often read more than they can: root can read /etc/shadow, and with -o
+// allow_other every user would then read it as a tensor. Links are followed by the rule of the
+// kernel's fs.protected_symlinks, and by a stricter one with allow_other: see LinkPolicy.
 
 #pragma once
 

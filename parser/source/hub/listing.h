@@ -2,8 +2,9 @@
 //
 //   {"type": "file", "path": "sub/config.json", "size": 12, "oid": "<id of a git blob>"}
 //
-// and, of a large file, also "lfs": {"oid": "<SHA-256>", "size": 12}. Other types are folders, which
-// the paths of files contain, too. The header "Link: <URL>; rel="next"" leads to the next page.
+// and, of a large file, also "lfs": {"oid": "<SHA-256>", "size": 12}. Other types are folders,
+// which the paths of files contain, too. The header "Link: <URL>; rel="next"" leads to the next
+// page.
 //
 // https://huggingface.co/docs/hub/api
 
@@ -70,7 +71,7 @@ class Listing {
 std::string FindNextPage(const http::Response& response);
 
 // Lists the files below `folder`, which is empty or ends with '/'. `first` is the URL of the first
-// page; `fetch` returns a page. Files whose names are invalid in a file system are left out. Throws
+// page; `fetch` returns a page. Files whose names are invalid in a file system are omitted. Throws
 // Error: those of `fetch`; EBADMSG if a page is malformed, contains another folder, or continues on
 // another server; EFBIG if there are more than kMostFiles files or they take more than 32 MiB.
 Listing List(std::string_view folder, const http::Url& first,

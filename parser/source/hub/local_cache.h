@@ -21,8 +21,8 @@ namespace ckptfs::hub {
 
 // The blobs of one repository. Thread-safe.
 //
-// Blobs are used if they and their directory belong to the user who mounts or to root, and not
-// everybody may write to them; with -o follow_links they are used in any case.
+// A blob is used if it and its directory belong to the mounting user or to root and are not
+// writable by everyone, or with -o follow_links.
 class BlobCache {
  public:
   // `directory` is that of the whole cache; it may be empty or missing.

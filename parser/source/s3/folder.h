@@ -25,8 +25,8 @@
 namespace ckptfs::s3 {
 
 // Names of files and of folders without the prefix, sorted by their bytes, without duplicates.
-// Names that are invalid in a file system, the folder itself, and empty objects with the name of a
-// folder, which some programs create, are left out.
+// Omits names that are invalid in a file system, the folder itself, and empty objects with the name
+// of a folder, which some programs create.
 struct Listing {
   std::vector<std::string> files;
   std::vector<std::string> folders;
@@ -59,8 +59,8 @@ Listing List(std::string_view prefix, const std::function<std::string(const Quer
 RemoteFolderPtr MakeBucketFolder(std::shared_ptr<Bucket> bucket, std::string prefix,
                                  std::string name);
 
-// Opens the object `id`, or the folder of that name. `root` is the URI of the bucket, which ends with
-// '/', and `name` that of the object; both are for messages. Throws Error: ENOENT if there is
+// Opens the object `id`, or the folder of that name. `root` is the URI of the bucket, which ends
+// with '/', and `name` that of the object; both are for messages. Throws Error: ENOENT if there is
 // neither, and as OpenObject and List do.
 RemoteSource OpenInBucket(const std::shared_ptr<Bucket>& bucket, const ObjectId& id,
                           const std::string& root, std::string name);

@@ -25,8 +25,8 @@ CredentialsPtr FromProcess(const std::string& command_line, std::chrono::seconds
 // Requests credentials from the server that a container orchestrator runs.
 CredentialsPtr FromContainer(const CredentialContext& context);
 
-// Requests credentials from the metadata service of an AWS virtual machine. Takes a second where
-// there is none.
+// Requests credentials from the metadata service of an AWS virtual machine. On other machines this
+// takes a second.
 CredentialsPtr FromInstance(const CredentialContext& context);
 
 }  // namespace ckptfs::s3

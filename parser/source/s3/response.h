@@ -33,7 +33,7 @@ struct ErrorResponse {
 
 ErrorResponse ParseErrorResponse(const std::string& xml);
 
-// What to do before the request is sent again.
+// The action to take before the request is sent again.
 enum class RetryAction : uint8_t {
   kNone,
   kRegion,  // Use the region of the response.
