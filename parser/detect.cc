@@ -74,7 +74,7 @@ Checkpoint ReadFile(const Source& source, const Sample& sample, const ReadOption
   Fail(ENOTSUP, "not a checkpoint in a supported format{}{}", what.empty() ? "" : ": ", what);
 }
 
-// Calls `read`, metered, with `options` that have a budget.
+// Calls `read`, metered, with `options` and a budget.
 template <typename Read>
 Checkpoint WithBudget(const ReadOptions& options, const Read& read) {
   Budget own;
@@ -110,8 +110,8 @@ class FolderOfOpenFile final : public ForwardingFolder {
   const std::string file_name_;
 };
 
-// Returns `folder` of `source`; one that opens the file again only if it is local, since the links
-// of a local folder are checked.
+// Returns `folder` of `source`. If it is local, its file is opened again, because the links of a
+// local folder are checked.
 FolderPtr FolderOf(const Source& source, FolderPtr folder) {
   if (!source.file || !source.file->is_remote() || folder == nullptr) return folder;
   return std::make_shared<FolderOfOpenFile>(

@@ -43,7 +43,7 @@ const Format* DetectFormat(const ByteSource& file);
 // when it was opened. Throws Error.
 void PrefetchProbe(const ByteSource& file);
 
-// Reads the file of `source` with a budget that the caller has made. Messages need not name it.
+// Reads the file of `source` with the budget of the caller. Messages need not name it.
 Checkpoint ReadFile(const Source& source, const ReadOptions& options);
 
 // Read a file or a folder whose format is known. Messages need not name it.

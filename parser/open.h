@@ -1,4 +1,4 @@
-// Opens the file or folder that a URI names: start here.
+// Opens the file or folder of a URI: start here.
 
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace ckptfs {
 
-// Returns an object as a source that keeps what it has fetched. Callable from any thread.
+// Returns an object as a source that caches fetched bytes. Callable from any thread.
 using CacheObject = std::function<ByteSourcePtr(RemoteObjectPtr)>;
 
 // Opens the file or folder `uri`; without a scheme and "://" it is a local path.

@@ -14,7 +14,7 @@ class ArchiveAllowance;  // format/archive/files.h
 class Budget;
 
 struct ReadOptions {
-  AskSecret ask_secret;  // May be empty: then there is no secret.
+  AskSecret ask_secret;  // May be empty: there is no secret.
 
   // Null: bytes are not checked against hashes. Sources keep a reference.
   std::shared_ptr<const Verification> verification;

@@ -8,8 +8,8 @@
 
 namespace ckptfs {
 
-// While an object of this class exists, this thread handles no signals, nor do those that it
-// starts, ever.
+// While an object of this class exists, its thread handles no signals. Threads started meanwhile
+// never do.
 class BlockedSignals {
  public:
   BlockedSignals() {

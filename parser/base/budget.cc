@@ -16,11 +16,11 @@ namespace {
 constexpr uint64_t kMost = uint64_t{16} << 30;
 constexpr uint64_t kMostOfRemote = uint64_t{1} << 30;
 
-// A one-byte opcode of a pickle can make a value of 16 bytes, on the stack and once more in a
+// A one-byte opcode of a pickle can create a value of 16 bytes on the stack, and a copy in a
 // container.
 constexpr uint64_t kPerByte = 16;
 
-// Small files may have a tenth of a second.
+// A tenth of a second, for small files.
 constexpr uint64_t kBaseSteps = uint64_t{4} << 20;
 constexpr uint64_t kStepsPerByte = 16;
 
@@ -69,7 +69,7 @@ void Budget::Work(uint64_t steps) {
 bool Budget::Meter(uint64_t bytes) noexcept {
   metered_ += bytes;
   steps_ += 1 + bytes / (2 * kBytesPerStep);  // They will be written.
-  // Memory allocated before the metering may have been freed in it: then it is below zero.
+  // Negative if memory allocated before the metering was freed during it.
   const auto live = static_cast<int64_t>(metered_);
   if (live > static_cast<int64_t>(most_metered_)) most_metered_ = metered_;
   // Leaves room to build the error message.
@@ -152,7 +152,7 @@ constinit thread_local Budget* metered = nullptr;
 
 #if CKPTFS_IS_METERED
 
-constexpr size_t kHead = 16;  // Bytes, that malloc takes for each block.
+constexpr size_t kHead = 16;  // Bytes of malloc for each block.
 
 void* Allocate(size_t size) {
   void* block = std::malloc(size == 0 ? 1 : size);  // NOLINT(cppcoreguidelines-no-malloc)

@@ -1,4 +1,4 @@
-// How much memory, work and time hostile bytes may cost.
+// Limits of the memory, work and time that hostile bytes may cost.
 
 #pragma once
 
@@ -12,8 +12,8 @@
 #include <type_traits>
 #include <utility>
 
-// The sanitizers for addresses and threads have `new` and `delete` of their own, which cannot be
-// replaced: such builds count nothing here.
+// The address and thread sanitizers replace `new` and `delete` themselves: such builds count
+// nothing here.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define CKPTFS_IS_METERED 0
 #elif defined(__has_feature)
@@ -38,8 +38,8 @@ namespace ckptfs {
 //
 // The size that a header, a sparse file or a server claims raises no limit.
 //
-// Belongs to one thread, except where noted. All methods throw Error(EFBIG), which names the limit
-// that is reached.
+// Belongs to one thread, except where noted. All methods throw Error(EFBIG) that names the exceeded
+// limit.
 class Budget final : public std::pmr::memory_resource {
  public:
   using Clock = std::chrono::steady_clock;
@@ -50,7 +50,7 @@ class Budget final : public std::pmr::memory_resource {
   // A budget of `limit` bytes.
   explicit Budget(uint64_t limit) : limit_(limit) {}
 
-  // The budget for a file of `size` bytes all of which are parsed.
+  // The budget for a file of `size` bytes, all of which are parsed.
   static Budget ForFile(uint64_t size) { return {kBase, size}; }
 
   Budget(const Budget&) = delete;
@@ -64,16 +64,16 @@ class Budget final : public std::pmr::memory_resource {
   // Raises the limits for `bytes` more that are parsed.
   void Grow(uint64_t bytes);
 
-  // Counts `bytes` of memory. To be called before the memory is taken.
+  // Counts `bytes` of memory. Call it before the allocation.
   void Charge(uint64_t bytes);
 
-  // Takes back what was charged.
+  // Returns charged bytes.
   void Refund(uint64_t bytes) { used_ -= bytes; }
 
-  // Counts `steps` of work: objects that are visited, opcodes that are run.
+  // Counts `steps` of work: visited objects, executed opcodes.
   void Work(uint64_t steps);
 
-  // Counts the work of going through `bytes` once: to decode, copy or compare them.
+  // Counts the work of one pass over `bytes`: decoding, copying or comparing them.
   void WorkOnBytes(uint64_t bytes) { Work(bytes / kBytesPerStep); }
 
   // Count allocations and frees of a thread (Metering). Meter returns whether the total is within
@@ -85,16 +85,16 @@ class Budget final : public std::pmr::memory_resource {
   // From now on, parsing may take `allowance`, and a second more for each 16 MiB that are parsed.
   void SetTime(Clock::duration allowance);
 
-  // No deadline any more, until SetTime: the user is being asked.
+  // Suspends the deadline until SetTime, during a prompt.
   void StopTime() { end_ = kNever; }
 
-  // When the time is up. May be called by any thread.
+  // The deadline. May be called by any thread.
   Clock::time_point deadline() const;
 
-  // Throws if the time is up.
+  // Throws if the deadline has passed.
   void CheckTime() const;
 
-  // Records that a library uses `bytes` for a while, which no limit of this class counts.
+  // Records that a library temporarily uses `bytes`, which count for no limit of this class.
   void Lend(uint64_t bytes);
 
   // Calls `grown` with the sum of the limit and the lent bytes after each considerable growth.
@@ -104,13 +104,13 @@ class Budget final : public std::pmr::memory_resource {
   bool is_spent() const { return is_spent_; }
 
   uint64_t limit() const { return limit_; }  // Of memory, in bytes.
-  uint64_t used() const { return used_; }    // Of it, in bytes: what was charged.
+  uint64_t used() const { return used_; }    // Charged bytes.
   uint64_t steps() const { return steps_; }
   uint64_t most_metered() const { return most_metered_; }  // Bytes at one time.
   uint64_t metered() const { return metered_; }            // Bytes that were not freed.
 
  private:
-  // For small files, which may hold a compressed pickle of many times their size.
+  // For small files, which may contain a compressed pickle of many times their size.
   static constexpr uint64_t kBase = uint64_t{32} << 20;
   static constexpr uint64_t kBytesPerStep = 16;
   static constexpr Clock::rep kNever = Clock::time_point::max().time_since_epoch().count();
@@ -153,9 +153,9 @@ class Budget final : public std::pmr::memory_resource {
 // Whether this build counts allocations.
 constexpr bool kIsMetered = CKPTFS_IS_METERED != 0;
 
-// As long as it lives, all that this thread allocates with `new` (containers, texts, trees) counts
-// as memory and as work of `budget`, and beyond the limits std::bad_alloc is thrown. So what no
-// Charge foresees is limited, too. Of several that nest in one thread the outermost counts.
+// While it exists, all allocations of this thread with `new` count as memory and work of `budget`;
+// beyond the limits they throw std::bad_alloc. This also limits memory that is not charged
+// explicitly. If several are nested in one thread, the outermost counts.
 class Metering {
  public:
   explicit Metering(Budget& budget);
@@ -168,7 +168,7 @@ class Metering {
 };
 
 // Counts `steps` of work in the budget of the outermost Metering of this thread, if there is one.
-// For functions that are too small to know a budget. Throws as Budget::Work does.
+// For functions without a budget. Throws as Budget::Work does.
 void CountWork(uint64_t steps);
 
 // Calls `body` metered, and returns its result. Throws what `body` throws, and Error(EFBIG) that

@@ -22,14 +22,14 @@ static_assert(std::endian::native == std::endian::little, "port ByteReader::Read
 class ByteReader {
  public:
   // `what` names the structure in messages and must outlive the reader, as must `bytes`. `base` is
-  // where `bytes` begins in the structure: messages count from there.
+  // the position of `bytes` in the structure, for messages.
   ByteReader(std::string_view what, std::span<const std::byte> bytes, uint64_t base = 0)
       : what_(what), bytes_(bytes), base_(base) {}
 
   size_t offset() const { return offset_; }
   size_t remaining() const { return bytes_.size() - offset_; }
 
-  // The position, as messages count it.
+  // The position in the structure.
   uint64_t position() const { return base_ + offset_; }
 
   // Reads an integer, least significant byte first.

@@ -1,4 +1,4 @@
-// Cancellation of a read whose caller has gone, polled by the thread that serves it.
+// Cancellation of a read whose caller has left, polled by the thread that serves it.
 
 #pragma once
 
@@ -14,8 +14,8 @@ namespace ckptfs {
 class Preempted {};
 
 // While an object of this class exists, long operations of this thread poll whether their caller
-// has cancelled, and then throw Error(EINTR). Objects nest; any of them can cancel. Of those that know
-// whether the thread is needed elsewhere, the innermost decides.
+// has cancelled, and then throw Error(EINTR). Objects nest; any of them can cancel. The innermost
+// one with `is_preempted` decides about preemption.
 class Cancellation {
  public:
   using IsCancelled = std::function<bool()>;
@@ -35,8 +35,8 @@ class Cancellation {
   // Throws Error(EINTR) if the caller of this thread has cancelled.
   static void Check();
 
-  // As Check, and throws Preempted if other reads need the thread. Call it only where a repetition
-  // reuses the work done so far.
+  // Like Check, but also throws Preempted if other reads need the thread. Call it only where a
+  // repeated read reuses the work done so far.
   static void CheckPreempted(bool is_idle = false);
 
   // Waits on `changed` for `is_over`, both under `lock`. Throws as CheckPreempted does, with `lock`

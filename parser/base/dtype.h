@@ -39,7 +39,7 @@ enum class Dtype : uint8_t {
   kQint8,
   kQuint8,
   kQint32,
-  kQuint4x2,  // Two values in a byte; shapes count values, and each row starts on a byte.
+  kQuint4x2,  // Two values in a byte; shapes count values, and rows are padded to bytes.
   kQuint2x4,  // Four values in a byte; likewise.
   kBits8,
   kBits16,
@@ -48,7 +48,7 @@ enum class Dtype : uint8_t {
   kBits4x2,
 };
 
-// Of a tensor: PyTorch's limit and NumPy's.
+// The limit of PyTorch and NumPy.
 constexpr size_t kMaxDimensions = 64;
 
 // Bytes of one element; of kQuint4x2 and kQuint2x4 the bytes of one packed group.
@@ -57,8 +57,7 @@ unsigned ItemSize(Dtype dtype);
 // Elements in ItemSize bytes: 1, but 2 for kQuint4x2 and 4 for kQuint2x4.
 unsigned ElementsPerItem(Dtype dtype);
 
-// Bytes that change places in a file of the other byte order: half an element of complex numbers,
-// else ItemSize.
+// The unit of byte swapping in bytes: half an element for complex numbers, else ItemSize.
 unsigned SwapSize(Dtype dtype);
 
 // PyTorch's name, without the module: "float32".

@@ -13,7 +13,7 @@ constexpr bool IsOdd(char c) {
   return static_cast<unsigned char>(c) < 0x20 || kOdd.find(c) != std::string_view::npos;
 }
 
-// Indexed by the byte: this is asked for each character of each key.
+// Indexed by the byte. A table, because it is used for each character of each key.
 constexpr auto kIsOdd = [] {
   std::array<bool, 256> table = {};
   for (size_t i = 0; i < table.size(); ++i) table[i] = IsOdd(static_cast<char>(i));

@@ -9,8 +9,7 @@
 
 namespace ckptfs {
 
-// Not inline: clang folds its data to a literal of each file, but may take its end from another
-// one.
+// Not inline: clang may combine the data of one translation unit with the end of another.
 constexpr std::string_view kHexDigits = "0123456789abcdef";
 
 // Appends two digits for each byte.
@@ -32,7 +31,7 @@ inline std::string Hex(std::span<const std::byte> bytes) {
   return out;
 }
 
-// How tensordict makes a file name of a key: odd characters are percent-encoded, which is
+// tensordict's encoding of keys as file names: odd characters are percent-encoded, which is
 // injective.
 
 // Whether tensordict encodes the character in a key.
@@ -44,7 +43,7 @@ void AppendEncoded(std::string& out, char c);
 // Returns the file name that tensordict >= 0.13 gives to a key, without its suffix.
 std::string EncodeKey(std::string_view key);
 
-// Percent-encodes all bytes of `text` but letters, digits, "-._~" and those of `also_plain`.
+// Percent-encodes all bytes of `text` except letters, digits, "-._~" and those of `also_plain`.
 std::string PercentEncode(std::string_view text, std::string_view also_plain = "");
 
 // Decodes `text`. Malformed sequences are kept.

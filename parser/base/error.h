@@ -14,13 +14,13 @@
 
 namespace ckptfs {
 
-// Returns `text` as one line that commands no terminal: control characters, marks that change the
-// direction of writing, and bytes that are no UTF-8 are replaced by '?'.
+// Returns `text` as one line without terminal commands: control characters, marks that change the
+// direction of text, and invalid UTF-8 are replaced by '?'.
 std::string Printable(std::string_view text);
 
-// Why an operation failed: an errno value for the kernel and a sentence for the user, in lower
-// case and without a full stop: "subject: what is wrong (found X, expected Y)". The
-// sentence is printable whatever it was made of. Threads may share copies.
+// Why an operation failed: an errno value for the kernel and a sentence for the user, in lower case
+// and without a full stop: "subject: what is wrong (found X, expected Y)". The sentence is made
+// printable. Threads may share copies.
 class Error : public std::exception {
  public:
   Error(int code, std::string_view message)
@@ -28,9 +28,9 @@ class Error : public std::exception {
 
   const char* what() const noexcept override { return message_->c_str(); }
 
-  // EBADMSG for malformed input, ENOTSUP for input we understand but do not handle, EFBIG and
-  // EOVERFLOW for input beyond our limits, ESTALE for a source that has changed, EREMOTEIO for a
-  // server that fails, else the errno of the failing system call.
+  // EBADMSG for malformed input, ENOTSUP for valid but unsupported input, EFBIG and EOVERFLOW for
+  // input beyond the limits, ESTALE for a source that has changed, EREMOTEIO for a server that
+  // fails, else the errno of the failing system call.
   int code() const { return code_; }
 
  private:
@@ -44,7 +44,7 @@ template <typename... Args>
   throw Error(code, fmt::format(format, std::forward<Args>(args)...));
 }
 
-// Returns what `code` means: "No such file or directory".
+// Returns the description of `code`: "No such file or directory".
 std::string ErrnoText(int code);
 
 // Throws an Error for the current errno: "<message>: No such file or directory".
@@ -64,7 +64,7 @@ std::string_view MessageOf(const std::optional<Error>& error);
 // Returns `e` with "<context>: " before its message.
 Error WithContext(std::string_view context, const Error& e);
 
-// Returns untrusted text as a message may show it: in single quotes, shortened, printable.
+// Returns untrusted text for a message: in single quotes, shortened, printable.
 std::string Quoted(std::string_view text);
 
 }  // namespace ckptfs

@@ -13,9 +13,9 @@
 
 namespace ckptfs {
 
-// Returns the hash of `bytes`. Differs from one run of the program to the next: the seed is the
-// address of a variable (ASLR), which the author of a checkpoint does not know, so that no keys can
-// be chosen to collide.
+// Returns the hash of `bytes`. Differs between runs of the program: the seed is the address of a
+// variable (ASLR), which the author of a checkpoint does not know, and therefore cannot choose
+// colliding keys.
 inline uint64_t HashOf(std::span<const std::byte> bytes) {
   static constexpr char kSomewhere = 0;
   return ::XXH3_64bits_withSeed(bytes.data(), bytes.size(),
@@ -24,8 +24,8 @@ inline uint64_t HashOf(std::span<const std::byte> bytes) {
 
 inline uint64_t HashOf(std::string_view text) { return HashOf(std::as_bytes(std::span(text))); }
 
-// For the tables of the standard library, whose own hash of texts is the same in every program:
-// keys that are chosen to collide make those as slow as lists.
+// For tables of the standard library, whose default hash of texts is the same in every program:
+// colliding keys would make them as slow as lists.
 struct SecretHash {
   size_t operator()(std::string_view text) const { return HashOf(text); }
 };
@@ -36,7 +36,7 @@ class HashIndex {
  public:
   static constexpr uint32_t kNone = 0xFFFFFFFF;
 
-  // Empties the index and makes room for `count` numbers. It grows when there are more.
+  // Empties the index and reserves space for `count` numbers. It grows beyond that.
   void Reset(size_t count) {
     size_t size = kMinSlots;
     while (size < 2 * count) size *= 2;
@@ -65,7 +65,7 @@ class HashIndex {
   static constexpr size_t kMinSlots = 16;  // A power of two, as all sizes.
 
   struct Slot {
-    uint32_t mark = 0;  // The last bits of the hash; the very last ones are the slot to begin at.
+    uint32_t mark = 0;  // The low bits of the hash, the lowest of which are the first slot.
     uint32_t number = kNone;
   };
 

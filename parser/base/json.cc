@@ -97,9 +97,9 @@ void AppendDouble(std::string& out, double number) {
     out += number > 0 ? "\"Infinity\"" : "\"-Infinity\"";
   } else {
     const size_t begin = out.size();
-    fmt::format_to(std::back_inserter(out), "{}", number);  // The shortest that reads back.
+    fmt::format_to(std::back_inserter(out), "{}", number);  // The shortest that is exact.
     const bool is_float = out.find_first_of(".e", begin) != std::string::npos;
-    if (!is_float) out += ".0";  // So that it reads back as a float.
+    if (!is_float) out += ".0";  // So that it parses as a float.
   }
 }
 

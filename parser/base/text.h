@@ -72,8 +72,8 @@ namespace utf8 {
 
 // The character at the beginning of a text.
 struct Character {
-  char32_t code = 0;  // Meaningless if the bytes are no UTF-8.
-  size_t length = 1;  // Bytes it takes; 1 if they are no UTF-8.
+  char32_t code = 0;  // Meaningless if the bytes are not UTF-8.
+  size_t length = 1;  // In bytes; 1 if they are not UTF-8.
   bool is_valid = false;
 };
 
@@ -81,8 +81,7 @@ struct Character {
 // overlong forms and numbers above U+10FFFF are not valid.
 Character Decode(std::string_view text);
 
-// A character in UTF-8, or what that would be of a surrogate. Precondition: `code` is at most
-// U+10FFFF.
+// Encodes a character in UTF-8, and a surrogate likewise. Precondition: `code` is at most U+10FFFF.
 std::string Encode(char32_t code);
 
 // Whether all of `text` is valid.

@@ -50,7 +50,7 @@ std::string ReadSmallFile(const std::string& path, std::string_view kind) {
 }
 
 std::optional<std::string> ReadOptionalFile(const std::string& path, std::string_view kind) {
-  // Nobody may write to a pipe of this name.
+  // A pipe of this name may have no writer.
   const Fd file = Open(path, O_NONBLOCK);
   if (file.number() >= 0) return ReadAll(file, path, kind);
   if (errno == ENOENT || errno == ENOTDIR) return std::nullopt;

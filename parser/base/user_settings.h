@@ -1,4 +1,4 @@
-// Settings of the user outside of the command line: environment variables, and small files.
+// Settings of the user outside the command line: environment variables, and small files.
 
 #pragma once
 
@@ -21,7 +21,7 @@ std::optional<std::string> ReadOptionalFile(const std::string& path, std::string
 
 // Returns the token in `text` without the blanks around it. `name` is for messages: "the token in
 // HF_TOKEN". Throws Error(EINVAL) if it is empty, or not one word of printable ASCII characters,
-// which would not stay within its header.
+// which could break out of its header.
 std::string ParseToken(std::string_view text, std::string_view name);
 
 // Returns the token in a file. Throws as the functions above.

@@ -105,8 +105,8 @@ class Bzip2Decoder final : public Decoder {
   Bzip2Decoder& operator=(const Bzip2Decoder&) = delete;
   ~Bzip2Decoder() override { ::BZ2_bzDecompressEnd(&stream_); }
 
-  // A block ends in its checksum, so all of its output is corrupt if that does not match. A block
-  // begins where output ends that was made without further input.
+  // A block ends with its checksum, so if that does not match, all output of the block is invalid.
+  // A block begins where output ends that needed no further input.
   Status Run(std::span<const std::byte>& input, std::span<std::byte>& output) override {
     const size_t before = output.size();
     std::span<const std::byte> no_input;
@@ -152,10 +152,10 @@ class Bzip2Decoder final : public Decoder {
 
   bz_stream stream_ = {};
   int result_ = BZ_OK;
-  uint64_t of_block_ = 0;  // Bytes that were made of the block at hand.
+  uint64_t of_block_ = 0;  // Bytes of output of the current block.
 };
 
-// The largest dictionary that is given memory; what is decoded needs no larger one than itself.
+// The largest supported dictionary. No stream needs a dictionary larger than its output.
 constexpr uint64_t kMostOfDictionary = uint64_t{64} << 20;  // Bytes.
 
 // For a stream that begins with `head` and decodes to `size` bytes.
@@ -231,7 +231,7 @@ class LzmaDecoder final : public Decoder {
  private:
   [[noreturn]] static void LackMemory() { Fail(ENOMEM, "out of memory: cannot start LZMA"); }
 
-  // Not before it is used: this is what takes the memory.
+  // Deferred until the first use, because it allocates the memory.
   void Begin() {
     if (::lzma_raw_decoder(&stream_, filters_.data()) != LZMA_OK) LackMemory();
     is_begun_ = true;

@@ -24,7 +24,7 @@ std::string_view TakeLine(std::string_view& text) {
 
 bool IsComment(std::string_view line) { return line.starts_with('#') || line.starts_with(';'); }
 
-// The name and the value of a line; nothing if it is no setting.
+// Returns the name and the value of a line; nothing if it is not a setting.
 std::optional<std::pair<std::string, std::string_view>> SettingOf(std::string_view line) {
   const size_t delimiter = line.find_first_of("=:");
   if (delimiter == std::string_view::npos) return std::nullopt;
@@ -93,7 +93,7 @@ std::vector<std::string> SplitWords(std::string_view line) {
     is_in_word = true;
     if (c == '\\' && quote != '\'') {
       if (i + 1 == line.size()) Fail(EINVAL, "nothing follows the last backslash");
-      // Between double quotes a backslash is only one before what would end or escape there.
+      // In double quotes, a backslash escapes only quotes and backslashes.
       if (quote == '"' && line[i + 1] != '"' && line[i + 1] != '\\') words.back() += c;
       words.back() += line[++i];
     } else if (quote == 0 && (c == '"' || c == '\'')) {

@@ -1,4 +1,4 @@
-// Text in sections of settings, as the files of the AWS tools and of s3cmd are.
+// INI files, as those of the AWS tools and of s3cmd.
 //
 //   [profile training]
 //   region = eu-central-1
@@ -8,8 +8,8 @@
 // Names are compared without case. The value follows '=' or ':'. A line that is indented more than
 // its setting continues the value.
 //
-// There is no standard. This is the dialect of Python's configparser, which these tools read with:
-// a comment is a line of its own, values are not quoted.
+// There is no standard. This is the dialect of Python's configparser, which these tools use: a
+// comment is a line of its own, values are not quoted.
 
 #pragma once
 
@@ -36,11 +36,11 @@ std::string_view Find(const Section& section, std::string_view name);
 
 // Splits a command line into words, without a shell.
 //
-// `credential_process = "/opt/my tools/sign" --role 'a b'` is split as Python's shlex does it,
-// which is what the AWS tools use: blanks part words, quotes keep them, a backslash keeps the next
-// character. Nothing is expanded: "$HOME" stays as it is.
+// `credential_process = "/opt/my tools/sign" --role 'a b'` is split as by Python's shlex, which the
+// AWS tools use: blanks separate words, quotes and backslashes prevent that. Nothing is expanded:
+// "$HOME" stays as it is.
 //
-// Throws Error(EINVAL) if a quotation mark or a backslash has nothing that ends it.
+// Throws Error(EINVAL) for an unclosed quotation mark or a trailing backslash.
 std::vector<std::string> SplitWords(std::string_view line);
 
 }  // namespace ckptfs::ini

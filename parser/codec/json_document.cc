@@ -1,6 +1,6 @@
 // A value is one byte, its kind, and then: of a number, its eight bytes; of a text, its length in
-// eight bytes and the text; of a list or an object, where it ends and how many values there are in
-// it, and these, each in an object with the length and the text of its key before it.
+// eight bytes and the text; of a list or an object, its end, the number of its values, and the
+// values; each value of an object follows the length and the text of its key.
 
 #include "parser/codec/json_document.h"
 
@@ -34,8 +34,8 @@ double DoubleOf(std::string_view text) {
   double number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc::result_out_of_range) return number;
-  // It is out of range at one of the two ends. The one before the point is its first digit that
-  // counts, unless that is 0.
+  // The number is too large or too small. JSON allows no leading zeros before the point except a
+  // single 0.
   const size_t exponent = text.find_first_of("eE");
   const bool is_small = exponent != std::string_view::npos
                             ? text.substr(exponent + 1).starts_with('-')

@@ -44,7 +44,7 @@ class Node {
   bool is_list() const { return kind() == Kind::kList; }
   bool is_text() const { return kind() == Kind::kText; }
 
-  // The value of a node of the kind with that name. Precondition: it is of that kind.
+  // The value of a node. Precondition: its kind is the one with that name.
   uint64_t whole() const;
   int64_t negative() const;
   double number() const;
@@ -106,7 +106,7 @@ std::pmr::vector<Members::Member> UniqueMembers(Node object, Budget& budget);
 // Returns the type in Python of such a string, "int" or "float"; else an empty text.
 std::string_view AppendLeaf(std::string& out, Node leaf);
 
-// Appends `list`, each of whose items `append(index, item)` appends.
+// Appends `list`; `append(index, item)` appends each item.
 template <typename Append>
 void AppendList(std::string& out, Node list, const Append& append) {
   out += '[';

@@ -1,6 +1,5 @@
-// The text is a Python literal. We read what NumPy writes, to the letter, and more than it reads in
-// one respect: it refuses texts beyond 10,000 characters, but writes them, for structures of many
-// fields.
+// The text is a Python literal. ckptfs accepts exactly what NumPy writes. That includes texts of
+// more than 10,000 characters, for structures of many fields, which NumPy writes but does not read.
 
 #include "parser/codec/npy.h"
 
@@ -44,7 +43,7 @@ class Loan {
   const uint64_t bytes_;
 };
 
-// Takes the dict.
+// Parses the dict.
 ArrayHeader TakeHeader(Literal& literal) {
   ArrayHeader header;
   bool has_order = false;
@@ -111,7 +110,7 @@ ArrayHeader ReadHeader(const ReadHead& read_head, uint64_t length, Budget& budge
     Fail(EOVERFLOW, "header: the text has {} bytes (maximum {})", text_length, kMostText);
   }
   budget.Grow(text_length);
-  budget.Charge(text_length);      // Else a small archive could have us read many long ones.
+  budget.Charge(text_length);      // Else a small archive could contain many long ones.
   constexpr uint64_t kCopies = 8;  // The text itself, names, and all of it in JSON.
   const Loan loan(budget, kCopies * text_length);
   const size_t end = begin + static_cast<size_t>(text_length);

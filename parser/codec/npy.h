@@ -24,10 +24,10 @@ namespace ckptfs::npy {
 
 struct ArrayHeader {
   Type type;
-  std::string descr;  // The type as the file has it, in JSON, with lists for tuples: "\"<f4\"".
-  bool is_fortran = false;  // The first index is the one that changes fastest.
+  std::string descr;        // The stored type as JSON, with lists for tuples: "\"<f4\"".
+  bool is_fortran = false;  // The first index changes fastest.
   std::vector<uint64_t> shape;
-  uint64_t data_offset = 0;  // Where the elements begin, from the beginning of the array on.
+  uint64_t data_offset = 0;  // The offset of the elements in the array.
 };
 
 constexpr size_t kMagicSize = 6;  // Bytes.
@@ -39,16 +39,16 @@ bool IsNpy(std::span<const std::byte> head);
 // within it: 256 bytes at once, and then the rest. Does not check that all elements are present.
 // Charges `budget` for the text of the header, valid or not, and for the result. Throws Error:
 // EBADMSG with the byte of the array at which it is corrupt, ENOTSUP for another version, EOVERFLOW
-// beyond our limits, EFBIG beyond the budget, and the errors of reading.
+// beyond the limits, EFBIG beyond the budget, and the errors of reading.
 ArrayHeader ReadHeader(const ByteSource& source, uint64_t offset, uint64_t length, Budget& budget);
 
-constexpr size_t kHead = 256;  // Bytes: what all arrays but structures have for a header, and more.
+constexpr size_t kHead = 256;  // Bytes: enough for all headers except those of structures.
 
 // Returns the first `most` bytes of an array, or all if it has fewer.
 using ReadHead = std::function<std::vector<std::byte>(size_t most)>;
 
-// As the other one, of an array of `length` bytes: asks for kHead bytes, and if the header is
-// longer, for all of it.
+// The same for an array of `length` bytes: requests kHead bytes, and the whole header if it is
+// longer.
 ArrayHeader ReadHeader(const ReadHead& read_head, uint64_t length, Budget& budget);
 
 }  // namespace ckptfs::npy

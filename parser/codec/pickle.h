@@ -1,5 +1,5 @@
-// The pickle machine: runs a pickle symbolically. Nothing is imported, called or executed; what a
-// real unpickler would call becomes a node that describes the call. Values and nodes form a graph,
+// The pickle machine: runs a pickle symbolically. Nothing is imported, called or executed; a call
+// that an unpickler would make becomes a node that describes it. Values and nodes form a graph,
 // which owns their memory.
 
 #pragma once
@@ -56,14 +56,14 @@ struct Value {
 };
 
 // An object with identity: two values with the same node are the same Python object. Nodes may form
-// cycles, and very many paths may lead to one node: a traversal must expect both.
+// cycles, and there may be exponentially many paths to a node: a traversal must expect both.
 struct Node {
   Kind kind;
-  bool is_inst = false;   // A kCall by INST or OBJ, which makes an instance of a class.
+  bool is_inst = false;   // A kCall by INST or OBJ, which create an instance of a class.
   uint32_t size = 0;      // Number of items.
   Value* data = nullptr;  // The items.
 
-  // See Kind. Of kCall and kNew: what was appended or added to the object.
+  // See Kind. Of kCall and kNew: the items that were appended or added to the object.
   std::span<const Value> items() const { return {data, size}; }
 };
 
@@ -83,7 +83,7 @@ struct Object : Node {
   // The keyword arguments: a kDict or kNone.
   Value keywords() const { return extras == nullptr ? Value() : extras->keywords; }
 
-  // All that BUILD gave to the object: mostly nothing or one state.
+  // The arguments of BUILD for the object: usually none or one.
   std::span<const Value> states() const {
     return extras == nullptr ? std::span<const Value>() : extras->states.items();
   }
@@ -91,7 +91,7 @@ struct Object : Node {
   // The last of states(), kNone if there is none.
   Value state() const { return states().empty() ? Value() : states().back(); }
 
-  // Key, value, ...: what was set on the object as on a dict, in that order; keys may repeat.
+  // Key, value, ...: the items set on the object, in that order; keys may repeat.
   std::span<const Value> pairs() const {
     return extras == nullptr ? std::span<const Value>() : extras->pairs.items();
   }
@@ -110,17 +110,16 @@ inline const Object& ObjectOf(const Value& value) {
   return *static_cast<const Object*>(value.node);
 }
 
-// Whether `value` is the kGlobal `module`.`name`. In pickles of protocols 0 to 2, whose names are
-// those of Python 2, they count as Python 3's: the machine has changed "__builtin__" to "builtins".
+// Whether `value` is the kGlobal `module`.`name`. In pickles of protocols 0 to 2, the machine has
+// translated the names of Python 2 to those of Python 3: "__builtin__" to "builtins".
 bool IsGlobal(const Value& value, std::string_view module, std::string_view name);
 
 // "module.name" of a kGlobal.
 std::string GlobalName(const Value& value);
 
-// Hands out pieces of memory that all end with it. Small pieces are cut from chunks; a large one
-// has a block of its own, so that it can be given back when it is outgrown. Everything is charged
-// to a Budget, which must outlive the arena. Pieces are aligned for pointers and numbers of 8
-// bytes, and no destructor of what is put into them is ever run.
+// Allocates pieces of memory that live as long as the arena. Small pieces are cut from chunks; a
+// large one has its own block, which is freed when it grows. Everything is charged to a Budget,
+// which must outlive the arena. Pieces are aligned to 8 bytes, and no destructors run.
 class Arena {
  public:
   explicit Arena(Budget& budget) : budget_(budget) {}
@@ -128,11 +127,11 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  // Returns a piece of `size` bytes. Throws Error(EFBIG) if the budget is used up.
+  // Returns a piece of `size` bytes. Throws Error(EFBIG) if the budget is exhausted.
   void* Take(size_t size);
 
-  // Returns a piece of `new_size` bytes that begins with the `old_size` bytes of `piece`, which
-  // is gone; null is a piece of no bytes. Costs no copy for the latest small piece.
+  // Returns a piece of `new_size` bytes that begins with the `old_size` bytes of `piece`, which is
+  // freed; null is an empty piece. The latest small piece grows without a copy.
   void* Grow(void* piece, size_t old_size, size_t new_size);
 
  private:
@@ -154,25 +153,26 @@ class Arena {
   size_t chunk_size_ = 0;      // Of the current chunk.
 };
 
-// The result of a run: the value that STOP returned, and the memory that it lives in.
+// The result of a run: the value that STOP returned, and its memory.
 class Graph {
  public:
   explicit Graph(Budget& budget) : arena_(std::make_unique<Arena>(budget)) {}
 
   const Value& root() const { return root_; }
 
-  // Value, state, value, state, ...: what BUILD gave to values that are no objects. A real
-  // unpickler fails there, except that it sets attributes of a global; here the value stays as it
-  // is, and the state is kept for reports. A state of None does nothing and is skipped.
+  // Value, state, value, state, ...: arguments of BUILD for values that are not objects. A real
+  // unpickler fails there, or sets attributes of a global; here the value is unchanged, and the
+  // state is kept for reports. A state of None has no effect and is skipped.
   std::span<const Value> stray_states() const { return stray_states_.items(); }
 
-  // Every kGlobal that the pickle names, in its order; one that is named twice is there twice.
+  // Every kGlobal of the pickle, in its order and with duplicates.
   std::span<const Value> globals() const { return globals_.items(); }
 
-  // Every kCall and kNew, in the order of the calls, if the pickle was run by RunPartly; else none.
+  // Every kCall and kNew, in the order of the calls, if the pickle was run by RunPartly; else
+  // empty.
   std::span<const Value> calls() const { return calls_.items(); }
 
-  // Number of bytes of the pickle up to and with STOP.
+  // The length of the pickle up to and including STOP, in bytes.
   size_t consumed() const { return consumed_; }
 
  private:
@@ -186,14 +186,13 @@ class Graph {
   size_t consumed_ = 0;
 };
 
-// Returns what a persistent id stands for: `persistent` itself, a kPersistent, or another value
-// that lives as long as the graph. May throw Error.
+// Resolves a persistent id: returns `persistent` itself, a kPersistent, or another value that lives
+// as long as the graph. May throw Error.
 using Resolve = std::function<Value(const Value& persistent)>;
 
-// Runs the pickle at the beginning of `pickle`, protocols 0 to 5; what follows STOP is left alone.
-// Each persistent id is given to `resolve` if there is one.
-// `pickle` and `budget` must outlive the result, which points into the one and is charged to the
-// other.
+// Runs the pickle at the beginning of `pickle`, protocols 0 to 5; bytes after STOP are ignored.
+// Each persistent id is passed to `resolve`, unless it is empty. `pickle` and `budget` must outlive
+// the result, which points into the one and is charged to the other.
 //
 // Time and memory are linear in the size of `pickle`. Throws Error with the opcode and the
 // byte: EBADMSG if it is not a pickle, ENOTSUP for opcodes with operands outside the pickle (EXT1,

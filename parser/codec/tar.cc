@@ -1,11 +1,11 @@
-// How a tar archive is laid out, in blocks of 512 bytes:
+// The layout of a tar archive, in blocks of 512 bytes:
 //
 //   (header, data, padding)... two blocks of zeros
 //
-// A header has numbers as octal text, or, where that does not suffice, GNU's binary ones. Its
-// checksum is the sum of its bytes, with the checksum itself taken for spaces. A name or a size
-// that does not fit is in a member of its own before the one that it is about: pax writes records
-// "LENGTH KEY=VALUE\n", GNU a name.
+// Numbers in a header are octal text, or binary (GNU) if they are too large. The checksum is the
+// sum of the bytes of the header, with spaces in place of the checksum. A name or a size that does
+// not fit is in a separate member before the one that it belongs to: pax writes records "LENGTH
+// KEY=VALUE\n", GNU a name.
 
 #include "parser/codec/tar.h"
 
@@ -25,7 +25,7 @@ namespace ckptfs::tar {
 namespace {
 
 constexpr size_t kBlock = 512;                   // Bytes.
-constexpr uint64_t kMostExtension = 64U << 10U;  // Bytes that are about another member.
+constexpr uint64_t kMostExtension = 64U << 10U;  // Bytes of a member that describes another one.
 
 using Block = std::span<const std::byte, kBlock>;
 
@@ -46,7 +46,7 @@ std::optional<uint64_t> Octal(std::string_view field) {
   return ParseNumber<uint64_t>(field, 8);
 }
 
-// GNU's numbers have the most significant bit set, and the most significant byte first.
+// GNU's numbers have the most significant bit set, and are big-endian.
 std::optional<uint64_t> Number(std::string_view field) {
   if (static_cast<uint8_t>(field[0]) != 0x80) return Octal(field);
   uint64_t number = 0;
@@ -81,7 +81,7 @@ Header HeaderIn(Block block) {
   Header header{.name = std::string(TextField(block, 0, 100)),
                 .size = Number(Field(block, 124, 12)),
                 .type = Field(block, 156, 1)[0]};
-  // GNU keeps times where ustar has the beginning of a long name.
+  // GNU stores times in place of ustar's beginning of a long name.
   const std::string_view prefix = TextField(block, 345, 155);
   if (Field(block, 257, 6) == std::string_view("ustar\0", 6) && !prefix.empty()) {
     header.name.insert(0, std::string(prefix) + "/");
@@ -91,7 +91,7 @@ Header HeaderIn(Block block) {
 
 bool IsFile(char type) { return type == '0' || type == '\0' || type == '7'; }
 
-// Links, devices and directories; their size means nothing.
+// Links, devices and directories; their size is meaningless.
 bool HasNoData(char type) { return type >= '1' && type <= '6'; }
 
 bool IsExtension(char type) { return type == 'x' || type == 'g' || type == 'L'; }
@@ -148,9 +148,9 @@ class TarWalk {
   }
 
  private:
-  // Reads one header and what extensions it has. Returns whether there was one.
+  // Reads one header and its extensions. Returns whether there was one.
   bool Step() try {
-    if (position_ == source_.size()) return false;  // Some writers leave out the zeros.
+    if (position_ == source_.size()) return false;  // Some writers omit the zeros.
     std::byte block[kBlock];
     if (source_.size() - position_ < kBlock) {
       Fail(EBADMSG, "it needs {} bytes, but only {} are left", kBlock, source_.size() - position_);
@@ -214,7 +214,7 @@ class TarWalk {
       extension_.name = text.substr(0, text.find('\0'));
       return;
     }
-    // For all members, so it cannot have the name or size of one.
+    // Applies to all members, so it cannot contain the name or size of one.
     Extension global;
     AddRecords(text, type == 'x' ? extension_ : global);
     if (global.name || global.size) Fail(ENOTSUP, "a name or a size is given to all members");

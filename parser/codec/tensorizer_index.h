@@ -1,5 +1,5 @@
-// The index of a tensorizer file, which the format reads from the file, and Redis from the value of
-// its own that contains the beginning of a model (source/redis/key_table.h).
+// The index of a tensorizer file, which the format reads from the file, and Redis from the value
+// with the beginning of a model (source/redis/key_table.h).
 
 #pragma once
 

@@ -1,12 +1,12 @@
-// How a zip archive is laid out:
+// The layout of a zip archive:
 //
 //   [prefix] (local header, data, [descriptor])... central directory, end records
 //
-// An entry of the central directory has nearly all data about a member: its name, its sizes, and
-// the offset of its local header. Only the length of the local header, behind which the data begin,
-// must be read there. All else in local headers and descriptors is ignored: torch writes zeros into
-// them, and zip64 blocks that violate the specification. Their names must match, though: archives
-// that show a scanner one name and a loader another one are a known attack (CVE-2025-1944).
+// An entry of the central directory describes a member: its name, its sizes, and the offset of its
+// local header. The data begin after the local header, whose length only that header contains. The
+// rest of local headers and descriptors is ignored: torch writes zeros there, and zip64 blocks that
+// violate the specification. The names must match, though: archives that show one name to a scanner
+// and another one to a loader are a known attack (CVE-2025-1944).
 
 #include "parser/codec/zip.h"
 
@@ -36,14 +36,14 @@ bool FoldedLess(std::string_view a, std::string_view b) {
   return std::ranges::lexicographical_compare(a, b, {}, Folded, Folded);
 }
 
-// The hash of `name` in lower case. Without a secret seed, so that the first of several errors that
-// is found in the order of hashes is always the same.
+// The hash of `name` in lower case. It has no secret seed, so that of several errors always the
+// same is found first.
 uint64_t FoldedHash(std::string_view name) {
   const std::string folded = ToLower(name);
   return ::XXH3_64bits(folded.data(), folded.size());
 }
 
-// Whether two names are the same but for case.
+// Whether two names are equal except for case.
 bool IsSameFolded(std::string_view a, std::string_view b) {
   return std::ranges::equal(a, b, {}, Folded, Folded);
 }
@@ -57,8 +57,8 @@ bool IsLess(uint64_t hash_of_a, std::string_view a, uint64_t hash_of_b, std::str
 // An entry of the central directory.
 struct Entry {
   uint64_t position = 0;    // In the file.
-  Member member;            // All but where its data begin and its error.
-  uint64_t header = 0;      // Where the local header is; counts from the beginning of the archive.
+  Member member;            // Without its data_offset and its error.
+  uint64_t header = 0;      // The offset of the local header in the archive.
   uint64_t descriptor = 0;  // Bytes of the descriptor that probably follows the data.
   std::string damage;       // Why the bytes of the member cannot be read; empty if they can.
 };
@@ -70,22 +70,22 @@ Entry ReadEntry(ByteReader& reader);
 // Throws Error(EBADMSG).
 void CheckRange(const Entry& entry, const End& end);
 
-// Checks that a member that is only stored has one size. `position` is that of its entry. Throws
+// Checks that both sizes of a stored member are equal. `position` is that of its entry. Throws
 // Error(EBADMSG).
 void CheckStoredSize(const Member& member, uint64_t position);
 
-// Why the size of a member cannot be; empty if it can.
+// Returns why the size of a member is impossible; else empty.
 std::string DamageOfSize(const Member& member);
 
 constexpr uint32_t kEntrySignature = 0x02014b50;
 
-// The flag of a descriptor behind the data: signature, CRC and two sizes. Nearly all programs
-// write the signature, and sizes of 64 bits where the entry has a zip64 block.
+// The flag of a descriptor after the data: signature, CRC and two sizes. Nearly all programs write
+// the signature, and sizes of 64 bits if the entry has a zip64 block.
 constexpr unsigned kHasDescriptor = 1U << 3U;
 constexpr uint64_t kDescriptor = 16;      // Bytes.
 constexpr uint64_t kWideDescriptor = 24;  // Bytes.
 
-// A field of an entry that its zip64 block has if it is saturated: has all bits set.
+// A field of an entry whose value is in the zip64 block if it is saturated: has all bits set.
 struct WideField {
   std::string_view name;
   uint64_t& value;
@@ -93,7 +93,7 @@ struct WideField {
   bool is_saturated() const { return value == std::numeric_limits<uint32_t>::max(); }
 };
 
-// Reads the values of saturated fields, in the order of `fields`. Some writers put in the values of
+// Reads the values of saturated fields, in the order of `fields`. Some writers write the values of
 // all fields, or of the first ones, saturated or not.
 void ReadZip64Block(ByteReader block, std::span<const WideField> fields) {
   constexpr size_t kWidth = sizeof(uint64_t);
@@ -113,12 +113,12 @@ void ReadZip64Block(ByteReader block, std::span<const WideField> fields) {
   }
 }
 
-// Looks for the zip64 block among the extra fields of an entry. Returns whether there is one.
+// Reads the zip64 block among the extra fields of an entry. Returns whether there is one.
 bool ReadExtra(ByteReader extra, std::span<const WideField> fields) {
   constexpr uint16_t kZip64 = 1;
   constexpr size_t kHead = 2 * sizeof(uint16_t);
   bool seen = false;
-  while (extra.remaining() >= kHead) {  // Less is padding that some tools leave.
+  while (extra.remaining() >= kHead) {  // Fewer bytes are padding of some tools.
     const auto id = extra.Read<uint16_t>("id");
     const auto length = extra.Read<uint16_t>("length");
     const uint64_t position = extra.position();
@@ -132,7 +132,7 @@ bool ReadExtra(ByteReader extra, std::span<const WideField> fields) {
   return seen;
 }
 
-// Why the bytes of a member cannot be read; empty if they can.
+// Returns why the bytes of a member cannot be read; else empty.
 std::string DamageOf(uint16_t flags, Method method) {
   constexpr unsigned kEncrypted = 1U << 0U | 1U << 6U | 1U << 13U;  // In three generations.
   constexpr unsigned kPatch = 1U << 5U;
@@ -154,16 +154,16 @@ std::string DamageOf(uint16_t flags, Method method) {
 // method. Saturates at 2^64 - 1.
 uint64_t MostDecoded(Method method, uint64_t compressed) {
   struct Bound {
-    uint64_t input;   // From each this many bytes ...
-    uint64_t output;  // ... come this many, once more than they are there.
+    uint64_t input;   // This many input bytes decode ...
+    uint64_t output;  // ... to at most this many output bytes.
   };
   const auto bound = [&]() -> Bound {
     switch (method) {
       case Method::kDeflated:
         return {1, 1032};  // A match of 258 bytes in two bits.
       case Method::kBzip2:
-        // A block of 900,000 runs and their lengths, each five bytes for 259, in what the head of a
-        // block takes.
+        // A block of 900,000 bytes, of which five encode a run of 259, in the size of the head of a
+        // block.
         return {20, uint64_t{900'000} / 5 * 259};
       case Method::kLzma:
         // A match of 273 bytes in 14 decisions, each of which takes 0.022 bits when it is as

@@ -3,8 +3,8 @@
 //   central directory, [zip64 end record, zip64 locator], end record, [trailing bytes]
 //
 // Each record repeats data of another one, or data that follow from its own offset. If they differ,
-// readers of one see another archive than readers of the other: so a scanner can be shown other
-// members than those that are loaded. Therefore repeated data must agree.
+// different readers see different archives, and a scanner may see other members than a loader.
+// Therefore repeated data must agree.
 
 #include "parser/codec/zip_records.h"
 
@@ -28,7 +28,7 @@ constexpr std::string_view kEndSignature = "PK\5\6";
 constexpr uint32_t kZip64EndSignature = 0x06064b50;
 constexpr uint32_t kLocatorSignature = 0x07064b50;
 
-// In bytes, without what is of variable length.
+// In bytes, without parts of variable length.
 constexpr uint64_t kEndSize = 22;
 constexpr uint64_t kZip64EndSize = 56;
 constexpr uint64_t kLocatorSize = 20;
@@ -52,7 +52,7 @@ struct Values {
   uint64_t offset = 0;
 };
 
-// Reads them, in the widths that a kind has.
+// Reads the fields, in the widths of one kind.
 template <typename Disk, typename Count, typename Size>
 Values ReadValues(ByteReader& reader) {
   Values values;
@@ -67,14 +67,14 @@ Values ReadValues(ByteReader& reader) {
 
 struct Zip64End {
   uint64_t position = 0;  // In the file.
-  uint64_t archive = 0;   // Where the archive begins, going by the locator.
+  uint64_t archive = 0;   // The begin of the archive according to the locator.
   Values values;
 };
 
-// Returns the zip64 end record at `position` if there is one that ends at `locator`, as it should.
+// Returns the zip64 end record at `position` if it ends at `locator`, as required.
 std::optional<Zip64End> ReadZip64EndAt(const ByteSource& source, uint64_t position,
                                        uint64_t locator) {
-  constexpr uint64_t kUncounted = 12;  // Bytes of the record that its size does not count.
+  constexpr uint64_t kUncounted = 12;  // Bytes of the record that its size excludes.
   const auto bytes = ReadBytes(source, position, kZip64EndSize);
   ByteReader reader("zip64 end record", bytes, position);
   const auto signature = reader.Read<uint32_t>("signature");
@@ -98,7 +98,8 @@ std::optional<Zip64End> ReadZip64End(const ByteSource& source, uint64_t end) {
 
   std::optional<Zip64End> found;
   if (locator >= kZip64EndSize) {
-    // Where it is if it has the usual length, whatever precedes the archive; else go by the offset.
+    // Its position if it has the usual length, whatever precedes the archive; else its offset is
+    // used.
     const uint64_t usual = locator - kZip64EndSize;
     found = ReadZip64EndAt(source, usual, locator);
     if (!found && offset < usual) found = ReadZip64EndAt(source, offset, locator);
@@ -113,8 +114,8 @@ std::optional<Zip64End> ReadZip64End(const ByteSource& source, uint64_t end) {
   return found;
 }
 
-// Checks the end record at `end` against the zip64 end record. A field with all bits set has its
-// value there.
+// Checks the end record at `end` against the zip64 end record, which has the values of saturated
+// fields.
 void CheckAgree(const Values& classic, const Values& zip64, uint64_t end) {
   constexpr uint64_t kMost16 = std::numeric_limits<uint16_t>::max();
   constexpr uint64_t kMost32 = std::numeric_limits<uint32_t>::max();
@@ -161,8 +162,8 @@ bool IsExact(std::span<const std::byte> tail, size_t found) {
   return reader.Read<uint16_t>("comment length") == reader.remaining();
 }
 
-// Returns the last bytes of a file: as many as an end record may take, but few if there is one in
-// them that is followed by nothing, which is the one that would be found in many.
+// Returns the last bytes of a file: as many as an end record may take. Returns only a few if they
+// contain an end record at the end of the file, which would be found in any case.
 std::vector<std::byte> ReadTail(const ByteSource& source) {
   const auto read = [&](uint64_t most) {
     const uint64_t size = std::min(source.size(), most);
@@ -208,7 +209,7 @@ End ReadEnd(const ByteSource& source) {
   const uint64_t directory_end = zip64 ? zip64->position : end;
   CheckValues(values, end, directory_end);
 
-  // The end of the directory is known, the offset in the record may not count a prefix of the
+  // The end of the directory is known; the offset in the record may exclude a prefix of the
   // archive.
   const uint64_t archive = directory_end - values.size - values.offset;
   if (zip64 && zip64->archive != archive) {
@@ -217,7 +218,7 @@ End ReadEnd(const ByteSource& source) {
          "at byte {} going by the zip64 locator",
          end, archive, zip64->archive);
   }
-  // The rest of a truncated archive, if a member of it was an archive.
+  // The rest of a truncated archive whose member is an archive.
   if (archive > 0 && comment_length != reader.remaining()) {
     Fail(EBADMSG,
          "end record at byte {}: its archive begins at byte {} and {} bytes follow it: the file is "
@@ -235,8 +236,8 @@ namespace {
 constexpr uint32_t kLocalSignature = 0x04034b50;
 constexpr uint64_t kLocalSize = 30;  // Of a local header without its name, in bytes.
 
-// How many of `headers`, which are sorted and not empty, to read at once: those that lie close
-// together. Small members cost no system call each then, and large ones no bytes of their data.
+// Returns how many of `headers`, which are sorted and not empty, are close enough to be read at
+// once: small members then share a system call, and no data of large ones is read.
 size_t CountClose(std::span<const LocalHeader> headers) {
   constexpr uint64_t kMostGap = 4096;
   constexpr uint64_t kWindow = 16384;
@@ -256,8 +257,8 @@ ByteRange RangeOf(std::span<const LocalHeader> close) {
   return {.offset = begin, .length = std::ranges::max(close, {}, &LocalHeader::end).end - begin};
 }
 
-// Returns where data begin whose header is at `position`, of which `bytes` has all but the extra
-// fields; nothing if there is no local header.
+// Returns the offset of the data whose header is at `position`; `bytes` is that header without its
+// extra fields. Nothing if it is not a local header.
 std::optional<uint64_t> FindData(std::string_view wanted_name, std::span<const std::byte> bytes,
                                  uint64_t position) {
   ByteReader reader("local header", bytes, position);
@@ -278,7 +279,7 @@ std::optional<uint64_t> FindData(std::string_view wanted_name, std::span<const s
   return reader.position() + extra_length;
 }
 
-// Checks that the data of a member, which begin at `begin`, end by `most`, where `what` is.
+// Checks that the data of a member, from `begin` on, end before `most`, the position of `what`.
 void CheckEnd(std::string_view name, uint64_t header, uint64_t begin, uint64_t size, uint64_t most,
               std::string_view what) {
   if (begin <= most && size <= most - begin) return;
@@ -329,8 +330,8 @@ void ReadHeaders(const ByteSource& source, std::span<const LocalHeader> headers,
   }
 }
 
-// Returns where the data of `member` begin if they fill what is between its header and `next`, the
-// place of what follows; nothing if they cannot.
+// Returns the provisional offset of the data of `member`: they end at `next`, where the next item
+// begins. Nothing if that is impossible.
 std::optional<uint64_t> Expect(const Member& member, const LocalHeader& header, uint64_t next) {
   constexpr uint64_t kMostExtra = 0xFFFF;
   if (next < header.end || member.compressed_size > next - header.end) return std::nullopt;
@@ -340,7 +341,7 @@ std::optional<uint64_t> Expect(const Member& member, const LocalHeader& header, 
   return begin;
 }
 
-// Sets what is expected of each member. Returns false if that cannot be.
+// Sets the provisional offset of each member. Returns false if one is impossible.
 bool ExpectAll(std::span<const LocalHeader> headers, std::vector<uint64_t> begins,
                std::span<Member> members, uint64_t directory) {
   std::ranges::sort(begins);
@@ -357,8 +358,8 @@ bool ExpectAll(std::span<const LocalHeader> headers, std::vector<uint64_t> begin
   return true;
 }
 
-// Reads the headers that were fetched with the directory. Returns false if the data of one begin
-// elsewhere than expected.
+// Reads the headers that were fetched with the directory. Returns false if a provisional offset is
+// wrong.
 bool ReadFree(const ByteSource& source, std::span<const LocalHeader> headers,
               std::span<Member> members, uint64_t directory,
               const std::function<void(const LocalHeader& header)>& on_damage) {

@@ -15,13 +15,13 @@
 
 namespace ckptfs::zip {
 
-// Where the central directory is, checked against the file: it is within the file, and long enough
-// for its entries.
+// The location of the central directory, which lies within the file and is long enough for its
+// entries.
 struct End {
-  uint64_t directory = 0;  // Where in the file the central directory is.
+  uint64_t directory = 0;  // Offset of the central directory in the file.
   uint64_t size = 0;       // Of the central directory, in bytes.
   uint64_t entries = 0;    // Of the central directory.
-  uint64_t archive = 0;    // Where in the file the archive begins; all offsets count from there.
+  uint64_t archive = 0;    // Offset of the archive in the file, to which others are relative.
 };
 
 constexpr uint64_t kEntrySize =
@@ -30,31 +30,30 @@ constexpr uint64_t kEntrySize =
 // Reads the end record, and the zip64 end record if there is one. Throws as ReadDirectory does.
 End ReadEnd(const ByteSource& source);
 
-// Where in `tail`, the last bytes of a file, the end record is: the last one whose comment fills
-// the rest of the file or, without such a record, the last one.
+// Returns the position of the end record in `tail`, the last bytes of a file: the last one whose
+// comment fills the rest of the file, or else the last one.
 std::optional<size_t> FindEndRecord(std::span<const std::byte> tail);
 
 // Local headers.
 //
-// Only they have the length of the extra fields before the data. On a disk all of them are read
+// Only they contain the length of the extra fields before the data. On a disk all of them are read
 // with the directory. Over a network that would take a request for each member, so most are read
-// with the member: data end where the next header, or the descriptor before it, begins, so their
-// offset is known provisionally. Writers of checkpoints leave no gaps. If one has, or the headers
-// that were fetched with the directory contradict this, all headers are read.
+// with the member: data end where the next header, or the descriptor before it, begins, which gives
+// their provisional offset. Writers of checkpoints leave no gaps. If one does, or a header that was
+// fetched with the directory contradicts this, all headers are read.
 
-// A local header according to the directory.
+// A local header, as the directory describes it.
 struct LocalHeader {
   uint64_t begin = 0;       // In the file.
-  uint64_t end = 0;         // Of what of it is to be read: all but its extra fields.
+  uint64_t end = 0;         // Without its extra fields.
   size_t member = 0;        // Index.
   uint64_t descriptor = 0;  // Bytes that probably follow the data.
 };
 
-// Finds out where the data of members begin, and sets their data_offset, or deferred_offset.
-// `headers` are of different members, in any order, and end up sorted. `begins` are the places of
-// all local headers that there are, those of members that cannot be read included; empty if
-// `source` is not remote. Calls `on_damage` for each header that is none. Throws Error: EBADMSG,
-// and what reading throws.
+// Locates the data of members, and sets their data_offset, or deferred_offset. `headers` are of
+// different members, in any order, and are sorted. `begins` are the offsets of all local headers,
+// including those of unreadable members; empty if `source` is not remote. Calls `on_damage` for
+// each invalid header. Throws Error: EBADMSG, and what reading throws.
 void LocateAll(const ByteSource& source, std::span<LocalHeader> headers,
                std::vector<uint64_t> begins, std::span<Member> members, uint64_t directory,
                const std::function<void(const LocalHeader& header)>& on_damage);

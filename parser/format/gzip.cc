@@ -36,7 +36,7 @@ bool MatchesGzip(const Probe& probe) {
   return head.starts_with(kMagic);
 }
 
-// Returns where the stream begins, as RFC 1952 has it.
+// Returns the length of the header (RFC 1952).
 uint64_t LengthOfHeader(const ByteSource& file) {
   constexpr unsigned kCrc = 2;
   constexpr unsigned kExtra = 4;
@@ -60,8 +60,7 @@ uint64_t LengthOfHeader(const ByteSource& file) {
   return reader.offset();
 }
 
-// Returns how many bytes `stream` decodes to, and checks that it ends where it should. `most` is
-// what it may be.
+// Returns the decoded size of `stream`, at most `most`, and checks its end.
 uint64_t Measure(const Extent& stream, uint64_t most) {
   constexpr size_t kChunk = size_t{1} << 18;
   const auto decoder = MakeDeflateDecoder();

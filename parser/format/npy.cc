@@ -32,8 +32,8 @@
 namespace ckptfs {
 namespace {
 
-// Returns how long the line of JSON is that precedes the first array, its end included; 0 if there
-// is none.
+// Returns the length of the line of JSON before the first array, with its line feed; 0 if it is
+// missing.
 size_t LengthOfLine(std::span<const std::byte> head) {
   const std::string_view text(reinterpret_cast<const char*>(head.data()), head.size());
   if (!text.starts_with('{')) return 0;
@@ -129,8 +129,8 @@ class Reader {
     }
   }
 
-  // Returns the array at the position, and moves behind it. Its known properties are in `tensor`
-  // also when this throws Error.
+  // Returns the array at the position, and advances to its end. Sets the known properties of
+  // `tensor` even if this throws Error.
   Content Take(Tensor& tensor) {
     const uint64_t begin = *std::exchange(position_, std::nullopt);
     const uint64_t length = file_->size() - begin;
@@ -166,7 +166,7 @@ class Reader {
   Checkpoint checkpoint_;
   bool has_line_ = false;
   size_t count_ = 0;                      // Arrays so far.
-  std::optional<uint64_t> position_ = 0;  // Of what comes next; nothing if that is not known.
+  std::optional<uint64_t> position_ = 0;  // Of the next array; nothing if unknown.
 };
 
 bool MatchesNpy(const Probe& probe) {

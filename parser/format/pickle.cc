@@ -1,6 +1,5 @@
-// A plain pickle: the output of pickle.dump (detectron2's .pkl), with the arrays of NumPy inside,
-// and with tensors whose storages are whole files of torch.save inside. Several may follow one
-// another.
+// A plain pickle of pickle.dump (detectron2's .pkl), which may contain arrays of NumPy, and tensors
+// whose storages are nested files of torch.save. A file may contain several pickles.
 
 #include <fmt/format.h>
 
@@ -24,7 +23,7 @@
 namespace ckptfs {
 namespace {
 
-// Whether `text` begins with GLOBAL: the opcode and two lines that are names.
+// Whether `text` begins with GLOBAL: the opcode and two lines with names.
 bool BeginsWithGlobal(std::string_view text) {
   const auto is_name = [](std::string_view line) {
     return !line.empty() && std::ranges::all_of(line, [](char c) {
@@ -39,8 +38,8 @@ bool BeginsWithGlobal(std::string_view text) {
          is_name(text.substr(first + 1, second - first - 1));
 }
 
-// Protocols 2 to 5 begin with PROTO. The older ones have no mark; what they write for a dict, a
-// list, a tuple or an object begins with one of these, and STOP is the last byte of a file.
+// Protocols 2 to 5 begin with PROTO. Older ones have no mark: a dict, a list, a tuple or an object
+// begins with one of these opcodes, and STOP is the last byte of a file.
 bool MatchesPickle(const Probe& probe) {
   constexpr std::string_view kContainers = "(}])";
   if (probe.head.size() < 2) return false;
@@ -60,7 +59,7 @@ void RecordTrailingBytes(uint64_t length, Checkpoint& checkpoint) {
       fmt::format("{} bytes follow the pickle and are ignored: they are not a pickle", length));
 }
 
-// The pickles that pickle.dump or joblib.dump has written one after another, as a list.
+// Reads consecutive pickles of pickle.dump or joblib.dump as a list.
 Checkpoint ReadPickles(const Extent& data, std::byte mark, torch::Reading& reading) {
   Checkpoint all;
   all.root.python_type = "list";

@@ -1,5 +1,5 @@
-// Tar archives around checkpoints, such as the .nemo files of NeMo; see archive/files.h. That of
-// oldest torch is torch_tar.cc.
+// Tar archives around checkpoints, such as the .nemo files of NeMo; see archive/files.h.
+// torch_tar.cc reads those of old releases of PyTorch.
 
 #include "parser/codec/tar.h"
 

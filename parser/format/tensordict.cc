@@ -1,9 +1,9 @@
 // The directories that tensordict saves (https://github.com/pytorch/tensordict): TensorDict.memmap,
 // and save. See tensordict/tree.h.
 //
-// A mount has the same layout, so that what tensordict saved is loaded from there as it would be
-// from its place: with its classes, its batch sizes, its values. Data that cannot be loaded from
-// there (a type that tensordict can save but not load, pickles) is shown in another way.
+// A mount has the same layout, so that load_memmap returns the same object from it as from the
+// original directory: with its classes, batch sizes and values. Data that it could not load
+// (pickles, types that tensordict can save but not load) are shown in another form.
 
 #include <algorithm>
 #include <cerrno>
@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::string_view kMark = "\"_type\"";
 
-// Whether the value of a member _type begins somewhere in `text` as that of a class.
+// Whether `text` contains a member _type whose value begins like a class.
 bool HasMark(std::string_view text) {
   constexpr std::string_view kBlank = " \t\r\n";
   for (size_t at = text.find(kMark); at != std::string_view::npos; at = text.find(kMark, at + 1)) {
@@ -41,7 +41,7 @@ std::string_view TextOf(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// Whether `file` has the mark anywhere. Many tools leave a meta.json of their own.
+// Whether `file` contains the mark. Many other tools write a meta.json, too.
 bool IsMeta(const ByteSource& file) {
   constexpr size_t kOverlap = 256;  // Bytes; the mark takes fewer.
   constexpr uint64_t kMost = uint64_t{1} << 27;

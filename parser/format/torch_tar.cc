@@ -9,8 +9,8 @@
 //              sizes, the strides, and the offset in the storage
 //   pickle     the object; a persistent id is the key of a tensor or of a storage, as text
 //
-// A tensor is turned into the call that makes it in all later formats, so that nobody else needs to
-// know this one.
+// A tensor is converted to the call that creates it in later formats, so that no other code handles
+// this one.
 
 #include <fmt/format.h>
 
@@ -109,7 +109,7 @@ class Tables {
   pickle::Builder builder_;
   std::map<int64_t, Described> storages_;              // Without those that are parts.
   std::map<std::string, Extent, std::less<>> places_;  // By their keys as text.
-  std::map<int64_t, Value> objects_;                   // By key; tensors win over storages.
+  std::map<int64_t, Value> objects_;                   // By key; tensors take precedence.
 };
 
 Value Tables::Global(std::string_view module, std::string_view name) {
@@ -208,7 +208,7 @@ void Tables::ReadTensor(Stream& stream) {
   const Value shape = NumbersIn(stream, dimensions, "size");
   const Value stride = NumbersIn(stream, dimensions, "stride");
   const Value offset = OfInteger(Kind::kInt, stream.Take<int64_t>("offset"));
-  Value tensor;  // None if it has no storage: it was never given a size.
+  Value tensor;  // None if it has no storage, because its size was never set.
   if (parts[1].kind != Kind::kNone) {
     const auto storage = objects_.find(KeyIn(parts[1], "storage of a tensor"));
     if (storage == objects_.end() || storage->second.kind != Kind::kPersistent) {

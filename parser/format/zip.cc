@@ -44,7 +44,7 @@ bool MatchesZip(const Probe& probe) {
   return head.starts_with("PK\3\4") || head.starts_with("PK\5\6");
 }
 
-// Bytes that are inflated to read all of a member, or what takes as long.
+// The cost of reading all of a member, in inflated bytes or the equivalent.
 uint64_t CostOf(const zip::Member& member) {
   constexpr uint64_t kSlower = 8;  // bzip2 and LZMA.
   if (member.method == zip::Method::kStored) return 0;
@@ -81,10 +81,9 @@ Checkpoint ReadZipArchive(const Source& source, const ReadOptions& options) {
   return checkpoint;
 }
 
-// Zip archives after other data, as unzip and torch's own reader find them: by their end. A
-// file that begins as another format is that one, for torch.load and numpy.load decide so: a tar
-// archive, or a pickle, whose last file is a zip archive ends as one, too. So this format is the
-// last one.
+// Zip archives after other data, detected by their end as unzip and torch do. Other formats take
+// precedence, as in torch.load and numpy.load: a tar archive or a pickle may also end with a zip
+// archive. So this format is the last one.
 bool EndsAsZip(const Probe& probe) { return zip::HasEndRecord(probe.tail); }
 
 }  // namespace

@@ -62,9 +62,9 @@ class ByteSource {
   // Throws Error: EIO or EREMOTEIO if the bytes are not available, ESTALE if they have changed.
   virtual void ReadAt(uint64_t offset, std::span<std::byte> buffer) const = 0;
 
-  // Fills `buffer` with pieces of `length` bytes, one after another; piece i is what starts at
-  // `offset` + i * `stride`. The size of `buffer` is a multiple of `length`, which is not 0. Each
-  // piece must lie within the source. Throws as ReadAt does.
+  // Fills `buffer` with consecutive pieces of `length` bytes; piece i starts at `offset` + i *
+  // `stride`. The size of `buffer` is a multiple of `length`, which is not 0. Each piece must lie
+  // within the source. Throws as ReadAt does.
   virtual void ReadPiecesAt(uint64_t offset, uint64_t stride, size_t length,
                             std::span<std::byte> buffer) const {
     for (; !buffer.empty(); offset += stride, buffer = buffer.subspan(length)) {
@@ -72,21 +72,21 @@ class ByteSource {
     }
   }
 
-  // When the bytes were last changed; the epoch if that is not known.
+  // The time of the last change; the epoch if unknown.
   virtual timespec modified() const { return {}; }
 
   // The state of the verification of all of these bytes by the hashes in the checkpoint.
   virtual Verdict verdict() const { return Verdict::kNone; }
 
-  // Whether the bytes are zeros that take no room anywhere.
+  // Whether the bytes are zeros that are not stored.
   virtual bool is_hole() const { return false; }
 
   // Whether reads take no longer than those of a local file: they do not decode, decrypt, gather,
   // hash or fetch.
   virtual bool is_immediate() const { return false; }
 
-  // Reads as ReadAt does if that takes no longer than a read of a local file. Returns whether it
-  // does; if not, `buffer` may have changed. A cache does so where it has the bytes.
+  // Reads as ReadAt does if that takes no longer than a read of a local file, as from a cache with
+  // the bytes. Returns whether it did; if not, `buffer` may have changed.
   virtual bool TryReadAt(uint64_t offset, std::span<std::byte> buffer) const {
     if (!is_immediate()) return false;
     ReadAt(offset, buffer);
@@ -98,7 +98,7 @@ class ByteSource {
 
   // Advises that `range`, which lies within the source, is one file of the mount: a sequential
   // reader of its beginning is likely to read it to its end. Call it once for each file, before the
-  // mount. Does nothing where this program does no read-ahead.
+  // mount. Does nothing if the kernel does the read-ahead.
   virtual void AdviseFile(ByteRange /*range*/) const {}
 
   // Advises that all of `ranges`, which lie within the source, will be read soon, so that they can
@@ -109,9 +109,9 @@ class ByteSource {
 // Sources are immutable, so they are shared freely.
 using ByteSourcePtr = std::shared_ptr<const ByteSource>;
 
-// A source on top of another one. A subclass overrides what differs, and forgets no hint and no
-// verdict. Only is_immediate and TryReadAt are not forwarded: by default no read of a subclass,
-// which may decode, is immediate.
+// A source on top of another one. It forwards hints and verdicts; a subclass overrides what
+// differs. Only is_immediate and TryReadAt are not forwarded: reads of a subclass, which may
+// decode, are not immediate by default.
 class ForwardingSource : public ByteSource {
  public:
   std::string name() const override { return source_->name(); }
@@ -147,12 +147,12 @@ struct Extent {
   uint64_t length = 0;  // In bytes.
 };
 
-// A source of which fewer bytes may be stored than it has: a sparse file, a decompressor.
+// A source whose stored size may be smaller than its size: a sparse file, a decompressor.
 class PartlyStored {
  public:
   virtual ~PartlyStored() = default;
 
-  // In bytes, of all of it.
+  // In bytes, of the whole source.
   virtual uint64_t stored_size() const = 0;
 };
 

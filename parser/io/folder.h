@@ -1,5 +1,5 @@
-// Folders: the directories of local and remote checkpoints, how several of their files are opened,
-// and which have been.
+// Folders: the directories of local and remote checkpoints, and how several of their files are
+// opened.
 
 #pragma once
 
@@ -34,7 +34,7 @@ class Folder {
   // The name for messages. Never contains a secret.
   virtual std::string name() const = 0;
 
-  // The names of the regular files in it (links to such included), hidden ones too, in the order of
+  // The names of the regular files in it, including hidden ones and links to files, in the order of
   // their bytes. Throws Error; EFBIG if there are more than kMostFiles.
   virtual std::vector<std::string> List() const = 0;
 
@@ -46,8 +46,8 @@ class Folder {
   // and the version from its listing sends no request.
   virtual ByteSourcePtr OpenData(const std::string& name) const { return Open(name); }
 
-  // The names of the directories in it, links to such not included, in the order of their bytes.
-  // Throws Error; EFBIG if there are more than kMostFiles.
+  // The names of the directories in it, without links, in the order of their bytes. Throws Error;
+  // EFBIG if there are more than kMostFiles.
   virtual std::vector<std::string> ListFolders() const = 0;
 
   // Opens the directory `name`; null if it does not exist or is a link, which could lead anywhere,
@@ -66,16 +66,16 @@ class Folder {
   // IsPlainName does not hold.
   virtual std::optional<std::string> FindLink(const std::string& /*name*/) const { return {}; }
 
-  // Whether to open a file may cost a round trip over a network.
+  // Whether opening a file may cost a round trip over a network.
   virtual bool is_remote() const { return false; }
 
   // Whether nothing in it ever changes.
   virtual bool is_immutable() const { return false; }
 
-  // Lists the folder anew when it is used next, if it keeps its listing.
+  // Discards a cached listing.
   virtual void ForgetListing() const {}
 
-  // When files were last added or removed; the epoch if that is not known.
+  // The time when files were last added or removed; the epoch if unknown.
   virtual timespec modified() const { return {}; }
 };
 
@@ -123,9 +123,9 @@ class WatchedFolder final : public ForwardingFolder {
   ByteSourcePtr OpenData(const std::string& name) const override;
   FolderPtr OpenFolder(const std::string& name) const override;
 
-  // Returns those of `files`, all of this folder, that were not opened and have names of
-  // checkpoints; and, with a slash, the subfolders with such files. Does not look into remote
-  // subfolders, nor into more than a hundred. Throws nothing.
+  // Returns those of `files` of this folder that were not opened and are named like checkpoints;
+  // and, with a slash, the subfolders with such files. Lists no remote subfolders, and no more than
+  // a hundred. Throws nothing.
   std::vector<std::string> LeftOut(std::span<const std::string> files) const;
 
   // The names of the files and folders that were opened.
@@ -138,12 +138,12 @@ class WatchedFolder final : public ForwardingFolder {
   mutable std::set<std::string> opened_ GUARDED_BY(mutex_);
 };
 
-// Returns `folder`, of which each file that is opened is added to `budget`; null if that is null.
-// `budget` must outlive the result.
+// Returns `folder`, but adds each opened file to `budget`; null if `folder` is null. `budget` must
+// outlive the result.
 FolderPtr MakeCountedFolder(FolderPtr folder, Budget& budget);
 
-// Returns what `folder` knows of `name` as Find does; nothing if access is denied, such as to the target
-// of a link that is not followed.
+// Like Folder::Find, but returns nothing if access is denied, such as to the target of a link that
+// is not followed.
 std::optional<EntryInfo> FindAccessible(const Folder& folder, const std::string& name);
 
 // Whether the suffix of `name` is that of a checkpoint, and it is not hidden.
@@ -153,7 +153,7 @@ bool IsCalledCheckpoint(std::string_view name);
 // NUL.
 bool IsPlainName(std::string_view name);
 
-// Returns the names of files, of which there may be many, as a message may show them.
+// Returns the first of many names of files, for a message.
 std::string Listed(std::span<const std::string> names);
 
 // A file, or the error of opening it.
@@ -163,7 +163,7 @@ struct OpenedFile {
 };
 
 // Opens the files of `folder` that have these names; several at once, if each may cost a round
-// trip. Throws Error, whose message names the file, only if this process lacks something.
+// trip. Throws Error, whose message names the file, only for transient errors.
 std::vector<OpenedFile> OpenFiles(const Folder& folder, std::span<const std::string> names);
 
 // The same by Folder::OpenData, for files whose first bytes may not be needed.
@@ -187,7 +187,7 @@ struct Source {
 // Bounds the files that a checkpoint opens on a server. May be used by several threads.
 class FileCount {
  public:
-  // Counts a file that is to be opened. Throws Error(EFBIG) if they are more than kMostFiles.
+  // Counts a file before it is opened. Throws Error(EFBIG) after kMostFiles.
   void Add() {
     if (opened_.fetch_add(1) >= kMostFiles) {
       Fail(EFBIG, "the checkpoint has more than {} files", kMostFiles);

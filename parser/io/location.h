@@ -1,4 +1,4 @@
-// URIs: their parts, and what of them a message may contain.
+// URIs: their parts, and their redaction for messages.
 
 #pragma once
 
@@ -26,7 +26,7 @@ std::string_view SchemeNameOf(std::string_view uri);
 // returned unchanged.
 std::string Redacted(std::string_view uri);
 
-// Takes a parameter off the end of `text`: "3" if that ends with "?db=3" and `name` is "?db=".
+// Removes a parameter from the end of `text`: "3" if that ends with "?db=3" and `name` is "?db=".
 // Returns nothing if `text` does not contain `name`.
 std::optional<std::string_view> TakeParameter(std::string_view& text, std::string_view name);
 

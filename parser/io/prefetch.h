@@ -1,5 +1,5 @@
-// Announces to a remote source what is going to be read, so that it fetches these ranges side by
-// side or in one request, instead of one after another.
+// Announces upcoming reads to a remote source, so that it fetches the ranges concurrently or in one
+// request, instead of one after another.
 
 #pragma once
 
@@ -58,7 +58,7 @@ class SequentialPrefetcher {
   uint64_t window_ = kPrefetchedHead;  // Bytes that were prefetched last.
 };
 
-// Prefetches both ends of `source`, which every format's signature and directory are in.
+// Prefetches both ends of `source`, which contain the signature and the directory of any format.
 void PrefetchEnds(const ByteSource& source);
 
 }  // namespace ckptfs

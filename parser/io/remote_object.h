@@ -28,8 +28,7 @@ class Delivery {
   // Called when there is a connection for the request.
   virtual void Connected() {}
 
-  // Called when a server has answered, before the first byte, and after an error that is followed
-  // by another attempt.
+  // Called for a response of the server, before its first byte, and after an error that is retried.
   virtual void Answered() {}
 
   // The buffer for the next bytes. Empty only when all have arrived.
@@ -63,7 +62,7 @@ class RemoteObject {
   // Length in bytes.
   virtual uint64_t size() const = 0;
 
-  // When it was last changed; the epoch if that is not known.
+  // The time of the last change; the epoch if unknown.
   virtual timespec modified() const { return {}; }
 
   // Identifies these bytes among all versions of all objects: the location of the object and its
@@ -73,23 +72,23 @@ class RemoteObject {
   // The SHA-256 of all bytes, if a listing contains it.
   virtual std::optional<std::array<std::byte, 32>> sha256() const { return {}; }
 
-  // The first bytes, if opening has asked for them.
+  // The first bytes, if opening requested them.
   struct Head {
     uint64_t length = 0;
     std::chrono::steady_clock::duration round_trip{0};  // To the server; 0 if not known.
   };
 
-  // The first Fetch from 0 on delivers these bytes as they arrive, without a request.
+  // The first Fetch at offset 0 delivers these bytes as they arrive, without a request.
   virtual Head head() const { return {}; }
 
-  // Frees the bytes of the head, which may be 64 KiB of each of very many objects. Call it if they
-  // are not fetched soon.
+  // Frees the bytes of the head, 64 KiB for each of possibly many objects. Call it if they are not
+  // fetched soon.
   virtual void ForgetHead() const {}
 
   // Fetches `length` bytes, which lie within the object, from `offset` on, in order. Retries after
   // transient errors until the timeout; bytes that have arrived are not fetched again. Throws
-  // Error: ESTALE if there is another version now, ECANCELED soon after `stop` is requested,
-  // ETIMEDOUT, EREMOTEIO, EACCES or ENOENT.
+  // Error: ESTALE if the version has changed, ECANCELED soon after `stop` is requested, ETIMEDOUT,
+  // EREMOTEIO, EACCES or ENOENT.
   virtual void Fetch(uint64_t offset, uint64_t length, Delivery& delivery,
                      const std::stop_token& stop) const = 0;
 
@@ -122,7 +121,7 @@ struct EntryInfo {
   // The permissions to read, as bits of r--r--r--, and the group that the bits in the middle are
   // for.
   mode_t permissions = 0444;
-  std::optional<gid_t> group;  // Nothing: there are no groups where it is.
+  std::optional<gid_t> group;  // Nothing: it has no group.
 };
 
 // A folder on a server. Its methods are those of Folder, but the files are objects, which are not

@@ -35,7 +35,7 @@ class MemorySource : public ByteSource {
   const std::string bytes_;
 };
 
-// For tensors of which a checkpoint has a shape, but no data.
+// Zeros, for tensors with a shape but no data.
 class Zeros final : public ByteSource {
  public:
   explicit Zeros(uint64_t size) : size_(size) {}
@@ -54,8 +54,8 @@ class Zeros final : public ByteSource {
   const uint64_t size_;
 };
 
-// Stands for a corrupt or missing part of a checkpoint, so that the rest can be used. Each read
-// throws the given Error.
+// A corrupt or missing part of a checkpoint: each read throws the given Error, so that the rest can
+// be used.
 class BrokenSource final : public ByteSource {
  public:
   BrokenSource(std::string name, uint64_t size, Error error)
@@ -74,7 +74,7 @@ class BrokenSource final : public ByteSource {
   const Error error_;
 };
 
-// For what counts its offsets from its own beginning, but lies in the middle of a file.
+// A part of a source, with its own offsets.
 class Slice final : public ForwardingSource {
  public:
   explicit Slice(const Extent& extent)

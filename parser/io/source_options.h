@@ -13,8 +13,8 @@
 namespace ckptfs {
 
 // Which symbolic links are followed in a local directory of a checkpoint, where another user may
-// have placed links to files that only the mounting user can read. A file that the user names may
-// always be a link.
+// have placed links to files that only the mounting user can read. The path that the user specifies
+// may always be a link.
 enum class LinkPolicy : uint8_t {
   kOwned,   // Those of the mounting user, and those whose owner also owns the target.
   kInside,  // Of these, those that stay in the directory, or are in the cache of Hugging Face.
@@ -32,10 +32,10 @@ struct SourceOptions {
   // The User-Agent header: "ckptfs/0.1.0".
   std::string user_agent = "ckptfs";
 
-  // How long one fetch is retried.
+  // The time for which a fetch is retried.
   std::chrono::seconds timeout{300};
 
-  // Fetch an object whole before it is mounted, if its server cannot serve parts of it.
+  // Fetch a whole object before it is mounted, if its server does not support ranges.
   bool download = false;
 
   LinkPolicy links = LinkPolicy::kOwned;  // Of local directories.
@@ -44,7 +44,7 @@ struct SourceOptions {
   // r--r--r--, and its group. Callable from any thread. May be empty.
   std::function<void(mode_t permissions, gid_t group)> opened;
 
-  std::string ca_file;     // Certificates that are trusted; empty: those of the system.
+  std::string ca_file;     // Trusted certificates; empty: those of the system.
   std::string token_file;  // With a bearer token; empty: without one.
   std::string netrc_file;  // Empty: the user's.
 
@@ -52,9 +52,9 @@ struct SourceOptions {
   std::string s3_endpoint;  // "https://host:port".
   std::string s3_region;
   std::string s3_profile;
-  bool s3_anonymous = false;       // Sign nothing.
-  bool s3_requester_pays = false;  // We pay for what we fetch.
-  bool s3_path_style = false;      // The bucket is in the path in any case.
+  bool s3_anonymous = false;       // Send unsigned requests.
+  bool s3_requester_pays = false;  // Agree to pay for reads.
+  bool s3_path_style = false;      // Always put the bucket into the path.
 };
 
 }  // namespace ckptfs

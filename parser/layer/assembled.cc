@@ -1,9 +1,9 @@
 // In the bytes of the whole tensor, a piece is a run of bytes that repeats at regular distances,
-// these repetitions again do, and so on: one axis for each dimension that the piece does not have
-// all of, but for the innermost, which makes the run. Since the piece has its elements in the same
-// order, what of it lies in a range of the whole is a range of the piece, too. So a read asks each
-// piece how many of its bytes precede the two ends of the range, reads what is between, and spreads
-// the runs over the buffer. A piece of whole rows is a single run, and is read where it belongs.
+// along one axis for each dimension that the piece does not cover, except the innermost, which
+// forms the run. The elements of the piece have the same order, so its part of a range of the whole
+// is a range of the piece. A read computes that range by counting the bytes of the piece before
+// both ends, reads it, and scatters the runs into the buffer. A piece of whole rows is a single
+// run, which is read directly into the buffer.
 
 #include "parser/layer/assembled.h"
 
@@ -23,12 +23,12 @@
 namespace ckptfs {
 namespace {
 
-// Bytes of a piece that are read at once, to be spread from there: they stay in the processor's
+// Bytes of a piece that are read at once before they are scattered: they stay in the processor's
 // cache.
 constexpr uint64_t kPieceBytes = uint64_t{64} << 10;
 
-// A read from the page cache takes as long as to copy some 3 KiB (gather.cc), so that runs from
-// here on are read one by one and not copied.
+// A read from the page cache costs as much as copying 3 KiB (gather.cc), so longer runs are read
+// one by one and not copied.
 constexpr uint64_t kLongRun = uint64_t{8} << 10;
 
 struct PartAxis {
@@ -59,7 +59,7 @@ uint64_t CountBefore(const Part& part, uint64_t position) {
   return count + std::min(rest, part.run);
 }
 
-// Goes through the runs of a part.
+// Iterates over the runs of a part.
 class RunIterator {
  public:
   // Begins at the byte `at` of the part.
@@ -79,7 +79,7 @@ class RunIterator {
   // Returns the remaining bytes of this run.
   uint64_t left() const { return part_.run - in_run_; }
 
-  // Whole runs that follow, this one included, at equal distances.
+  // The number of whole runs at equal distances from here on.
   uint64_t runs() const { return in_run_ == 0 ? inner().extent - index_[last()] : 0; }
 
   // Advances by `bytes`, at most left().
@@ -118,7 +118,7 @@ void CopyRuns(const std::byte* from, std::byte* to, uint64_t step, uint64_t coun
   for (uint64_t i = 0; i < count; ++i) std::memcpy(to + i * step, from + i * length, length);
 }
 
-// Copies `count` runs of `length` bytes, which follow one another, to every `step` bytes of `to`.
+// Copies `count` consecutive runs of `length` bytes to every `step` bytes of `to`.
 void CopyRuns(const std::byte* from, std::byte* to, uint64_t length, uint64_t step,
               uint64_t count) {
   switch (length) {
@@ -214,8 +214,8 @@ class AssembledSource final : public ByteSource {
   }
 
  private:
-  // Calls `f(part, from, to)` for each part that has bytes in [begin, end) of the whole: those of
-  // its own from `from` to `to`.
+  // Calls `f(part, from, to)` for each part with bytes in [begin, end) of the whole: its bytes
+  // [from, to).
   template <typename F>
   void ForEachPart(uint64_t begin, uint64_t end, const F& f) const {
     const auto first = std::ranges::upper_bound(reach_, begin) - reach_.begin();
@@ -228,7 +228,7 @@ class AssembledSource final : public ByteSource {
     }
   }
 
-  // Adds all of a part but where its axes are.
+  // Adds a part without its axes.
   void AddPart(const std::vector<uint64_t>& shape, size_t item_size, Piece piece) {
     const Region& box = piece.box;
     const Extent& data = piece.data;

@@ -12,17 +12,17 @@
 
 namespace ckptfs {
 
-// A box and where its elements are: densely packed, in C order.
+// A box and the location of its elements: densely packed, in C order.
 struct Piece {
   Region box;
   Extent data;
 };
 
-// Returns the tensor of `shape`, whose elements have `item_size` bytes, as a dense one in C order.
-// The pieces, at least one, are boxes that TilingOf accepts and that are not empty or identical.
+// Returns the tensor of `shape` with elements of `item_size` bytes as a dense one in C order. The
+// pieces, at least one, are boxes that TilingOf accepts and that are not empty or identical.
 // Reading an element outside all pieces throws Error(EIO).
 //
-// Throws Error(EBADMSG) if there are not as many bytes as a box needs.
+// Throws Error(EBADMSG) if a piece has not as many bytes as its box.
 ByteSourcePtr MakeAssembled(const std::vector<uint64_t>& shape, size_t item_size,
                             std::vector<Piece> pieces);
 

@@ -44,7 +44,7 @@ void Worker::Do(uint64_t owner, Job job) {
     if (!thread_.joinable()) {
       try {
         thread_ = std::thread([this] { Run(); });
-      } catch (const std::system_error&) {  // There may be no more threads. It is no loss.
+      } catch (const std::system_error&) {  // No more threads: jobs are optional.
         return;
       }
     }
@@ -168,7 +168,7 @@ void BlockCache::ReadAlone(size_t size, size_t offset, std::span<std::byte> buff
 
 void BlockCache::Prepare(const Key& key, size_t size, const Fill& fill,
                          const std::function<bool()>& is_wanted) {
-  std::list<Block> evicted;  // Outlives the lock: to free megabytes takes a while.
+  std::list<Block> evicted;  // Outlives the lock: freeing megabytes takes long.
   Block* block = nullptr;
   {
     const MutexLock lock(mutex_);
@@ -204,7 +204,7 @@ BlockCache::Block* BlockCache::Add(const Key& key, size_t size, bool spare_unrea
 }
 
 BlockCache::Block* BlockCache::Acquire(const Key& key, size_t size, bool may_make) {
-  std::list<Block> evicted;  // Outlives the lock: to free megabytes takes a while.
+  std::list<Block> evicted;  // Outlives the lock: freeing megabytes takes long.
   const MutexLock lock(mutex_);
   const auto found = std::ranges::find(blocks_, key, &Block::key);
   if (found == blocks_.end()) return may_make ? Add(key, size, false, evicted) : nullptr;

@@ -1,18 +1,18 @@
 // The decoded stream is divided into blocks of 1 MiB, which the block cache keeps for the next
-// reads. The first pass makes them in order. Any reader may drive it: readers of later blocks wait
-// for it, or drive it themselves. For each block it records a hash, and what is needed to make the
-// block again without those before:
+// reads. The first pass decodes them in order. Any reader may drive it: readers of later blocks
+// wait for it, or drive it themselves. For each block it records a hash, and the data to decode the
+// block again without those before it:
 //
 //   deflate       the last access point, and the 32 KiB before it: 3 % of the decoded bytes
 //   bzip2, LZMA   the block
 //
-// both in a scratch file. Without room for it, a block is made again from the nearest access point
-// before it, or from the beginning of the stream. The decompressor of a block is cached at its end,
-// where the reader of the next block continues.
+// both in a scratch file. Without room for it, a block is decoded again from the nearest access
+// point before it, or from the beginning of the stream. The decompressor of a block is cached at
+// its end, where the reader of the next block continues.
 //
-// Measured with 256 MiB of weights: caching the decoded bytes themselves made a first pass of 1.4 s
-// take 2.8 s, and all of the disk space that the mount is to save; access points had no measurable
-// cost, and a block is made again in 5 ms.
+// Measured with 256 MiB of weights: caching the decoded bytes themselves doubled the time of the
+// first pass, 1.4 s, and took all the disk space that the mount is meant to save; access points had
+// no measurable cost, and a block is decoded again in 5 ms.
 
 #include "parser/layer/decompressed.h"
 
@@ -48,7 +48,7 @@ uint32_t CrcOf(std::span<const std::byte> bytes) {
 // An access point whose window is in the scratch file.
 struct CachedAccessPoint {
   AccessPoint access_point;
-  uint64_t window = 0;  // Where in the scratch file.
+  uint64_t window = 0;  // Offset in the scratch file.
 };
 
 class DecompressedSource final : public ByteSource, public PartlyStored {
@@ -76,13 +76,13 @@ class DecompressedSource final : public ByteSource, public PartlyStored {
   Verdict verdict() const override { return verdict_; }
   bool is_remote() const override { return compressed_.data.source->is_remote(); }
 
-  // Whatever is read, decoding goes through the stream in its order.
+  // Decoding reads the stream in its order, whatever is read.
   void AdviseFile(ByteRange /*range*/) const override {
     compressed_.data.source->AdviseFile(
         {.offset = compressed_.data.offset, .length = compressed_.data.length});
   }
 
-  // Encoded bytes are hardly longer than decoded ones.
+  // Encoded data are hardly longer than decoded ones.
   void Prefetch(std::span<const ByteRange> ranges) const override {
     uint64_t end = 0;
     for (const ByteRange& range : ranges) end = std::max(end, range.offset + range.length);
@@ -109,7 +109,7 @@ class DecompressedSource final : public ByteSource, public PartlyStored {
   // A block as the first pass decoded it.
   struct Passed {
     uint32_t crc = 0;
-    std::optional<uint64_t> kept;  // Where the block is in the scratch file.
+    std::optional<uint64_t> kept;  // Offset of the block in the scratch file.
   };
 
   uint64_t Count() const {
@@ -130,7 +130,7 @@ class DecompressedSource final : public ByteSource, public PartlyStored {
     if (end > good_) throw Error(EIO, damage_);
   }
 
-  // Reads what is at `offset` of a block. Behind good_, it is anything.
+  // Reads at `offset` of a block. Bytes after good_ are undefined.
   void ReadBlock(uint64_t index, size_t offset, std::span<std::byte> buffer) const {
     const size_t size = SizeOf(index);
     if (buffer.size() == size) return Make(index, buffer);
@@ -140,12 +140,12 @@ class DecompressedSource final : public ByteSource, public PartlyStored {
     std::ranges::copy(std::span(block).subspan(offset, buffer.size()), buffer.begin());
   }
 
-  // Makes a block, up to its first corrupt byte.
+  // Decodes a block, up to its first corrupt byte.
   void Make(uint64_t index, std::span<std::byte> block) const {
     if (!MakeFirst(index, block)) MakeAgain(index, block);
   }
 
-  // Makes a block that the first pass has not reached. Returns false if it has, or ends before.
+  // Decodes a block that the first pass has not reached. Returns false if it has, or ends before.
   bool MakeFirst(uint64_t index, std::span<std::byte> block) const {
     const auto is_over = [&]() REQUIRES(mutex_) {
       return passed_.size() > index || good_ < compressed_.size;
@@ -174,8 +174,8 @@ class DecompressedSource final : public ByteSource, public PartlyStored {
     return true;
   }
 
-  // Takes the first pass to the end of block `index`, or to where it ends before that. Called by
-  // one thread at a time.
+  // Drives the first pass to the end of block `index`, or to its end before that. Called by one
+  // thread at a time.
   void Drive(uint64_t index, std::span<std::byte> block) const {
     uint64_t next = PassedCount();
     auto decompressor = DecompressorAt(next * kDecodedBlock);
@@ -188,7 +188,7 @@ class DecompressedSource final : public ByteSource, public PartlyStored {
     if (Pass(*decompressor, index, block)) KeepDecompressor(std::move(decompressor));
   }
 
-  // Takes the first pass through the block `index`, the next one. Returns false if it ends there.
+  // Drives the first pass through the next block, `index`. Returns false if it ends there.
   bool Pass(Decompressor& decompressor, uint64_t index, std::span<std::byte> block) const {
     const size_t made = decompressor.Decode(block);
     if (made < block.size()) {
@@ -223,7 +223,7 @@ class DecompressedSource final : public ByteSource, public PartlyStored {
     return true;
   }
 
-  // Checks what only the end of the stream shows. Returns false if it is invalid.
+  // Checks the end of the stream. Returns false if it is invalid.
   bool CheckEnd(Decompressor& decompressor, uint32_t crc) const {
     std::string damage = decompressor.CheckEnd();
     if (damage.empty() && crc_ != 0 && crc != crc_) {
@@ -254,13 +254,13 @@ class DecompressedSource final : public ByteSource, public PartlyStored {
     return CachedAccessPoint{.access_point = *access_point, .window = *window};
   }
 
-  // Makes a block as the first pass has made it.
+  // Decodes a block again.
   void MakeAgain(uint64_t index, std::span<std::byte> block) const {
     const uint64_t begin = index * kDecodedBlock;
     std::optional<Passed> passed;  // Not of a block where the stream is corrupt.
     {
       const MutexLock lock(mutex_);
-      if (begin >= good_) return;  // It turned out just now.
+      if (begin >= good_) return;  // Another reader has found the corruption meanwhile.
       if (index < passed_.size()) passed = passed_[index];
     }
     if (passed && passed->kept) {
@@ -280,7 +280,7 @@ class DecompressedSource final : public ByteSource, public PartlyStored {
          NameOf(compressed_.coding), compressed_.data.offset, begin);
   }
 
-  // Returns a decoder that stands at `position`, which the first pass has reached.
+  // Returns a decompressor at `position`, which the first pass has reached.
   DecompressorPool::Working DecompressorAt(uint64_t position) const {
     std::optional<CachedAccessPoint> access_point;
     {
@@ -331,7 +331,7 @@ class DecompressedSource final : public ByteSource, public PartlyStored {
 
   mutable uint32_t crc_so_far_ = 0;  // Only for the driver of the first pass.
 
-  // The number of valid bytes, as far as is known, and the error after them. Changes once.
+  // The number of bytes known to be valid, and the error after them. Changes once.
   mutable std::string damage_;
   mutable std::atomic<uint64_t> good_;
   mutable std::atomic<Verdict> verdict_;

@@ -1,9 +1,9 @@
-// A compressed run of bytes, as what it decodes to.
+// The decoded bytes of a compressed run of bytes.
 //
 // A compressed stream can only be decoded from its beginning, but tensors are read anywhere. The
-// first pass through a stream, which goes as far as a reader needs, therefore records what makes
-// later reads short: of a deflated stream, an access point every MiB; of others, the decoded bytes,
-// as long as there is room for them.
+// first pass through a stream, which goes as far as a reader needs, therefore records data that
+// speed up later reads: for a deflated stream, an access point every MiB; for others, the decoded
+// bytes, as long as there is room for them.
 
 #pragma once
 
@@ -34,7 +34,7 @@ struct Decoding {
 // stream is corrupt or truncated. If the stream is longer than `compressed.size`, or `crc` is not 0
 // and the CRC-32 differs, all reads throw it: the last bytes are returned only if the whole stream
 // is valid. Bytes that are decoded again are compared with the first pass. Reads also throw as
-// those of the source do, and as Cancellation::CheckPreempted does, which is not remembered: a
+// those of the source do, and as Cancellation::CheckPreempted does, without a lasting effect: a
 // cancelled read leaves the first pass to the others, at a block boundary if possible.
 //
 // A missing or full scratch file makes reads slower, but is no error.

@@ -17,8 +17,8 @@ namespace {
 
 constexpr size_t kInput = size_t{64} << 10;  // Bytes that are read at once.
 
-// The interval of polls for cancellation: a stop in the middle of a block wastes what was decoded
-// of it. A stream may decode to nothing for very long.
+// The interval of polls for cancellation: a stop in the middle of a block wastes its decoded part.
+// A stream may decode to nothing for very long.
 constexpr std::chrono::milliseconds kPollInterval(100);
 
 }  // namespace

@@ -1,4 +1,4 @@
-// A decoder on its way through a compressed run of bytes.
+// Decompressors: decoders at positions of compressed runs of bytes.
 
 #pragma once
 
@@ -17,13 +17,13 @@
 
 namespace ckptfs {
 
-// Where a deflated stream can be entered.
+// A position at which decoding of a deflated stream can resume.
 struct AccessPoint {
-  uint64_t position = 0;  // How many bytes are decoded before it.
-  uint64_t bit = 0;       // How many bits of the stream are before it.
+  uint64_t position = 0;  // Decoded bytes before it.
+  uint64_t bit = 0;       // Bits of the stream before it.
 };
 
-// A compressed run of bytes, and how many it should decode to.
+// A compressed run of bytes, and its decoded size.
 struct Compressed {
   Coding coding = Coding::kDeflate;
   Extent data;
@@ -44,7 +44,7 @@ class Decompressor {
   // The number of bytes decoded before this point.
   uint64_t position() const { return position_; }
 
-  // Memory that it may need, in bytes.
+  // The maximum memory, in bytes.
   size_t memory() const { return decoder_->memory(); }
 
   // Decodes the next bytes. Returns their number: the size of `output`, unless the stream has ended
@@ -62,7 +62,7 @@ class Decompressor {
   // Why Decode returned fewer bytes than requested; empty at the end of the stream.
   const std::string& damage() const { return damage_; }
 
-  // How many of the bytes before position() are known to be corrupt.
+  // The number of bytes before position() that are known to be corrupt.
   uint64_t wrong() const { return wrong_; }
 
   // Checks the end of the stream after all is decoded. Returns the error; empty if there is none.
@@ -84,9 +84,9 @@ class Decompressor {
 
 // Decompressors that pause somewhere in their streams until a reader continues there.
 //
-// Bounds the memory of all decompressors, those in use included, to the capacity, or to that of the
-// largest one if that is more. The least recently used ones are evicted; without any, a caller
-// waits until another one returns its decompressor. Thread-safe.
+// Bounds the memory of all decompressors, including those in use, to the capacity, or to that of
+// the largest one if that is more. The least recently used ones are evicted; if all are in use, a
+// caller waits until another one returns its decompressor. Thread-safe.
 class DecompressorPool {
  public:
   // Returns the memory of a decompressor in use.
@@ -100,8 +100,8 @@ class DecompressorPool {
 
   explicit DecompressorPool(size_t capacity = size_t{32} << 20) : capacity_(capacity) {}
 
-  // Registers a decompressor, once there is memory for it. The thread must have no other one.
-  // Throws as Cancellation::CheckPreempted does while it waits.
+  // Registers a decompressor, and waits for memory for it. The thread must have no other one.
+  // Throws as Cancellation::CheckPreempted does.
   Working Start(std::unique_ptr<Decompressor> decompressor);
 
   // Returns the cached decompressor of `owner` at `end` or nearest before it, but not before

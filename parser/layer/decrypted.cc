@@ -1,11 +1,10 @@
-// A request of the kernel is a thin slice of a chunk, and to authenticate the slice is to
-// authenticate the chunk. So the chunk of 2 MiB that a request touches is opened in the block
-// cache, where the fifteen requests that follow find it. A chunk that a read covers as a whole is
-// opened in the reader's own memory, and one that is smaller than a request is opened again for
-// each.
+// A request of the kernel is a small part of a chunk, which can only be authenticated as a whole.
+// So the chunk of 2 MiB that a request touches is decrypted in the block cache, for the next
+// fifteen requests. A chunk that a read covers completely is decrypted in the buffer of the reader,
+// and one that is smaller than a request is decrypted again for each.
 //
-// Opening is done in place: the tag is compared before the first byte is decrypted, so what is in
-// memory after a failure is what is in the file.
+// Decryption is in place: the tag is compared before the first byte is decrypted, so after a
+// failure the memory contains the encrypted bytes.
 
 #include "parser/layer/decrypted.h"
 
@@ -52,8 +51,8 @@ uint64_t ChunkCount(uint64_t size, uint64_t chunk_size) {
   return size / chunk_size + (size % chunk_size != 0 ? 1 : 0);
 }
 
-// Reads chunk `index`, all of which `chunk` takes, and opens it there. Returns whether that worked;
-// if not, what was read is still encrypted.
+// Reads chunk `index` to `chunk`, which has its size, and decrypts it there. Returns false if that
+// fails; the bytes are then still encrypted.
 bool DecryptChunk(const Extent& encrypted, const Encryption& encryption, const SecretBytes& key,
                   uint64_t index, std::span<std::byte> chunk) {
   std::array<std::byte, Encryption::kMacSize> mac = {};

@@ -1,9 +1,8 @@
-// Encrypted bytes, as what they decrypt to.
+// The plain bytes of encrypted ones.
 //
-// They lie in a source as chunks, each a message of libsodium's crypto_secretbox whose
-// authentication tag lies elsewhere. A chunk is authenticated as a whole before any of it is given
-// to a reader, so a read opens all chunks that it touches; the cache keeps what the next read
-// needs.
+// They are stored as chunks, each a message of libsodium's crypto_secretbox, whose authentication
+// tags are stored separately. A chunk is authenticated as a whole before any of it is returned, so
+// a read decrypts all chunks that it touches; the cache keeps them for the next read.
 
 #pragma once
 
@@ -27,23 +26,23 @@ struct Encryption {
   uint64_t chunk_size = 0;
   static constexpr uint64_t kMostOfChunk = uint64_t{64} << 20U;
 
-  // A little-endian number: that of chunk i is greater by i. It wraps around.
+  // A little-endian number, to which i is added for chunk i, with wrap-around.
   std::array<std::byte, kNonceSize> nonce = {};
 
   // The tags of all chunks, kMacSize each.
   Extent macs;
 };
 
-// Returns the plain bytes of `encrypted`; they are as many. A chunk that was changed, or that `key`
-// does not fit, is EIO for reads that touch it, and for no other. The memory for opened chunks is
-// that of `cache`, which all encrypted sources of a checkpoint share; where a chunk does not fit in
-// there, reads take turns with a buffer for one chunk. `key` has kKeySize bytes.
-// Throws Error(EBADMSG) if there is not one tag for each chunk.
+// Returns the plain bytes of `encrypted`, which have the same size. If a chunk was changed, or
+// `key` is wrong, reads that touch it fail with EIO. Decrypted chunks are in `cache`, which all
+// encrypted sources of a checkpoint share; if a chunk does not fit there, reads take turns with a
+// buffer for one chunk. `key` has kKeySize bytes. Throws Error(EBADMSG) unless there is one tag for
+// each chunk.
 ByteSourcePtr MakeDecrypted(Extent encrypted, const Encryption& encryption,
                             std::shared_ptr<const SecretBytes> key,
                             std::shared_ptr<BlockCache> cache);
 
-// Returns whether `key` opens chunk `index`. Throws as reading `encrypted` does.
+// Returns whether `key` decrypts chunk `index`. Throws as reading `encrypted` does.
 bool CanDecrypt(const Extent& encrypted, const Encryption& encryption, const SecretBytes& key,
                 uint64_t index);
 

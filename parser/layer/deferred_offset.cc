@@ -57,13 +57,13 @@ class DeferredOffsetSource final : public ForwardingSource {
     return offset < offset_ ? length > offset_ - offset : length > 0 && offset - offset_ < length_;
   }
 
-  // `range` begins where the data does.
+  // `range` begins at the begin of the data.
   ByteRange WithHeader(ByteRange range) const {
     return {.offset = header_.offset,
             .length = range.length + std::max(header_.length, offset_ - header_.offset)};
   }
 
-  // Returns where `length` bytes at `offset` are in truth.
+  // Returns the actual offset of `length` bytes at `offset`.
   uint64_t Moved(uint64_t offset, uint64_t length) const {
     uint64_t begin = begin_;
     if (begin == kUnknown) begin_ = begin = Find({.offset = offset, .length = length});
@@ -78,11 +78,11 @@ class DeferredOffsetSource final : public ForwardingSource {
     return locate_(header);
   }
 
-  const uint64_t offset_;  // Of the data, as far as is known.
+  const uint64_t offset_;  // Of the data, provisional.
   const uint64_t length_;  // Of the data.
   const ByteRange header_;
   const Locate locate_;
-  mutable std::atomic<uint64_t> begin_ = kUnknown;  // Of the data in the source.
+  mutable std::atomic<uint64_t> begin_ = kUnknown;  // The actual offset of the data.
 };
 
 }  // namespace

@@ -1,9 +1,9 @@
 // Bytes whose offset is known only after the header before them has been read.
 //
-// Many formats put a small header before each tensor, and an index somewhere else with nearly all
-// of its contents. On a disk, reading all headers before the mount costs nothing, but over a
-// network it costs a round trip each. There the header is read with the first bytes of the tensor
-// behind it, and no byte is returned before it is validated.
+// Many formats have a small header before each tensor, and an index elsewhere with nearly the same
+// contents. On a disk, reading all headers before the mount costs nothing, but over a network it
+// costs a round trip each. There the header is read with the first bytes of its tensor, and no byte
+// is returned before it is validated.
 
 #pragma once
 
@@ -20,9 +20,9 @@ namespace ckptfs {
 // corrupt. May be called by several threads at once.
 using Locate = std::function<uint64_t(std::span<const std::byte> header)>;
 
-// Returns a source that has `data` at its provisional offset, data.offset, and all other bytes
-// where `data.source` has them. `locate` derives the actual offset from `header`, a range before
-// the data. All of the data lies within the source at any offset that `locate` returns.
+// Returns a source with `data` at its provisional offset, data.offset, and all other bytes at their
+// offsets in `data.source`. `locate` derives the actual offset from `header`, a range before the
+// data. All of the data lies within the source at any offset that `locate` returns.
 //
 // Reads that touch `data` throw what `locate` throws, and as those of the source do.
 ByteSourcePtr MakeDeferredOffset(const Extent& data, ByteRange header, Locate locate);

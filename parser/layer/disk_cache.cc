@@ -27,7 +27,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How long writes are suspended after the disk was full or failed.
+// The time for which writes are suspended after the disk was full or failed.
 constexpr auto kPause = std::chrono::seconds(10);
 
 // The approximate size of a segment without its blocks.
@@ -94,7 +94,7 @@ class OpenSegments {
   }
 
   Mutex mutex_;
-  Used used_ GUARDED_BY(mutex_);  // The last one first.
+  Used used_ GUARDED_BY(mutex_);  // The most recent one first.
   std::map<SegmentId, Used::iterator> places_ GUARDED_BY(mutex_);
 };
 
@@ -114,7 +114,7 @@ class DiskCache::Store {
     objects_.erase(objects_.find(object));
   }
 
-  // Returns null if the segment is missing and cannot or, without `may_make`, must not be made.
+  // Returns null if the segment is missing and cannot be created, or must not be (`may_make`).
   std::shared_ptr<const Segment> Open(const SegmentId& id, bool may_make) {
     if (auto segment = open_.Find(id)) {
       if (segment->Touch()) return segment;
@@ -154,7 +154,7 @@ class DiskCache::Store {
     if (written_.fetch_add(bytes) + bytes > Step()) {
       written_ = bytes;
       if (!Shrink(false)) {
-        // All of them together may be at the limit already.
+        // Together they may be at the limit already.
         written_ = limit_;
         Pause();
         return false;
@@ -167,8 +167,8 @@ class DiskCache::Store {
 
   void Pause() { paused_until_ = (Clock::now() + kPause).time_since_epoch().count(); }
 
-  // Makes room for the writes of all processes until the next check: if the disk is full, whatever
-  // was cached there; else segments that are not protected. Returns whether there is enough.
+  // Makes room for the writes of all processes until the next check: evicts any segments if the
+  // disk is full, else unprotected ones. Returns whether there is enough room.
   bool Shrink(bool is_full) {
     const auto target = [&](uint64_t used) {
       const int64_t room = directory_.room();
@@ -198,14 +198,14 @@ class DiskCache::Store {
   OpenSegments open_;
   Mutex mutex_;
   std::multiset<std::string, std::less<>> objects_ GUARDED_BY(mutex_);  // Hashes of open objects.
-  std::atomic<uint64_t> written_;  // Since the last look; at first, as if one were due.
+  std::atomic<uint64_t> written_;  // Since the last check; initially such that one is due.
   std::atomic<Clock::rep> paused_until_ = Clock::time_point::min().time_since_epoch().count();
 };
 
 namespace {
 
-// Calls `use` with the id of each segment that some of `count` blocks from `first` on lie in, the
-// first of those, and their number.
+// Calls `use` for each segment with some of the `count` blocks from `first` on: with its id, the
+// first of these blocks, and their number.
 template <typename Use>
 void ForEachSegment(SegmentId id, uint64_t first, size_t count, const Use& use) {
   for (size_t done = 0; done < count;) {

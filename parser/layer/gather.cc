@@ -18,7 +18,7 @@ uint16_t Reversed(uint16_t unit) { return __builtin_bswap16(unit); }
 uint32_t Reversed(uint32_t unit) { return __builtin_bswap32(unit); }
 uint64_t Reversed(uint64_t unit) { return __builtin_bswap64(unit); }
 
-// Replaces each T by `f` of it. Elements may lie at any address.
+// Replaces each T by `f` of it. Elements may be unaligned.
 template <typename T, typename F>
 void Replace(std::span<std::byte> bytes, const F& f) {
   assert(bytes.size() % sizeof(T) == 0);
@@ -30,7 +30,7 @@ void Replace(std::span<std::byte> bytes, const F& f) {
   }
 }
 
-// As Replace, for integers of `size` bytes.
+// Like Replace, for integers of `size` bytes.
 template <typename F>
 void ReplaceIntegers(size_t size, std::span<std::byte> bytes, const F& f) {
   switch (size) {
@@ -123,8 +123,8 @@ void Conversion::Apply(std::span<std::byte> bytes) const {
 
 namespace {
 
-// A pread from the page cache takes as long as copying this many bytes does (measured: 0.5 us, 6
-// GB/s). Gaps below it are read through; runs above it gain nothing by being read together.
+// A pread from the page cache costs as much as copying this many bytes (measured: 0.5 us, 6 GB/s).
+// Smaller gaps are read, too; larger runs gain nothing by being read together.
 constexpr uint64_t kReadCost = 3072;
 
 constexpr uint64_t kTileSize = uint64_t{64} << 10;
@@ -158,7 +158,7 @@ bool IsNear(const Axis& axis, uint64_t run) {
 // Whether the run is all of the box.
 bool IsWhole(const Plan& plan) { return plan.run_axes + 1 == plan.axes.size(); }
 
-// Takes as many axes into the run as leave it the same in source and memory.
+// Extends the run by axes as long as it is the same in source and memory.
 void TakeDense(Plan& plan) {
   plan.is_direct = true;
   for (; !IsWhole(plan); ++plan.run_axes) {
@@ -168,7 +168,7 @@ void TakeDense(Plan& plan) {
   }
 }
 
-// Takes as many axes into the run as are near and fit into a tile.
+// Extends the run by axes that are near and fit into a tile.
 void TakeNear(Plan& plan, uint64_t item_size) {
   plan.is_direct = false;
   plan.run = item_size;
@@ -184,7 +184,7 @@ Plan MakePlan(const Box& box) {
   Plan plan{.axes = box.axes, .run = box.item_size};
   std::erase_if(plan.axes, [](const Axis& axis) { return axis.extent == 1; });
   std::ranges::stable_sort(plan.axes, {}, &Axis::from);
-  plan.axes.push_back({.extent = 1});  // So that there is one to be read in chunks.
+  plan.axes.push_back({.extent = 1});  // An axis to be read in chunks.
 
   TakeDense(plan);
   if (!IsWhole(plan) && plan.run < kReadCost) TakeNear(plan, box.item_size);
@@ -198,8 +198,8 @@ Plan MakePlan(const Box& box) {
     plan.chunk = std::min((kTileSize - plan.run) / next->from + 1, next->extent);
     return plan;
   }
-  // The axes that are left are far, so that the order of their reads does not matter. Near in
-  // memory is better.
+  // The remaining axes are far, so the order of their reads does not matter. Prefer the nearest in
+  // memory.
   std::iter_swap(next, std::ranges::min_element(next, plan.axes.end() - 1, {}, &Axis::to));
   plan.chunk = std::min(kTileSize / plan.run, next->extent);
   return plan;
@@ -207,7 +207,7 @@ Plan MakePlan(const Box& box) {
 
 // Copies `rows` times `items` elements of `size` bytes: the loops of a transposition.
 //
-// In blocks as wide as a cache line of the processor: each line is written in one go, and the lines
+// In blocks as wide as a cache line of the processor: each line is written at once, and the lines
 // that are read stay in the cache until their last element was used.
 template <size_t size>
 void CopyPlane(const Axis& items, const Axis& rows, const std::byte* from, std::byte* to) {
@@ -270,7 +270,7 @@ void ForEachStep(std::span<const Axis> axes, uint64_t from, uint64_t to, const F
   }
 }
 
-// Copies all elements of a tile to their places. `axes` have their distances in the tile.
+// Copies all elements of a tile to memory. `axes` have their distances in the tile.
 void CopyTile(size_t item_size, std::vector<Axis> axes, const std::byte* tile, std::byte* memory) {
   std::erase_if(axes, [](const Axis& axis) { return axis.extent == 1; });
   while (axes.size() < 2) axes.push_back({.extent = 1, .to = ~uint64_t{0}});
@@ -283,7 +283,7 @@ void CopyTile(size_t item_size, std::vector<Axis> axes, const std::byte* tile, s
   });
 }
 
-// Reads the runs of one chunk axis to where they belong.
+// Reads the runs of one chunk axis to memory.
 void ReadRuns(const ByteSource& source, const Plan& plan, uint64_t offset, std::byte* memory) {
   const Axis& axis = plan.axes[plan.run_axes];
   if (axis.to == plan.run) {

@@ -1,4 +1,4 @@
-// How elements of a strided tensor are read and converted.
+// Reading and conversion of the elements of a strided tensor.
 
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace ckptfs {
 
-// Which elements are stored, compared with those that the tensor has.
+// How the stored elements differ from those of the tensor.
 struct Storing {
   bool is_big_endian = false;
   bool is_conjugated = false;  // The tensor has the conjugates; real numbers are their own.
@@ -21,10 +21,10 @@ struct Storing {
 
 bool IsComplex(Dtype dtype);
 
-// Makes elements from stored ones, in place.
+// Converts stored elements in place.
 class Conversion {
  public:
-  // Throws Error(ENOTSUP) if negatives are asked for of a type that has none.
+  // Throws Error(ENOTSUP) for negatives of a type that has none.
   Conversion(Dtype dtype, const Storing& storing);
 
   // Converts elements. The size of `bytes` is a multiple of that of an element.
@@ -34,7 +34,7 @@ class Conversion {
   enum class Negation : uint8_t {
     kNone,
     kSignBit,        // At every `sign_step_` bytes.
-    kTwoComplement,  // Of unsigned integers too, as PyTorch has it.
+    kTwoComplement,  // Of unsigned integers too, as in PyTorch.
     kSignUnlessNan,  // Zero has no sign: its negative would be the only NaN.
   };
 
@@ -42,20 +42,19 @@ class Conversion {
 
   uint8_t item_size_;
   uint8_t swap_size_ = 1;   // Bytes that are reversed.
-  uint8_t sign_first_ = 0;  // The first byte that has a sign to be flipped, ...
-  uint8_t sign_step_ = 1;   // ... and how far it is to the next.
+  uint8_t sign_first_ = 0;  // The first byte with a sign to flip, ...
+  uint8_t sign_step_ = 1;   // ... and the distance to the next.
   Negation negation_ = Negation::kNone;
 };
 
-// Copies a box of elements that lie at regular distances in a source to regular distances in
-// memory.
+// Copies a box of elements at regular distances in a source to regular distances in memory.
 //
-// A transposed matrix, a slice of its columns and a tensor that was expanded all are boxes: for
-// each axis, how many steps, and how far one step goes in the source and in memory. To copy element
-// by element would take a read for each. Instead the axes are sorted by their distance in the
-// source, and the nearest ones form a *run*, a range of the source that is read at once, gaps
-// included where a gap costs less than one more read. Runs go into a *tile*, a buffer that fits the
-// processor's cache, and from there each element goes to its place.
+// A transposed matrix, a slice of its columns and an expanded tensor are boxes: each axis has a
+// number of steps, and the distances of a step in the source and in memory. Copying element by
+// element would take a read for each. Instead the axes are sorted by their distance in the source,
+// and the nearest ones form a *run*, a range of the source that is read at once, including gaps
+// that cost less than another read. Runs are read into a *tile*, a buffer that fits the processor's
+// cache, from which the elements are copied to memory.
 
 struct Axis {
   uint64_t extent = 0;  // Steps, at least 1.
@@ -69,11 +68,11 @@ struct Box {
   std::vector<Axis> axes;
 };
 
-// Returns the cost of Gather, in bytes that could be copied in the same time.
+// Returns the cost of Gather, as the number of bytes that could be copied in the same time.
 double GatherCost(const Box& box);
 
-// Copies the elements of `box` to `memory`, which is where the first one goes. All of the box must
-// lie within source and memory. Takes at most 64 KiB of memory. Throws as ByteSource::ReadAt does.
+// Copies the elements of `box` to `memory`, the address of the first one. All of the box must lie
+// within source and memory. Takes at most 64 KiB of memory. Throws as ByteSource::ReadAt does.
 void Gather(const ByteSource& source, const Box& box, std::byte* memory);
 
 }  // namespace ckptfs

@@ -52,8 +52,8 @@ class JoinedSource final : public ByteSource {
   }
 
  private:
-  // Calls `read` for each piece of `buffer` that is in one part, until it returns false. Returns
-  // whether it did not.
+  // Calls `read` for each piece of `buffer` in one part, until it returns false. Returns whether
+  // all returned true.
   template <typename Read>
   bool ForParts(uint64_t offset, std::span<std::byte> buffer, const Read& read) const {
     assert(offset <= size_ && buffer.size() <= size_ - offset);

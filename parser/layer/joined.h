@@ -1,4 +1,4 @@
-// Extents of sources, one after another.
+// Concatenated extents of sources.
 
 #pragma once
 
@@ -9,8 +9,8 @@
 
 namespace ckptfs {
 
-// Returns the bytes of `parts` as one source, which `name` names in messages. Reads throw what the
-// part throws; the other parts remain readable.
+// Returns the bytes of `parts` as one source with this `name` for messages. Reads throw as those of
+// the parts; a part that fails does not affect the others.
 ByteSourcePtr MakeJoined(std::string name, std::vector<Extent> parts);
 
 }  // namespace ckptfs

@@ -9,8 +9,8 @@
 
 namespace ckptfs {
 
-// Returns the file `name` of `folder` as `info` describes it. It is opened when it is first read; reads
-// throw Error(ESTALE) if it is another one by then.
+// Returns the file `name` of `folder`, which `info` describes. It is opened when it is first read;
+// reads throw Error(ESTALE) if it has changed by then.
 ByteSourcePtr MakeListedFile(FolderPtr folder, std::string name, const EntryInfo& info);
 
 }  // namespace ckptfs

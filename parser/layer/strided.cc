@@ -1,8 +1,8 @@
 // A tensor is a box in its storage: a number of steps along each axis, each of some length. Any
-// range of the tensor's bytes is a few boxes, which gather.h copies. This file chooses how much to
-// gather: a request of the kernel is a thin slice of a transposed matrix, and takes as many reads
-// as a slice that is a hundred times thicker. Where it is cheaper, a whole *block* is gathered and
-// cached for the requests that follow. All choices compare the costs of gather.h.
+// range of the tensor's bytes consists of a few boxes, which gather.h copies. This file decides how
+// much to gather: a request of the kernel is a thin slice of a transposed matrix, and takes as many
+// reads as a slice that is a hundred times thicker. If it is cheaper, a whole *block* is gathered
+// and cached for the next requests. All decisions compare the costs of gather.h.
 
 #include "parser/layer/strided.h"
 
@@ -25,11 +25,11 @@ namespace {
 // The size of a read request of the kernel, in bytes.
 constexpr uint64_t kRequest = uint64_t{128} << 10;
 
-// The requests of one reader are in order, except for the few that are processed at once.
+// The requests of one reader are in order, except for the few that are processed concurrently.
 constexpr uint64_t kNear = 4 * kRequest;
 
-// Bounds of the size of a block. The smaller, the sooner the first byte is there; the larger, the
-// longer the runs of a transposed matrix.
+// Bounds of the size of a block. Smaller blocks return the first byte sooner; larger ones have
+// longer runs of a transposed matrix.
 constexpr uint64_t kMinBlock = uint64_t{2} << 20;
 constexpr uint64_t kMaxBlock = uint64_t{8} << 20;
 
@@ -132,7 +132,7 @@ class StridedSource final : public ByteSource {
   bool is_hole() const override { return storage_.source->is_hole(); }
   bool is_remote() const override { return storage_.source->is_remote(); }
 
-  // Elements that follow one another here may lie at both ends of what the view touches there.
+  // Adjacent elements of the tensor may be at both ends of the storage.
   void AdviseFile(ByteRange /*range*/) const override {
     storage_.source->AdviseFile({.offset = storage_.offset, .length = reach_});
   }
@@ -159,7 +159,7 @@ class StridedSource final : public ByteSource {
   }
 
  private:
-  // Adds to `boxes` the ranges of the storage that hold the elements of `range`.
+  // Adds to `boxes` the ranges of the storage with the elements of `range`.
   void AddBoxes(ByteRange range, std::vector<ByteRange>& boxes) const {
     const uint64_t begin = range.offset - range.offset % item_size_;
     const uint64_t last = range.offset + range.length - 1;
@@ -171,14 +171,14 @@ class StridedSource final : public ByteSource {
     });
   }
 
-  // A block is a number of steps of one axis with all that is within them; the axis is the
-  // outermost one of which a step is not too large. For a transposed matrix, a block is some of its
-  // rows, and so a band of columns of what is stored: each stored row has a run of the block.
+  // A block is a number of complete steps of one axis: the outermost one whose steps are not too
+  // large. For a transposed matrix, a block is some of its rows, and so a band of columns of the
+  // stored matrix: each stored row has a run of the block.
   //
-  // Where even a step of the second axis is larger than any block (a transposed matrix whose rows
-  // have millions of elements), blocks are parts of a row. Then a block takes no more from the
-  // source than its reads would, and is not kept: what would help is all the rows that a run
-  // passes through, which is more memory than there is, or a copy of the tensor on disk.
+  // If even a step of the second axis is larger than any block (a transposed matrix whose rows have
+  // millions of elements), blocks are parts of a row. Then a block reads no more from the source
+  // than its requests would, and is not cached: only all the rows that a run crosses would help,
+  // which exceed the memory, or a copy of the tensor on disk.
   void ChooseBlocks() {
     DivideBlocks(kMinBlock);
     const double least_cost = CostPerByte(block_);
@@ -187,7 +187,7 @@ class StridedSource final : public ByteSource {
       DivideBlocks(most);
       cost = CostPerByte(block_);
     }
-    if (cost > 0.75 * least_cost) DivideBlocks(kMinBlock);  // More of it does not help.
+    if (cost > 0.75 * least_cost) DivideBlocks(kMinBlock);  // Larger blocks do not help.
     if (blocks_ == nullptr) return;
     const uint64_t request = std::min(block_, kRequest - kRequest % item_size_);
     if (CostPerByte(block_) * 2 <= CostPerByte(request)) {
@@ -197,7 +197,7 @@ class StridedSource final : public ByteSource {
     }
   }
 
-  // Makes blocks of no more than `most` bytes.
+  // Divides into blocks of at most `most` bytes.
   void DivideBlocks(uint64_t most) {
     group_ = block_ = size_;
     const auto axis = std::ranges::find_if(axes_, [&](const Axis& a) { return a.to <= most; });
@@ -218,7 +218,7 @@ class StridedSource final : public ByteSource {
   }
 
   // Reads a part of a block from the cache; returns whether it did. A random read of a large tensor
-  // would pay for a block without further reads, so a block is only made for a read near the end of
+  // would pay for a block without benefit, so a block is gathered only for a read near the end of
   // the last one, or if it costs little more.
   bool ReadBlock(const Block& block, uint64_t offset, std::span<std::byte> buffer) const {
     const BlockCache::Key key{.owner = owner_, .index = block.index};
@@ -286,10 +286,10 @@ class StridedSource final : public ByteSource {
   const unsigned item_size_;
   std::vector<Axis> axes_;  // In the order of the tensor. Steps are in bytes.
   uint64_t size_ = 0;
-  uint64_t reach_ = 0;  // From the first byte of the storage that is used to behind the last one.
+  uint64_t reach_ = 0;  // From the first used byte of the storage to the last.
 
-  uint64_t group_ = 0;  // Bytes that are divided into blocks of the same size, but for the last.
-  uint64_t block_ = 0;  // Bytes of a block.
+  uint64_t group_ = 0;                  // Bytes in blocks of equal size; the last may be smaller.
+  uint64_t block_ = 0;                  // Bytes of a block.
   std::shared_ptr<BlockCache> blocks_;  // Null if blocks do not pay.
   uint64_t owner_ = 0;
   mutable std::atomic<uint64_t> last_end_ = 0;  // Where the last read ended.

@@ -46,7 +46,7 @@ bool DoOverlap(const Region& a, const Region& b) {
 
 constexpr uint64_t kComparisonsPerStep = 8;
 
-// Returns the steps to sort `count` boxes by `axes` of their axes.
+// Returns the work of sorting `count` boxes along `axes` axes.
 uint64_t SortingWork(uint64_t count, uint64_t axes) {
   const auto bits = static_cast<uint64_t>(std::bit_width(count));
   return 1 + count * bits * (1 + axes) / kComparisonsPerStep;
@@ -54,7 +54,7 @@ uint64_t SortingWork(uint64_t count, uint64_t axes) {
 
 class Comparison {
  public:
-  // `order` are indexes of `boxes` that are to be compared.
+  // `order` are the indexes of the `boxes` to compare.
   Comparison(std::span<const Region> boxes, std::vector<size_t> order, Budget& budget)
       : boxes_(boxes), order_(std::move(order)), budget_(budget) {}
 
@@ -79,8 +79,8 @@ class Comparison {
     size_t axis = 0;  // The first one to try.
   };
 
-  // Divides a group along the first axis that does, and adds what comes of it to groups_. Returns
-  // false if none does.
+  // Divides a group along the first axis that divides it, and adds the parts to groups_. Returns
+  // false if no axis does.
   bool Divide(const Group& group) {
     constexpr size_t kFew = 8;
     if (group.end - group.begin <= kFew) return false;
@@ -131,7 +131,7 @@ class Comparison {
 
   const std::span<const Region> boxes_;
   std::vector<size_t> order_;
-  std::vector<Group> groups_;  // Still to be looked at.
+  std::vector<Group> groups_;  // To be processed.
   Budget& budget_;
 };
 
@@ -142,7 +142,7 @@ uint64_t ElementsOf(const Region& box) {
 }
 
 Tiling TilingOf(const std::vector<uint64_t>& shape, std::span<const Region> boxes, Budget& budget) {
-  // Tensors may share their boxes, so that a few bytes can ask for very much.
+  // Tensors may share their boxes, so a few bytes may cause much work.
   budget.Work(SortingWork(boxes.size(), shape.size()));
   Tiling tiling;
   for (size_t i = 0; i < boxes.size(); ++i) {
@@ -161,7 +161,7 @@ Tiling TilingOf(const std::vector<uint64_t>& shape, std::span<const Region> boxe
   std::vector<size_t> distinct = tiling.order;
   const auto is_same = [&](size_t a, size_t b) { return boxes[a] == boxes[b]; };
   distinct.erase(std::unique(distinct.begin(), distinct.end(), is_same), distinct.end());
-  uint64_t covered = 0;  // Cannot overflow once it is known that nothing is counted twice.
+  uint64_t covered = 0;  // Cannot overflow, since no two boxes overlap.
   for (const size_t i : distinct) covered += ElementsOf(boxes[i]);
   Comparison(boxes, std::move(distinct), budget).Run();
   tiling.is_complete = covered == ElementsOf({.offsets = {}, .sizes = shape});

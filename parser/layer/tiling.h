@@ -18,23 +18,22 @@ struct Region {
   bool operator==(const Region&) const = default;
 };
 
-// The elements in `box`. Precondition: they can be counted.
+// Returns the number of elements in `box`. Precondition: it does not overflow.
 uint64_t ElementsOf(const Region& box);
 
-// How boxes fill a tensor.
+// The result of TilingOf.
 struct Tiling {
-  // Indexes of the boxes that have elements. Identical ones follow one another, in the order in
-  // which they were given.
+  // Indexes of the boxes with elements. Identical boxes are adjacent, in their original order.
   std::vector<size_t> order;
 
-  bool is_complete = false;  // No element is without a box.
+  bool is_complete = false;  // Every element is in a box.
 };
 
-// Finds out how `boxes` fill a tensor of `shape`, whose bytes can be counted. No two of them
-// overlap, but for those that are identical; boxes without elements may be anywhere.
+// Checks how `boxes` fill a tensor of `shape`, whose size does not overflow. Boxes may be
+// identical, but must not overlap otherwise; boxes without elements may be anywhere.
 //
-// Throws Error: EBADMSG if boxes overlap, have not as many dimensions as the tensor or reach beyond
-// it, EFBIG if to compare them is more work than `budget` has left.
+// Throws Error: EBADMSG if boxes overlap, differ from the tensor in the number of dimensions, or
+// reach beyond it, EFBIG if comparing them exceeds `budget`.
 Tiling TilingOf(const std::vector<uint64_t>& shape, std::span<const Region> boxes, Budget& budget);
 
 }  // namespace ckptfs

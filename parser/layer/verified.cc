@@ -1,11 +1,11 @@
-// A hash takes bytes in order, but the kernel sends several read-ahead requests at once, which
+// Hashes need bytes in order, but the kernel sends several read-ahead requests at once, which
 // several threads answer slightly out of order; and a reader of two parts of a tensor may read the
-// second one first. Of bytes that come early only the range is recorded. When the gap before it
-// closes, it is read again from the page cache or from a cache of ours. Keeping the bytes instead
-// would take as long, and unbounded memory.
+// second one first. Only the range of early bytes is recorded. When the gap before them closes,
+// they are read again, from the page cache or a cache of ckptfs. Keeping the bytes instead would
+// take as long, and unbounded memory.
 //
-// One thread at a time reads again. The others do not wait for it: until it is done, all that they
-// read is early, and it continues until nothing follows the hashed bytes.
+// One thread at a time reads again. The others do not wait for it: meanwhile all bytes that they
+// read are early, and it continues until none follow the hashed bytes.
 
 #include "parser/layer/verified.h"
 
@@ -32,7 +32,7 @@ namespace {
 using Sha256 = std::array<std::byte, 32>;
 static_assert(sizeof(Sha256) == crypto_hash_sha256_BYTES);
 
-// Computes those hashes that were saved.
+// Computes the recorded hashes.
 class Hasher {
  public:
   explicit Hasher(const Hashes& saved) : saved_(saved) { ::crypto_hash_sha256_init(&sha256_); }
@@ -69,8 +69,8 @@ class Hasher {
   crypto_hash_sha256_state sha256_ = {};
 };
 
-// Runs of bytes that have been read, but not hashed. They neither overlap nor touch each other, and
-// there are only so many: where there would be more, those that lie farthest are forgotten.
+// Runs of bytes that have been read, but not hashed. They neither overlap nor touch each other.
+// Their number is limited: the farthest ones are dropped.
 class EarlyRuns {
  public:
   struct Run {
@@ -153,7 +153,7 @@ class VerifiedSource final : public ForwardingSource {
     uint64_t hashed = 0;  // All bytes before it are hashed.
     EarlyRuns early;
 
-    // A thread is reading again: it alone uses the hasher and changes `hashed`.
+    // A thread is reading again, which alone uses the hasher and changes `hashed`.
     bool is_reading_again = false;
   };
 
@@ -167,7 +167,7 @@ class VerifiedSource final : public ForwardingSource {
     }
   }
 
-  // Records pieces that have been read, which are as those of ReadPiecesAt.
+  // Records pieces that have been read, as by ReadPiecesAt.
   void LookAt(uint64_t offset, uint64_t stride, size_t length,
               std::span<const std::byte> buffer) const {
     {
@@ -184,7 +184,7 @@ class VerifiedSource final : public ForwardingSource {
     verification_->report(fmt::format("{}: {}", name(), what_), verdict_, found_);
   }
 
-  // Hashes `bytes`, which are at `offset` of the source, or remembers where they are.
+  // Hashes `bytes` at `offset` of the source, or records their range.
   void Take(uint64_t offset, std::span<const std::byte> bytes) const REQUIRES(mutex_) {
     if (!Touches(offset, bytes.size())) return;
     if (offset < offset_) {
@@ -224,7 +224,7 @@ class VerifiedSource final : public ForwardingSource {
       } catch (const Error& e) {
         is_stopped = e.code() == EINTR;
       } catch (const std::exception&) {
-        // Not an error of this read, which has its bytes. The rest of the run is forgotten; a later
+        // Not an error of this read, which has its bytes. The rest of the run is dropped; a later
         // read of it reports the error.
       }
       mutex_.lock();

@@ -1,7 +1,7 @@
-// A pickle is dangerous wherever it lies: scanners have been deceived by broken pickles, whose
-// beginning runs all the same, by several in one file, by names of members, and by archives in
-// archives. So this looks at the bytes of each member, and reads a checkpoint as such only where its
-// format puts other data between the opcodes, or compresses them.
+// Scanners have been deceived by corrupt pickles, whose beginning runs nevertheless, by several
+// pickles in one file, by names of members, and by nested archives. So the bytes of each member are
+// searched for pickles. A file is read as a checkpoint only if its format compresses pickles or
+// puts other data between the opcodes.
 
 #include "parser/view/imports.h"
 
@@ -49,7 +49,7 @@ std::vector<std::byte> HeadOf(const ByteSource& source) {
 
 bool IsGzip(std::span<const std::byte> head) { return TextOf(head).starts_with("\x1f\x8b"); }
 
-// Whether programs unpickle files that are called `name`; some decompress them before.
+// Whether programs unpickle files with that name; some decompress them before.
 bool IsCalledPickle(std::string_view name) {
   constexpr std::string_view kCompressed[] = {".gz", ".z", ".bz2", ".xz", ".lzma", ".lz4"};
   constexpr std::string_view kPickles[] = {".pkl",  ".pickle", ".joblib", ".dill",
@@ -79,7 +79,7 @@ bool IsStorage(const Members& members, std::string_view name) {
          members.Find(fmt::format("{}data.pkl", name.substr(0, at))) != nullptr;
 }
 
-// "posix.system('ls')", cut where it is long.
+// "posix.system('ls')", truncated.
 std::string CallText(std::string_view name, const pickle::Value& arguments) {
   constexpr size_t kMost = 200;  // Bytes.
   std::string text = fmt::format("{}{}", name, torch::Repr(arguments));
@@ -98,14 +98,14 @@ class Collector {
   Collector(std::string name, const ReadOptions& options)
       : name_(std::move(name)), options_(options), budget_(*options.budget) {}
 
-  // Adds those of the file `source`, which is `member` of `depth` archives.
+  // Adds the imports of the file `source`, which is `member` of `depth` archives.
   void AddFile(const ByteSourcePtr& source, const std::string& member, int depth);
 
-  // The same of a zip archive.
+  // The same for a zip archive.
   void AddZip(const ByteSourcePtr& source, const std::string& member, int depth);
 
-  // Adds those of the checkpoint `file`, and forgets the error: it was wrong to take the file for
-  // nothing but pickles.
+  // Adds the imports of the checkpoint `file`, and discards the error of reading it as plain
+  // pickles.
   void AddCheckpoint(const ByteSourcePtr& file);
 
   void SetError(const std::string& member, const Error& error) {
@@ -123,7 +123,7 @@ class Collector {
   void AddTar(const ByteSourcePtr& source, const std::string& member, int depth);
   void AddArray(const ByteSourcePtr& source, const std::string& member);
 
-  // Returns whether there are pickles. If that `is_certain`, an error of the first one counts.
+  // Returns whether there are pickles. If that `is_certain`, an error of the first one is reported.
   bool AddPickles(const Extent& data, const std::string& member, bool is_certain);
   void Add(const pickle::Graph& graph, const std::string& member, bool is_certain);
 
@@ -231,7 +231,7 @@ void Collector::AddFile(const ByteSourcePtr& source, const std::string& member, 
   const bool is_certain = HasProtocol(head) && (depth == 0 || IsCalledPickle(name));
   const bool is_found = AddPickles({source, 0, source->size()}, member, is_certain);
   if (is_found || !IsCalledPickle(name) || IsGzip(head)) return;
-  // Other programs may unpack it, and then unpickle.
+  // Other programs may unpack it and unpickle the result.
   const Diagnosis diagnosis =
       DiagnoseUnknownFile({.size = source->size(), .head = head, .tail = {}});
   if (!diagnosis.text.empty() && source->size() > 0) Fail(ENOTSUP, "{}", diagnosis.text);
@@ -251,7 +251,7 @@ void Collector::AddCheckpoint(const ByteSourcePtr& file) {
   }
 }
 
-// Small pieces of a file are read from memory more cheaply than from the file, one by one.
+// Reading many small pieces is cheaper from memory than from the file.
 ByteSourcePtr InMemoryIfSmall(const ByteSourcePtr& file) {
   constexpr size_t kSmall = size_t{256} << 10U;
   if (file->size() > kSmall) return file;

@@ -1,4 +1,4 @@
-// What the pickles in a file import and call, whether or not the file is a checkpoint.
+// The imports and calls of the pickles in a file, whether or not the file is a checkpoint.
 
 #pragma once
 
@@ -19,8 +19,8 @@ struct Import {
   std::string call;    // The first call of it: "posix.system('ls')". Empty: none, or it is allowed.
   std::string member;  // Of the archive, with the pickle: "model/data.pkl". Empty: the file itself.
 
-  // False: the bytes may be no pickle, but a text that begins as one. It breaks off, and neither
-  // PROTO nor the name of the file tells what it is.
+  // False: the bytes may be a text that begins like a pickle. They are incomplete, without PROTO,
+  // and the name of the file is not that of a pickle.
   bool is_certain = true;
 };
 
@@ -28,15 +28,15 @@ struct Imports {
   std::vector<Import> list;    // By member, in the order of the file, and name.
   bool is_checkpoint = false;  // In a format that is supported, or there are certainly pickles.
 
-  // The first error of the file and its pickles. An unpickler may have run what is before it, which
-  // is in the list.
+  // The first error of the file and its pickles. An unpickler would run the opcodes before it,
+  // whose imports are in the list.
   std::optional<Error> error;
 };
 
-// Reads all pickles in the file `opened`: the file itself, several one after another, members of zip and tar
-// archives and of archives in them, and elements of NumPy arrays. Runs none of them. What `options`
-// have for reading is used where the file must be read as a checkpoint; they have a budget.
-// Throws Error if the file cannot be read.
+// Reads all pickles in the file `opened`: the file itself, several one after another, members of
+// zip and tar archives and of archives in them, and elements of NumPy arrays. Runs none of them.
+// `options`, which have a budget, apply if the file must be read as a checkpoint. Throws Error if
+// the file cannot be read.
 Imports ReadImports(const ByteSourcePtr& opened, const ReadOptions& options);
 
 }  // namespace ckptfs

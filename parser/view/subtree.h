@@ -8,9 +8,9 @@
 
 namespace ckptfs {
 
-// Makes the group at `path`, keys with slashes between them, the root of `checkpoint`. Where no member
-// has a key, but dotted keys begin with it, these are the group. Throws Error(ENOENT) that names the
-// keys that exist if there is no such group.
+// Makes the group at `path`, keys separated by slashes, the root of `checkpoint`. If no member has
+// a key, but dotted keys begin with it, the group consists of these. Throws Error(ENOENT) that
+// names the keys that exist if there is no such group.
 void TakeSubtree(Checkpoint& checkpoint, std::string_view path);
 
 }  // namespace ckptfs

@@ -28,7 +28,7 @@ constexpr int64_t kNotATime = std::numeric_limits<int64_t>::min();
 struct Row {
   std::string_view name;
   std::string_view plural;
-  int64_t seconds;  // Of one; 0 of those that are parts of a second, or no fixed number of them.
+  int64_t seconds;  // Per unit; 0 if it is shorter or variable.
   int digits;       // Of the fraction of a second.
 };
 
@@ -54,7 +54,7 @@ std::string Text(Wide number) {
   return fmt::format("{}{}", number < 0 ? "-" : "", magnitude);
 }
 
-// A year has four characters at least, as numpy has it: "0001", "-001".
+// A year has at least four characters, as in NumPy: "0001", "-001".
 std::string YearText(Wide year) {
   std::string digits = Text(year < 0 ? -year : year);
   const size_t width = year < 0 ? 3 : 4;
@@ -79,7 +79,7 @@ std::string DateText(Wide days_since_1970) {
   return fmt::format("{}-{:02}-{:02}", YearText(year), month, day);
 }
 
-// `scale` ticks are a second, which has `digits` decimal places then.
+// A second has `scale` ticks and `digits` decimal places.
 std::string InstantText(Wide ticks, int64_t scale, int digits) {
   const Wide seconds = FloorDivide(ticks, scale);
   const Wide days = FloorDivide(seconds, 86'400);
@@ -118,7 +118,7 @@ std::string DateTimeText(int64_t number, const TimeUnit& unit) {
     const size_t cut = row.seconds == 3600 ? 6 : row.seconds == 60 ? 3 : 0;
     return text.substr(0, text.size() - cut);
   }
-  if (row.digits == 0) return Text(ticks);  // Of no unit: NumPy has no text for it.
+  if (row.digits == 0) return Text(ticks);  // No unit: NumPy has no text for it.
   int64_t scale = 1;
   for (int i = 0; i < row.digits; ++i) scale *= 10;
   return InstantText(ticks, scale, row.digits);
@@ -273,10 +273,10 @@ std::string ShortestText(long double number) {
   return text.data();
 }
 
-// The long double of x86: 64 bits of fraction, the first of which is set unless the number is tiny,
-// 16 of sign and exponent, and padding, which may be anything. Other processors have other formats
-// of the same name and size: what cannot be this one is bytes. A number that a double cannot have
-// is a text, so that no reader rounds it.
+// The long double of x86: 64 bits of fraction, the first of which is set except in subnormal
+// numbers, 16 bits of sign and exponent, and arbitrary padding. Other processors have other formats
+// of the same name and size: invalid values are shown as bytes. A number beyond a double is a text,
+// so that no reader rounds it.
 void AppendLongDouble(std::string& out, std::string_view bytes) {
   static_assert(std::numeric_limits<long double>::digits >= 64, "port AppendLongDouble");
   const auto fraction = Load<uint64_t>(bytes);
@@ -303,7 +303,7 @@ void AppendLongDouble(std::string& out, std::string_view bytes) {
   }
 }
 
-// UCS-4, without the zeros at the end, which NumPy takes for padding.
+// UCS-4, without the trailing zeros, which are padding in NumPy.
 void AppendText(std::string& out, std::string_view bytes) {
   std::string text;
   for (size_t i = 0; i + sizeof(uint32_t) <= bytes.size(); i += sizeof(uint32_t)) {

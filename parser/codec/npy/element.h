@@ -24,9 +24,9 @@ TimeUnit TimeUnitNamed(std::string_view name, int64_t count);
 std::string DurationText(int64_t number, const TimeUnit& unit);
 
 // An element type of the package ml_dtypes, which JAX, flax and others save. Each element has whole
-// bytes of its own, also the types of 1 to 6 bits: they are in the low bits.
+// bytes; types of 1 to 6 bits are in the low bits.
 struct MlDtype {
-  // The meaning of the bits that no finite number has.
+  // The meaning of the bit patterns that are not finite numbers.
   enum class Special : uint8_t {
     kInfinities,    // IEEE 754: the largest exponent is infinities and NaN.
     kAllOnes,       // NaN if all bits but the sign are set ("fn").

@@ -1,7 +1,7 @@
-// The descr of a type always has its width, but not always its kind: types of ml_dtypes that NumPy
-// does not know (bfloat16, float8_e4m3fn, int4, ...) are "<V2" and "<V1", or names that NumPy
-// rejects ("<f1" is float8_e5m2, "<W4" is complex32). They are read as bytes, as structures are,
-// each of whose fields has its own byte order.
+// The descr of a type has its width, but not always its kind: types of ml_dtypes that are unknown
+// to NumPy (bfloat16, float8_e4m3fn, int4, ...) are "<V2" and "<V1", or names that NumPy rejects
+// ("<f1" is float8_e5m2, "<W4" is complex32). They are read as bytes, like structures, each of
+// whose fields has its own byte order.
 
 #include "parser/codec/npy/type.h"
 
@@ -30,7 +30,7 @@ struct Escaped {
 constexpr Escaped kEscapes[] = {{'\\', '\\'}, {'\'', '\''}, {'"', '"'},
                                 {'n', '\n'},  {'r', '\r'},  {'t', '\t'}};
 
-// Those that a number follows, in so many hexadecimal digits.
+// Escapes followed by a number of so many hexadecimal digits.
 struct Numbered {
   char letter;
   size_t digits;
@@ -258,7 +258,7 @@ class Structure {
  public:
   Structure(Literal& literal, std::string& json) : literal_(literal), json_(json) {}
 
-  // A type in the place where a field has one, or the array itself.
+  // Parses the type of a field, or of the array itself.
   Type TakeAny() {
     if (literal_.Peek() == '[') return TakeFields();
     if (literal_.Peek() != '\'' && literal_.Peek() != '"' && literal_.Peek() != 'u' &&

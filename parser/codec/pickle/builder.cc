@@ -89,7 +89,7 @@ Value Builder::MakeNode(Kind kind, std::span<const Value> items) {
   return OfNode(empty_tuple_);
 }
 
-// A container that never grows has its items right behind it.
+// The items of a container that never grows follow it in memory.
 Node* Builder::MakeFixed(Kind kind, std::span<const Value> items) {
   auto* memory = static_cast<std::byte*>(arena_.Take(sizeof(Node) + items.size_bytes()));
   auto* node = new (memory) Node{kind};
@@ -115,7 +115,7 @@ Extras& Builder::ExtrasOf(Node* object) {
   return *extras;
 }
 
-// The room that a node has for items is their number, rounded up to a power of two.
+// The capacity of a node is its number of items, rounded up to a power of two.
 void Builder::Append(Node& node, std::span<const Value> items) {
   if (items.empty()) return;
   const size_t size = node.size + items.size();

@@ -1,4 +1,4 @@
-// Makes the values of a pickle and the nodes of its graph.
+// Creates the values of a pickle and the nodes of its graph.
 
 #pragma once
 
@@ -18,13 +18,13 @@ Value OfReal(double real);
 // Precondition: `text`, as every text of a pickle, has less than 4 GiB.
 Value OfText(Kind kind, std::string_view text);
 
-// The number that LONG1 and LONG4 have as bytes, the least significant first.
+// Decodes the argument of LONG1 and LONG4, least significant byte first.
 Value OfTwosComplement(std::string_view bytes);
 
-// The number that INT and LONG have as decimal digits.
+// Decodes the argument of INT and LONG, decimal digits.
 Value OfDecimal(std::string_view line);
 
-// Makes nodes in an arena, which must outlive it.
+// Creates nodes in an arena, which must outlive it.
 class Builder {
  public:
   explicit Builder(Arena& arena) : arena_(arena) {}
@@ -32,13 +32,13 @@ class Builder {
   // Returns a copy of `text`.
   std::string_view Keep(std::string_view text);
 
-  // Returns a node of any kind but kCall and kNew. There is only one empty tuple, as in Python.
+  // Returns a node of any kind except kCall and kNew. There is only one empty tuple, as in Python.
   Value MakeNode(Kind kind, std::span<const Value> items);
 
   // Returns a kCall or a kNew.
   Value MakeObject(Kind kind, const Value& target, const Value& arguments);
 
-  // Returns the extras of an object, which gets them if it had none.
+  // Returns the extras of an object; creates missing ones.
   Extras& ExtrasOf(Node* object);
 
   // Adds to the items of a list, a set, a dict or an object.

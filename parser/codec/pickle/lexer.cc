@@ -1,6 +1,6 @@
-// To split a pickle into opcodes it is enough to know the length of each: one byte and then, by its
-// kind, a fixed number of bytes, a length and that many bytes, or one or two lines. Long texts and
-// bytes whose length is known are skipped without being read.
+// A pickle can be split into opcodes without running it: an opcode is one byte, followed by a fixed
+// number of bytes, by a length and that many bytes, or by one or two lines. Long texts and bytes of
+// known length are skipped without reading them.
 
 #include "parser/codec/pickle/lexer.h"
 
@@ -24,7 +24,7 @@
 namespace ckptfs::pickle {
 namespace {
 
-constexpr size_t kLongestName = 64;  // Bytes, of those that anybody asks for.
+constexpr size_t kLongestName = 64;  // Bytes, of names that callers search for.
 
 // Reads forward through an extent, and counts the bytes as work, for which the budget grows with
 // the stored bytes; both must outlive this. Most pickles are short, so the first read is small.
@@ -39,13 +39,13 @@ class Window {
   uint64_t position() const { return begin_ + next_; }
   uint64_t remaining() const { return data_.length - position(); }
 
-  // The next bytes, at least `least` of them, which must be there.
+  // Returns the next bytes, at least `least`, which must exist.
   std::span<const std::byte> Peek(size_t least) {
     if (bytes_.size() - next_ < least) Fill();
     return std::span(bytes_).subspan(next_);
   }
 
-  // Goes on behind the next `count` bytes, which must be there.
+  // Skips the next `count` bytes, which must exist.
   void Skip(uint64_t count) {
     if (count <= bytes_.size() - next_) {
       next_ += count;
@@ -88,21 +88,21 @@ class Window {
   size_t capacity_ = 0;
 };
 
-// Goes through a pickle, opcode by opcode, without running it. All functions throw Error with the
+// Iterates over the opcodes of a pickle without running it. All functions throw Error with the
 // offset: EBADMSG for an invalid pickle, EFBIG for one that is longer than the machine runs.
 class Lexer {
  public:
   // `data` and `budget` must outlive this.
   Lexer(const Extent& data, Budget& budget) : in_(data, budget) {}
 
-  // Goes behind the next opcode and what belongs to it, and returns the opcode.
+  // Skips the next opcode and its argument, and returns the opcode.
   uint8_t Next();
 
-  // Goes behind `count` bytes that are no opcodes.
+  // Skips `count` bytes that are not opcodes.
   void SkipRaw(uint64_t count);
 
-  // The name that the last opcode pushed, if it may be that of a class: a short text, or what
-  // GLOBAL names. Else empty.
+  // The name that the last opcode pushed, if it may be that of a class: a short text, or the
+  // argument of GLOBAL. Else empty.
   std::string_view name() const { return name_; }
 
   uint64_t position() const { return in_.position(); }
@@ -115,8 +115,8 @@ class Lexer {
   void SkipLine();
 
   Window in_;
-  uint64_t raw_ = 0;    // Bytes that were no opcodes.
-  uint64_t at_ = 0;     // Where the current opcode is.
+  uint64_t raw_ = 0;    // Bytes that were not opcodes.
+  uint64_t at_ = 0;     // The position of the current opcode.
   uint8_t opcode_ = 0;  // The current one.
   std::string name_;
 };
@@ -150,7 +150,7 @@ uint8_t Lexer::Next() {
     set("ci", {.lines = 2});
     return arguments;
   }();
-  constexpr uint64_t kMost = std::numeric_limits<uint32_t>::max();  // As Load has it.
+  constexpr uint64_t kMost = std::numeric_limits<uint32_t>::max();  // As for Load.
   at_ = in_.position();
   if (at_ - raw_ >= kMost) Fail(EFBIG, "pickle has more than {} bytes", kMost);
   if (in_.remaining() == 0)
@@ -198,7 +198,7 @@ void Lexer::SkipArgument(const Argument& argument) {
   in_.Skip(count);
 }
 
-// Of the last line, the beginning is the name.
+// The beginning of the last line is the name.
 void Lexer::SkipLine() {
   name_.clear();
   while (in_.remaining() > 0) {
@@ -257,8 +257,8 @@ bool IsName(std::string_view text) {
   });
 }
 
-// Returns the number of opcodes that import in the pickle at the beginning of `data`; 0 if those are
-// no pickle up to its end, or name what has no name.
+// Returns the number of importing opcodes in the pickle at the beginning of `data`; 0 if it is not
+// a complete pickle, or a name is invalid.
 size_t CountImports(const Extent& data, Budget& budget) try {
   Lexer lexer(data, budget);
   size_t count = 0;

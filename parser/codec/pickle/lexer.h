@@ -1,4 +1,4 @@
-// Finds where a pickle ends, and runs one that has gaps or may be broken, without reading it into
+// Finds the end of a pickle, and runs pickles with gaps and corrupt ones, without reading them into
 // memory first.
 
 #pragma once
@@ -16,13 +16,13 @@
 
 namespace ckptfs::pickle {
 
-// Returns the number of bytes of the pickle at the beginning of `data`, up to and with STOP. Reads
-// it once, in pieces, and runs nothing: opcodes have arguments of known lengths. Counts what is
-// read as work, for which the budget grows. Throws Error: EBADMSG with the offset for an invalid
-// pickle, EFBIG for one that is longer than the machine runs.
+// Returns the length of the pickle at the beginning of `data`, up to and including STOP. Reads it
+// once, in pieces, and runs nothing. Counts the bytes as work, and grows the budget for them.
+// Throws Error: EBADMSG with the offset for an invalid pickle, EFBIG for one that is longer than
+// the machine runs.
 uint64_t LengthOf(const Extent& data, Budget& budget);
 
-// The same; nothing if a class, a function or a short text is called `name` before that.
+// The same, but returns nothing as soon as a class, a function or a short text is called `name`.
 std::optional<uint64_t> LengthUnless(const Extent& data, std::string_view name, Budget& budget);
 
 // Bytes between two opcodes of a pickle, as joblib writes its arrays.
@@ -31,8 +31,7 @@ struct Gap {
   std::optional<Value> replacement;  // Of the object before it; must live as long as the graph.
 };
 
-// Returns what lies behind the object `built` that has got a state; the byte behind that is at
-// `position`. May throw Error.
+// Returns the gap after BUILD of the object `built`, at the byte `position`. May throw Error.
 using FindGap = std::function<Gap(const Value& built, uint64_t position)>;
 
 // Runs the pickle at the beginning of `data` as Load does, but calls `find` after each BUILD. The
@@ -41,7 +40,7 @@ using FindGap = std::function<Gap(const Value& built, uint64_t position)>;
 // included.
 Graph LoadWithGaps(const Extent& data, Budget& budget, const FindGap& find, uint64_t& length);
 
-// A pickle that was run up to its end, or up to what is wrong with it.
+// A pickle that was run up to its end, or up to an error.
 struct PartialRun {
   Graph graph;                 // Lists the calls. Has no root if there is an error.
   uint64_t length = 0;         // Of the part that was run, in bytes.
@@ -53,8 +52,8 @@ struct PartialRun {
 // further. Nothing in the result points into `data`. Throws nothing but std::bad_alloc.
 PartialRun RunPartly(const Extent& data, Budget& budget);
 
-// Whether another pickle begins at `data`, behind one whose first byte is `first`. Of a pickle
-// without PROTO only another one can be followed.
+// Whether another pickle begins at `data`, after one whose first byte is `first`. A pickle without
+// PROTO follows only another one without it.
 bool IsNextPickle(const Extent& data, std::byte first);
 
 }  // namespace ckptfs::pickle

@@ -1,6 +1,5 @@
 // A pickle is a program for a machine with a stack, a memo and some seventy opcodes of one byte,
-// whose arguments follow them. Some push a literal; others take values off the stack and push what
-// they make of them:
+// whose arguments follow them. Some push a literal; others pop values and push the result:
 //
 //   80 02           PROTO 2
 //   7d              EMPTY_DICT               {}
@@ -13,14 +12,14 @@
 //   73              SETITEM                  {'a': (1, 2)}
 //   2e              STOP
 //
-// A mark is a place of the stack; the opcodes that take any number of values take those above the
-// latest one. BINGET pushes what the memo has, which is how one object gets to two places, or into
-// itself. GLOBAL pushes a class or a function by its name, REDUCE calls it, BUILD gives a state to
-// an object: this is where a real unpickler runs what the author of the pickle wants, and where
-// this one makes a note of it. Python's pickletools documents each opcode.
+// A mark is a position of the stack; opcodes with any number of operands pop those above the latest
+// mark. BINGET pushes an entry of the memo, so that one object can be in two places, or in itself.
+// GLOBAL pushes a class or a function by its name, REDUCE calls it, BUILD sets the state of an
+// object: there a real unpickler runs code chosen by the author of the pickle, and this one records
+// the call. Python's pickletools documents each opcode.
 //
-// The values on stack and in memo point to nodes in the arena of the graph. Nothing here recurses,
-// however deep the result is, and nothing of it is freed one by one.
+// The values in the stack and the memo point to nodes in the arena of the graph. Nothing recurses,
+// however deep the result is, and nodes are not freed one by one.
 
 #include "parser/codec/pickle/machine.h"
 
@@ -61,7 +60,7 @@ void RequirePairs(std::span<const Value> items) {
   Fail(EBADMSG, "odd number of keys and values {}", items.size());
 }
 
-// Python 2's str, which is bytes there. Valid UTF-8 is taken for text, as torch.load decodes it.
+// Python 2's str, which is bytes there. Valid UTF-8 becomes text, as in torch.load.
 Kind KindOfByteString(std::string_view bytes) { return IsText(bytes) ? Kind::kText : Kind::kBytes; }
 
 }  // namespace
@@ -123,7 +122,7 @@ void Machine::SetProtocol() {
   }
 }
 
-// Values that are left under the result are dropped, as Python does.
+// Values below the result are dropped, as in Python.
 void Machine::Stop() {
   graph_.root_ = Top(1).front();
   has_stopped_ = true;
@@ -146,8 +145,8 @@ void Machine::PopMark() { Drop(TakeMark().size()); }
 
 void Machine::Duplicate() { Push(Value(Top(1).front())); }
 
-// Picklers number from 0, and each PUT takes a byte at least, so the limit hurts nobody and keeps
-// the memo as small as the pickle.
+// Picklers number from 0, and each PUT takes at least a byte, so no valid pickle reaches the limit,
+// and the memo is no larger than the pickle.
 void Machine::Put(uint64_t index) {
   const Value& value = Top(1).front();
   if (index >= in_.position()) {
@@ -191,7 +190,7 @@ void Machine::PushLong() {
 
 void Machine::PushFloat() { Push(OfReal(ParseFloat(in_.ReadLine("number")))); }
 
-// The only number with the most significant byte first.
+// The only big-endian number.
 void Machine::PushDouble() {
   Push(OfReal(std::bit_cast<double>(__builtin_bswap64(in_.Read<uint64_t>("number")))));
 }
@@ -371,7 +370,7 @@ Value Machine::MakeInstance(const Value& target, std::span<const Value> argument
   return object;
 }
 
-// `text` is a part of the pickle, which stays, or of the scratch, which does not.
+// `text` points into the pickle, which outlives the graph, or into the scratch, which does not.
 void Machine::PushParsed(Kind kind, std::string_view text) {
   Push(OfText(kind, text.data() == scratch_.data() ? builder_.Keep(text) : text));
 }
@@ -392,7 +391,7 @@ void Machine::SetOn(const Value& receiver, std::span<const Value> pairs) {
 }
 
 Graph Load(std::span<const std::byte> pickle, Budget& budget, const Resolve& resolve) {
-  // So that lengths and counts of what is in a pickle fit in 32 bits.
+  // Then lengths and counts in a pickle fit in 32 bits.
   constexpr size_t kMost = std::numeric_limits<uint32_t>::max();
   if (pickle.size() > kMost) {
     Fail(EFBIG, "pickle has {} bytes (maximum {})", pickle.size(), kMost);

@@ -1,4 +1,4 @@
-// The machine that runs a pickle, and the table of what its opcodes do.
+// The machine that runs a pickle, and the table of its opcodes.
 
 #pragma once
 
@@ -25,7 +25,7 @@ namespace ckptfs::pickle {
 
 static_assert(std::endian::native == std::endian::little, "port OpcodeReader::Read");
 
-// Most bytes of a line that is a name or a number. One that is a text may be as long as the pickle.
+// The maximum length of a line with a name or a number. A text may be as long as the pickle.
 constexpr size_t kMaxLine = size_t{64} << 10U;
 
 // Reads opcodes and their arguments, forward through a pickle. Every read is bounds-checked. Errors
@@ -36,7 +36,7 @@ class OpcodeReader {
   explicit OpcodeReader(std::span<const std::byte> pickle, size_t before = 0)
       : pickle_(reinterpret_cast<const char*>(pickle.data()), pickle.size()), before_(before) {}
 
-  // Number of bytes read, and before the part.
+  // The position in the pickle.
   size_t position() const { return before_ + position_; }
   size_t remaining() const { return pickle_.size() - position_; }
 
@@ -96,18 +96,18 @@ class Machine;
 
 struct Opcode {
   uint8_t byte;
-  std::string_view name;  // As pickletools prints it: "BINPUT".
+  std::string_view name;  // Its name in pickletools: "BINPUT".
   void (*run)(Machine&);  // Null if there is no such opcode.
 };
 
-// The opcode that `byte` stands for.
+// Returns the opcode `byte`.
 const Opcode& OpcodeOf(uint8_t byte);
 
 // Stack, memo, and the operations of the opcodes on them. The Errors of all functions lack opcode
 // and position, which Run adds.
 class Machine {
  public:
-  // `resolve` may be empty and must outlive the machine, as must what the others refer to.
+  // `resolve` may be empty. It, the bytes of `pickle` and `budget` must outlive the machine.
   Machine(std::span<const std::byte> pickle, Budget& budget, const Resolve& resolve)
       : in_(pickle),
         budget_(budget),
@@ -119,13 +119,13 @@ class Machine {
         memo_(&budget),
         scratch_(&budget) {}
 
-  // From now on, the graph lists the calls.
+  // Makes the graph list the calls from now on.
   void KeepCalls() { keeps_calls_ = true; }
 
-  // Runs the pickle. The machine is used up by it.
+  // Runs the pickle. Call once.
   Graph Run() &&;
 
-  // Runs `part`, which begins at byte `position` of the pickle, and ends where an opcode does. The
+  // Runs `part`, which begins at byte `position` of the pickle, and ends with an opcode. The
   // machine keeps a copy.
   void RunPart(const Extent& part, uint64_t position);
 
@@ -133,14 +133,15 @@ class Machine {
   const Value& top() const { return Top(1).front(); }
   void ReplaceTop(const Value& value) { Replace(1, value); }
 
-  // The result of the parts; without a root unless the last one has ended with STOP. The machine is
-  // used up by it.
+  // Returns the result of the parts; without a root unless the last one has ended with STOP. Call
+  // once.
   Graph TakeGraph() &&;
 
-  // Where opcodes take their arguments from.
+  // The source of the arguments of opcodes.
   OpcodeReader& in() { return in_; }
 
-  // Reads the length of the opcodes that follow, which are all there unless they come in parts.
+  // Reads the length of the following opcodes, which must be complete unless the pickle is run in
+  // parts.
   void ReadFrame();
 
   // Control.
@@ -173,12 +174,12 @@ class Machine {
   void PushByteString(std::string_view bytes);
   void PushByteArray();
 
-  // Containers, made of nothing, of the topmost values or of those above the mark.
+  // Containers: empty, of the topmost values, or of those above the mark.
   void PushEmpty(Kind kind) { Push(builder_.MakeNode(kind, {})); }
   void Gather(Kind kind, size_t count);
   void GatherMarked(Kind kind);
 
-  // Filling them: the items are on top or above the mark, and the receiver is under them.
+  // Filling them: the items are topmost or above the mark, and the receiver is below them.
   void Append();
   void AppendMarked();
   void AddMarked();
@@ -199,10 +200,10 @@ class Machine {
  private:
   void Step();
 
-  // Returns the topmost values. They stay.
+  // Returns the topmost values without popping them.
   std::span<const Value> Top(size_t count) const;
 
-  // Takes the latest mark away and returns what is above it. The values stay.
+  // Removes the latest mark and returns the values above it, without popping them.
   std::span<const Value> TakeMark();
 
   // The value under `values`, which are the topmost.
@@ -226,7 +227,7 @@ class Machine {
   Graph graph_;
   Builder builder_;
   std::pmr::vector<Value> stack_;
-  std::pmr::vector<uint32_t> marks_;  // The depth of the stack when each was made.
+  std::pmr::vector<uint32_t> marks_;  // The depth of the stack at each mark.
   std::pmr::vector<Value> memo_;
   size_t memo_count_ = 0;     // Entries that have been set.
   std::pmr::string scratch_;  // For literals with escapes.

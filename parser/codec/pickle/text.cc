@@ -23,8 +23,8 @@ uint32_t TakeDigits(std::string_view& text, size_t count, int base) {
   return *number;
 }
 
-// Consumes one escape from the front of `text`, which is what follows a backslash. One that
-// Python does not know stands for itself.
+// Consumes one escape from the front of `text`, which follows a backslash. An unknown escape is
+// kept verbatim, as in Python.
 void TakeStringEscape(std::string_view& text, std::pmr::string& out) {
   constexpr std::string_view kLetters = "abfnrtv\\'\"";
   constexpr std::string_view kMeanings = "\a\b\f\n\r\t\v\\'\"";
@@ -111,7 +111,7 @@ std::string_view ParseUnicode(std::string_view line, std::pmr::string& scratch) 
     if (c != '\\' || text.empty()) continue;
     const char letter = text.front();
     text.remove_prefix(1);
-    if (letter != 'u' && letter != 'U') {  // No escape: a backslash and what follows it.
+    if (letter != 'u' && letter != 'U') {  // Not an escape: keep both characters.
       scratch += std::string_view(utf8::Encode(static_cast<unsigned char>(letter)));
       continue;
     }
@@ -135,9 +135,8 @@ bool IsText(std::string_view bytes) {
 }
 
 // Pickles of protocols 0 to 2 name globals as Python 2 did, even those that Python 3 writes, and
-// every unpickler of Python 3 translates them. The tables have what data may consist of; Python
-// (_compat_pickle) also knows the modules for windows, mail and web servers, which are left as
-// they are.
+// every unpickler of Python 3 translates them. The tables contain the names that occur in data;
+// Python (_compat_pickle) also translates modules for windows, mail and web servers.
 
 namespace {
 

@@ -1,6 +1,6 @@
-// How pickles write values as text. The opcodes of protocol 0 have lines as arguments, each a
-// literal in the manner of Python 2: INT 42, FLOAT 0.5, STRING 'a\n', UNICODE a\u000a. All
-// functions throw Error(EBADMSG) that quotes what they do not accept.
+// Values as text. The opcodes of protocol 0 have lines as arguments, each a literal as in Python 2:
+// INT 42, FLOAT 0.5, STRING 'a\n', UNICODE a\u000a. All functions throw Error(EBADMSG) that quotes
+// invalid text.
 
 #pragma once
 
@@ -27,11 +27,11 @@ uint64_t ParseMemoIndex(std::string_view line);
 std::string_view ParseString(std::string_view line, std::pmr::string& scratch);
 
 // The argument of UNICODE: Latin-1 with escapes \uXXXX and \UXXXXXXXX. Returns it in UTF-8, as
-// IsText has it: `line` itself or, where that differs, `scratch`.
+// defined by IsText: `line` itself or, if that differs, `scratch`.
 std::string_view ParseUnicode(std::string_view line, std::pmr::string& scratch);
 
-// Whether `bytes` are UTF-8 as pickles have it: valid, except that surrogates may occur, which a
-// Python str may hold, too.
+// Whether `bytes` are UTF-8 as in pickles: valid, except that surrogates may occur, as in a Python
+// str.
 bool IsText(std::string_view bytes);
 
 struct GlobalNames {
@@ -39,7 +39,7 @@ struct GlobalNames {
   std::string_view name;
 };
 
-// Returns what Python 3 calls the global that Python 2 calls `names`: as a rule the same.
+// Returns the name in Python 3 of the global `names` of Python 2: usually the same.
 GlobalNames Python3Names(GlobalNames names);
 
 }  // namespace ckptfs::pickle

@@ -34,7 +34,7 @@ struct ArchiveNode {
   std::map<std::string, ArchiveNode, std::less<>> folders;
 };
 
-constexpr size_t kMostDepth = 32;  // Directories in one another.
+constexpr size_t kMostDepth = 32;  // Nested directories.
 
 // Returns the bytes of `file`. Throws Error if they cannot be read.
 ByteSourcePtr SourceOf(const ArchivedFile& file) {

@@ -105,7 +105,7 @@ ByteSourcePtr Members::SourceOf(const zip::Member& member, std::string_view name
   const bool is_checked = verification_ != nullptr && member.crc != 0;
   if (is_stored && !is_checked && !member.deferred_offset) return data_.source;
   if (const auto found = sources_.find(&member); found != sources_.end()) return found->second;
-  constexpr uint64_t kCost = 640;  // In bytes, of a source and of remembering it.
+  constexpr uint64_t kCost = 640;  // In bytes, of a source and its entry.
   budget_.Charge(kCost);
   const Extent data = {Deferred(member), data_.offset + member.data_offset, member.compressed_size};
   if (!is_stored && decoding_ == nullptr) {

@@ -40,10 +40,10 @@ class Members {
   // record. Throws Error(EFBIG).
   Record Open(const zip::Member& member, std::string_view name) const;
 
-  // Prefetches `members`, which are of these or null, completely.
+  // Prefetches `members` of this archive completely; they may be null.
   void Prefetch(std::span<const zip::Member* const> members) const;
 
-  // Prefetches the first `most` bytes of each of `members`, which are of these.
+  // Prefetches the first `most` bytes of each of `members` of this archive.
   void PrefetchHeads(std::span<const zip::Member> members, uint64_t most) const;
 
   // Returns all bytes of a record; they stay charged to the budget. Throws Error.

@@ -54,7 +54,7 @@ class Relocation {
     Rename(table.member);
   }
 
-  // A tensor that is read without a layer needs no slice either.
+  // A tensor that is read directly needs no slice either.
   void Move(Extent& data) const {
     if (data.source != source_) return;
     data.source = record_.data.source;

@@ -1,5 +1,5 @@
-// A member of an archive: where its bytes are, and what a mount shows for them: the checkpoint that
-// they are, a text, or a tensor of bytes.
+// A member of an archive: the location of its bytes, and the content that a mount shows for them: a
+// checkpoint, a text, or a tensor of bytes.
 
 #pragma once
 

@@ -11,7 +11,7 @@
 namespace ckptfs {
 namespace {
 
-// A name is in two lists, which are in memory more than once for a while.
+// A name is in two lists, each of which is temporarily in memory more than once.
 constexpr uint64_t kCopiesOfName = 8;
 
 }  // namespace

@@ -24,7 +24,7 @@ std::vector<uint64_t> StridesOf(const std::vector<uint64_t>& shape, bool is_fort
   return stride;
 }
 
-// The unit in which the bytes of elements without a Dtype change places.
+// The unit in which elements without a Dtype are byte-swapped.
 Dtype UnitOf(const npy::Type& type) {
   if (!type.is_big_endian) return Dtype::kOpaque;
   assert(type.swap_size == 4 || type.swap_size == 8);

@@ -1,7 +1,7 @@
-// Arrays of NumPy as tensors, wherever they were saved.
+// Arrays of NumPy as tensors, from any file that contains them.
 //
 // A tensor is in C order and little-endian. Elements that PyTorch has no type for (texts, times,
-// structures) are bytes; the shape then has one dimension more, which is their size.
+// structures) are bytes; the shape then has one more dimension, their size.
 
 #pragma once
 
@@ -23,17 +23,16 @@ struct Layout {
   bool is_fortran = false;
 };
 
-// How many elements an array has. Throws Error(EOVERFLOW).
+// Returns the number of elements of an array. Throws Error(EOVERFLOW).
 uint64_t CountOf(const std::vector<uint64_t>& shape);
 
-// Fills in what the tensor is, and the length of its data. Throws Error: ENOTSUP if the elements
-// have no bytes or if they and the shape together have more dimensions than a tensor can,
-// EOVERFLOW.
+// Sets the type, the shape and the length of a tensor. Throws Error: ENOTSUP if the elements have
+// no bytes or if the tensor has too many dimensions, EOVERFLOW.
 void SetType(const Layout& layout, Tensor& tensor);
 
-// Fills in where the bytes of the tensor are, which SetType has been called for. `stored` is what
-// the array has in its file. Throws Error: that of `stored`, and EBADMSG if its length is not the
-// one of the tensor's data.
+// Sets the location of the bytes of a tensor, after SetType. `stored` is the record of the
+// elements. Throws Error: that of `stored`, and EBADMSG if its length differs from that of the
+// tensor.
 void SetBytes(const Layout& layout, const Record& stored, const std::shared_ptr<BlockCache>& blocks,
               Tensor& tensor);
 
@@ -42,7 +41,8 @@ Record ElementsOf(const npy::ArrayHeader& header, const Record& saved);
 
 // Fills in the array that `saved`, a file or a member, begins with `header`: type, bytes and
 // annotations. Bytes after its elements are ignored and annotated. The known properties of the
-// array are set also when this throws Error: as the above, and EBADMSG if there are too few bytes.
+// array are set even if this throws Error: as the functions above, and EBADMSG if the data is
+// truncated.
 void FillSaved(npy::ArrayHeader header, const Record& saved,
                const std::shared_ptr<BlockCache>& blocks, Tensor& tensor);
 

@@ -1,9 +1,9 @@
-// An archive has nothing but its members, one for each array: KEY.npy. NumPy takes other members
-// for arrays too if they begin as one does, and offers the rest as bytes; here those are listed in
-// meta.json alone. A key may be any text at all.
+// An archive has a member KEY.npy for each array. NumPy also reads other members as arrays if they
+// begin like one, and returns the rest as bytes; ckptfs lists those in meta.json only. A key may be
+// any text.
 //
-// NumPy looks keys up among the names of members first, so that of an archive with the members `a`
-// and `a.npy` it shows one twice and the other not at all. Such an archive is refused here.
+// NumPy looks up keys among the names of members first, so of an archive with the members `a` and
+// `a.npy` it shows one twice and the other not at all. ckptfs rejects such an archive.
 
 #include "parser/format/numpy/npz.h"
 
@@ -38,7 +38,7 @@ std::string_view KeyOf(const zip::Member& member) {
   return key;
 }
 
-// NumPy takes a file for an archive by its first bytes, not by its last ones.
+// NumPy detects an archive by its first bytes, not by its last ones.
 void RefuseOtherBeginning(const ByteSource& file) {
   std::array<std::byte, 2> head = {};
   file.ReadAt(0, head);

@@ -1,4 +1,4 @@
-// Archives of arrays that numpy.savez and savez_compressed wrote.
+// Archives of numpy.savez and numpy.savez_compressed.
 
 #pragma once
 
@@ -8,8 +8,8 @@
 
 namespace ckptfs::numpy {
 
-// Whether the names of the members are those of arrays, or the archive is empty, which is what
-// numpy.savez() makes of nothing.
+// Whether the names of the members are those of arrays, or the archive is empty, as that of
+// numpy.savez() without arguments.
 bool IsZip(const Members& members);
 
 // Reads the head of each of the `members` of the archive `source`. An error in one array is the

@@ -227,8 +227,8 @@ class Collector final : public json::Visitor {
   bool is_metadata_ = false;
   bool has_metadata_ = false;                       // Its key was read.
   Member member_ = Member::kOther;                  // Of the entry.
-  std::array<bool, std::size(kMembers)> has_ = {};  // Which of them the entry has.
-  size_t offsets_ = 0;                              // How many of them the entry has had.
+  std::array<bool, std::size(kMembers)> has_ = {};  // The members of the entry so far.
+  size_t offsets_ = 0;                              // The number of offsets so far.
 };
 
 // Returns `entries` sorted by key, and equal keys in the order of the file.

@@ -173,7 +173,7 @@ void Losses::Finish() const {
 
 namespace {
 
-// As deep as the groups lie in one another, which whoever made them has bounded.
+// The depth of the recursion is that of the groups, which their reader has bounded.
 bool Drop(Group& group, Budget& budget) {
   budget.Work(group.members.size());
   bool has_composite = !group.about.empty();

@@ -84,11 +84,11 @@ class Losses {
   // Counts a tensor that can be read.
   Content Keep(Tensor tensor);
 
-  // Returns the placeholder for a corrupt tensor; `tensor` is what is known of it. Throws `error`
+  // Returns the placeholder for a corrupt tensor; `tensor` has its known properties. Throws `error`
   // if it is transient.
   Content LoseTensor(std::string_view path, Tensor tensor, const Error& error);
 
-  // The same for a whole collection.
+  // The same for a collection.
   Content LoseCollection(std::string_view path, const Error& error);
 
   // Throws Error(EBADMSG) if there were corrupt tensors and no tensor with elements can be read.

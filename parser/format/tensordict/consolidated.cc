@@ -1,7 +1,7 @@
 // Files of TensorDict.consolidate: see consolidated.h.
 //
-// They begin with the bytes of a tensor, which may be anything, so that they look like other
-// formats that have short marks. Their end looks like theirs alone: it is tried first.
+// A file begins with the bytes of a tensor, which may look like the short mark of another format.
+// Its end is unambiguous, so this format is tried first.
 
 #include "parser/format/tensordict/consolidated.h"
 
@@ -42,7 +42,7 @@ json::Node ObjectAt(json::Node level, std::string_view key) {
   return *member;
 }
 
-// The items of a list; `least` is how many it must have.
+// Returns the items of a list, which has `least` to `most` of them.
 std::vector<json::Node> ItemsOf(json::Node list, size_t least, size_t most) {
   if (!list.is_list() || list.count() < least || list.count() > most) {
     Fail(EBADMSG, "its metadata are not a list of {} to {} items", least, most);
@@ -102,7 +102,7 @@ class FileReader {
     } else {
       if (name != "TensorDict") group->python_type = ClassOf(name).empty() ? name : ClassOf(name);
       Head head = HeadOf(metadata, *group);
-      // As in tensordict, a member of that name leaves no room for the names of dimensions.
+      // As in tensordict, a member of that name hides the names of dimensions.
       for (const json::Node members : {level, leaves, values}) {
         if (members.Find("_names")) head.names.clear();
       }
@@ -147,7 +147,7 @@ class FileReader {
     return head;
   }
 
-  // A tensorclass has its fields in a TensorDict, which `inner` is.
+  // Returns the tensorclass whose fields are in `inner`, a TensorDict.
   std::unique_ptr<Group> TensorClassOf(std::unique_ptr<Group> inner, std::string_view type) {
     auto group = std::make_unique<Group>();
     group->python_type = std::exchange(inner->python_type, "");
@@ -254,7 +254,7 @@ bool IsConsolidated(const Probe& probe) {
   constexpr uint64_t kLeast = 2;
   if (probe.size < kLengthSize + kLeast) return false;
   const uint64_t room = probe.size - kLengthSize;
-  if (probe.tail.size() < kLengthSize) return false;  // Of a member that is not at hand.
+  if (probe.tail.size() < kLengthSize) return false;  // The tail of a compressed member is unknown.
   const auto before = probe.tail.first(probe.tail.size() - kLengthSize);
   ByteReader reader("length", probe.tail.last(kLengthSize));
   const auto length = reader.Read<uint64_t>("length");

@@ -11,11 +11,11 @@ namespace {
 // The charge for an open file, which lives as long as the checkpoint.
 constexpr uint64_t kCostOfFile = 512;  // In bytes.
 
-// The charge for the names and places of a file in an archive, which would be parsed.
+// The charge for the name and the location of a file, as for a parsed entry of an archive.
 constexpr uint64_t kParsed = 128;  // In bytes.
 
-// Whether `folder` can list what is in it. Those of web servers cannot: they return a folder for
-// any name.
+// Whether `folder` can be listed. Folders of web servers cannot, and they return a folder for any
+// name.
 bool IsListed(const Folder& folder) {
   if (!folder.is_remote()) return true;
   try {
@@ -77,7 +77,7 @@ class FolderDirectory final : public Directory {
   const std::string path_;
   const bool is_listed_;
   Budget& budget_;
-  std::optional<Record> meta_;  // If the folder is not listed, and has one.
+  std::optional<Record> meta_;  // Of a folder that cannot be listed.
 };
 
 class MemberDirectory final : public Directory {
@@ -95,7 +95,7 @@ class MemberDirectory final : public Directory {
     return members_.Open(*member, member->name);
   }
 
-  // Archives need no members for directories: one is there if its meta.json is.
+  // Archives may omit members for directories: a directory exists if its meta.json does.
   std::unique_ptr<Directory> Below(const std::string& name) const override {
     if (!IsPlainName(name)) return nullptr;
     auto below = std::make_unique<MemberDirectory>(members_, path_ + name + "/");
@@ -104,7 +104,7 @@ class MemberDirectory final : public Directory {
 
   bool is_listed() const override { return true; }
 
-  // No version that wrote archives left any.
+  // No version that writes archives leaves any.
   std::vector<std::string> Unlisted() const override { return {}; }
 
  private:

@@ -47,7 +47,7 @@ std::optional<Record> OpenFile(std::string_view key, std::string_view suffix,
                  [](const Directory& d, const std::string& name) { return d.Open(name); });
 }
 
-// Makes `tensor` what the first bytes of `record` are; its type and its shape are set.
+// Sets the data of `tensor`, whose type and shape are set, to the first bytes of `record`.
 void SetBytes(const std::optional<Record>& record, std::string_view name, Tensor& tensor) {
   const uint64_t need = ByteSize(tensor.dtype, tensor.shape);
   tensor.data = {.source = nullptr, .offset = 0, .length = need};
@@ -69,7 +69,7 @@ void SetBytes(const std::optional<Record>& record, std::string_view name, Tensor
   tensor.is_in_file = record->is_in_file;
 }
 
-// The number of elements of all tensors whose shapes are the rows of `sizes`.
+// Returns the number of elements of all tensors whose shapes are the rows of `sizes`.
 uint64_t CountElements(const Tensor& sizes, Budget& budget) {
   const uint64_t columns = sizes.shape[1];
   if (columns == 0) return sizes.shape[0];

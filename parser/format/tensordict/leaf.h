@@ -38,7 +38,8 @@ struct LeafEntry {
 // and older ones put "a/b" into a directory "a".
 std::unique_ptr<Directory> DirectoryOf(std::string_view key, const Directory& directory);
 
-// Reads the tensor `key` into `tensor`. Throws Error; what is known of the tensor is set then, too.
+// Reads the tensor `key` into `tensor`. Sets the known properties of the tensor even if this throws
+// Error.
 void ReadLeaf(std::string_view key, const LeafEntry& entry, const Directory& directory,
               Budget& budget, Tensor& tensor);
 

@@ -68,8 +68,8 @@ Archive::Archive(Members members) : members_(std::move(members)) {
   }
 }
 
-// The folder is what precedes data.pkl. PyTorch takes that of the first member; where that is
-// another one, it could not read the file.
+// The folder is the prefix of data.pkl. PyTorch uses the folder of the first member, and cannot
+// read the file if that is another one.
 bool Archive::FindPickle() {
   const auto is_pickle = [](const zip::Member& member) { return IsRecord(member, kPickle); };
   const auto pickles = std::ranges::count_if(members(), is_pickle);
@@ -82,7 +82,7 @@ bool Archive::FindPickle() {
   return true;
 }
 
-// An archive without data.pkl: others than torch.save have written it.
+// An archive without data.pkl was not written by torch.save.
 void Archive::FindKind() {
   for (const auto& mark : kMarks) {
     const std::string_view record = mark.first;
@@ -126,7 +126,7 @@ std::vector<std::byte> Archive::Read(const std::string& record) const {
 bool Archive::IsBigEndian() const {
   const zip::Member* member = Find("byteorder");
   if (member == nullptr) return false;
-  constexpr size_t kMost = 16;  // The two texts that are right have 6 and 3 bytes.
+  constexpr size_t kMost = 16;  // The two valid texts have 6 and 3 bytes.
   const auto bytes = member->size > kMost ? std::vector<std::byte>() : Read("byteorder");
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   if (text != "little" && text != "big") {
@@ -137,7 +137,7 @@ bool Archive::IsBigEndian() const {
 
 namespace {
 
-// A pickle that is a record, and where the storages are that it names: `storages` KEY `suffix`.
+// The record of a pickle, and those of its storages: `storages` KEY `suffix`.
 struct PickleOfArchive {
   std::string record;
   std::string_view storages;
@@ -145,8 +145,8 @@ struct PickleOfArchive {
   bool is_big_endian = false;
 };
 
-// Adds the objects of one pickle, as AddScript and AddPackage add theirs: to the root, the
-// annotations and the warnings of `checkpoint`. Throws Error.
+// Adds the objects of one pickle to the root, the annotations and the warnings of `checkpoint`.
+// Throws Error.
 void AddPickleOf(const Archive& archive, const PickleOfArchive& which, Reading& reading,
                  Checkpoint& checkpoint) {
   const std::vector<std::byte> bytes = archive.Read(which.record);
@@ -171,10 +171,10 @@ void AddPart(Checkpoint part, std::string name, Group& group, Checkpoint& checkp
 
 namespace {
 
-// TorchScript: what torch.jit.save writes. data.pkl has the module as an object of a class
+// TorchScript, written by torch.jit.save. data.pkl has the module as an object of a class
 // "__torch__...", whose attributes are its parameters, buffers, submodules and everything else;
-// constants.pkl is a tuple of the tensors that the code mentions. Each has storages of its own,
-// whose keys both begin at 0. The code itself is text, and no concern of ours.
+// constants.pkl is a tuple of the tensors that the code mentions. Each has its own storages, with
+// keys from 0 on. The code is not read.
 
 void AddScript(const Archive& archive, bool is_big_endian, Reading& reading,
                Checkpoint& checkpoint) {
@@ -197,14 +197,14 @@ void AddScript(const Archive& archive, bool is_big_endian, Reading& reading,
 //   folder/.data/KEY.storage      the bytes of the storage KEY
 //   folder/.data/extern_modules   the modules that it does not carry
 
-// Returns the group of the package at `path`, "models/" or "a/b/"; makes what is not there yet.
+// Returns the group of the package at `path`, "models/" or "a/b/"; creates missing ones.
 Group& PackageAt(Group& root, std::string_view path, Budget& budget) {
   Group* group = &root;
   while (!path.empty()) {
     const size_t length = path.find('/');
     const std::string_view name = path.substr(0, length);
     path.remove_prefix(length + 1);
-    // The members of an archive are in order mostly: it is the last package.
+    // Archives are usually in order, so the package is the last one.
     Group* below = nullptr;
     if (!group->members.empty() && group->members.back().key.text == name) {
       auto* last = std::get_if<std::unique_ptr<Group>>(&group->members.back().content);
@@ -256,8 +256,8 @@ void AddPackage(const Archive& archive, bool is_big_endian, Reading& reading,
 
 }  // namespace
 
-// The files that a caller of torch.jit.save (_extra_files) or torch.export.save (extra_files) has
-// put into the archive beside the model: names of classes, symbols, cutoffs.
+// Files that a caller of torch.jit.save (_extra_files) or torch.export.save (extra_files) adds to
+// the archive: names of classes, symbols, thresholds.
 
 void AddExtraFiles(const Archive& archive, std::string_view folder, Reading& reading,
                    Checkpoint& checkpoint) {
@@ -281,7 +281,7 @@ void AddExtraFiles(const Archive& archive, std::string_view folder, Reading& rea
   checkpoint.root.members.push_back({{"extra", Key::Kind::kText}, std::move(group)});
 }
 
-// PyTorch's zip container, what torch.save writes since 1.6 (and could write since 1.4):
+// PyTorch's zip container, which torch.save writes since 1.6 (optionally since 1.4):
 //
 //   folder/data.pkl    the object, one pickle, in which storages have persistent ids
 //   folder/data/KEY    the bytes of the storage KEY

@@ -31,7 +31,7 @@ class Archive {
     kOldExport,  // torch.export.save before 2.9: serialized_state_dict.pt, without a folder
   };
 
-  // Throws Error: EBADMSG and ENOTSUP for what is no archive of PyTorch, or not one alone.
+  // Throws Error: EBADMSG or ENOTSUP if it is not exactly one archive of PyTorch.
   explicit Archive(Members members);
 
   Kind kind() const { return kind_; }
@@ -39,7 +39,7 @@ class Archive {
   // "folder/"
   const std::string& prefix() const { return prefix_; }
 
-  // All members, those outside of the folder included.
+  // All members, including those outside the folder.
   std::span<const zip::Member> members() const { return members_.list(); }
 
   // Returns null if there is no such record.
@@ -47,8 +47,8 @@ class Archive {
     return members_.Find(prefix_ + std::string(record));
   }
 
-  // Opens a record: the same extent each time, so that tensors which share it are detected. A
-  // record that is missing or corrupt has an error. Throws Error(EFBIG) if the budget is exceeded.
+  // Opens a record. Returns the same extent each time, so that tied tensors are detected. A record
+  // that is missing or corrupt has an error. Throws Error(EFBIG) if the budget is exceeded.
   Record Open(const std::string& record) const;
 
   // The same, but throws Error if there is no such record, or it cannot be read.
@@ -57,7 +57,7 @@ class Archive {
   // The bytes of a record that is read whole. Throws Error.
   std::vector<std::byte> Read(const std::string& record) const;
 
-  // Whether the storages are big-endian. Throws Error(EBADMSG) if that is not clear.
+  // Whether the storages are big-endian. Throws Error(EBADMSG) if the record byteorder is invalid.
   bool IsBigEndian() const;
 
  private:
@@ -76,15 +76,14 @@ bool IsZip(const Members& members);
 // format and globals, as ReadSaved does. Throws Error.
 Checkpoint ReadZip(const Extent& data, Reading& reading);
 
-// Reads the archive `source`, whose members these are. Throws Error.
+// Reads the archive `source`, which has these `members`. Throws Error.
 Checkpoint ReadZip(const Source& source, Members members, const ReadOptions& options);
 
-// Adds one part of an archive to `group`, which is in `checkpoint`, as the member `name`, and its
-// warnings to those of `checkpoint`.
+// Adds one part of an archive to `group` of `checkpoint`, as the member `name`, and its warnings to
+// `checkpoint`.
 void AddPart(Checkpoint part, std::string name, Group& group, Checkpoint& checkpoint);
 
-// Adds the files below `folder` ("extra/") that its writer has put there, as the member "extra".
-// Throws Error.
+// Adds the files below `folder` ("extra/") as the member "extra". Throws Error.
 void AddExtraFiles(const Archive& archive, std::string_view folder, Reading& reading,
                    Checkpoint& checkpoint);
 

@@ -42,20 +42,20 @@ std::string IdentityOfKey(const Value& key) {
   }
 }
 
-// The keys of a dict that were met so far.
+// The keys of a dict so far.
 class Keys {
  public:
   explicit Keys(Budget& budget) : budget_(budget) {}
 
-  // Returns where the child with the key `key` is, or, if it is new, records that it will be at
-  // `next` and returns that.
+  // Returns the position of the child with `key`. Records `next` as the position of a new key, and
+  // returns it.
   size_t PlaceOf(const Value& key, size_t next) {
     const bool has_text = key.kind == Kind::kText || key.kind == Kind::kBytes ||
                           key.kind == Kind::kBigInt || key.kind == Kind::kDecimal;
     if (key.kind == Kind::kText && key.length <= kShort) {
       return texts_.try_emplace(key.text(), next).first->second;
     }
-    // A long text may be there by reference very often, and to compare it each time takes long.
+    // A long text may be referenced many times, and comparing it each time would take long.
     if (has_text && key.length > kShort) {
       const auto [seen, is_new] = seen_.try_emplace(key.text_data, next);
       if (!is_new) return seen->second;
@@ -164,7 +164,8 @@ void AddStates(Children& children, const Object& object, Budget& budget) {
 
 namespace {
 
-// Null if `state` is no dict with that attribute. Points into the pickle's graph.
+// Returns the table, or null if `state` is not a dict with that attribute. Points into the pickle's
+// graph.
 const Value* TableOf(const Value& state, std::string_view name) {
   if (state.kind != Kind::kDict) return nullptr;
   const Values pairs = ItemsOf(state);
@@ -194,13 +195,13 @@ bool IsEmptyContainer(const Value& value) {
   return is_container && is_made_empty && object.pairs().empty() && object.items().empty();
 }
 
-// Whether an attribute of a module is only its machinery: hooks that nobody has set.
+// Whether an attribute of a module is internal and unused: empty hooks.
 bool IsIdle(const Child& child) {
   const bool is_private = child.key.kind == Kind::kText && child.key.text().starts_with('_');
   return is_private && (child.value.kind == Kind::kNone || IsEmptyContainer(child.value));
 }
 
-// The attributes of what may be a module.
+// Returns the state of an object that may be a module.
 Value StateOf(const Object& object) {
   if (FindCallable(object.target) != KnownCallable::kGraphModule) return object.state();
   const Values arguments = ItemsOf(object.arguments);
@@ -208,7 +209,7 @@ Value StateOf(const Object& object) {
   return dict == arguments.end() ? Value() : *dict;
 }
 
-// The module that torch.compile has wrapped; null of anything else.
+// Returns the module that torch.compile has wrapped; null if the object is not such a wrapper.
 const Value* OriginalOf(const Object& object) {
   if (FindCallable(object.target) != KnownCallable::kOptimizedModule) return nullptr;
   const Values arguments = ItemsOf(object.arguments);

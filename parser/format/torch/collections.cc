@@ -1,8 +1,8 @@
 // A TensorDict is _make_td(class, state), whose state is a dict of attributes: "_tensordict" has
 // the members, or "tensordicts" those that are stacked. A tensorclass is an object with the state
 // {"tensordict": TensorDict, "non_tensordict": dict of its other fields}, and a value among tensors
-// one whose field "data" is the value. The same members in the same directories as tensordict
-// itself writes them are what load_memmap reads.
+// one whose field "data" is the value. For load_memmap, the members must be in the directories in
+// which tensordict writes them.
 
 #include "parser/format/torch/collections.h"
 
@@ -28,7 +28,7 @@
 namespace ckptfs::torch {
 namespace {
 
-// Null if `value` is no TensorDict.
+// Returns the state, or null if `value` is not a TensorDict.
 const Value* StateOfTensorDict(const Value& value) {
   if (!pickle::IsObject(value) ||
       FindCallable(ObjectOf(value).target) != KnownCallable::kMakeTensorDict) {
@@ -40,7 +40,7 @@ const Value* StateOfTensorDict(const Value& value) {
   return has_state ? &arguments[1] : nullptr;
 }
 
-// The two members of the state of a tensorclass; null of anything else.
+// The two members of the state of a tensorclass; null for other values.
 struct TensorClassState {
   const Value* collection = nullptr;
   const Value* fields = nullptr;
@@ -120,7 +120,7 @@ bool IsStack(const Value& state) {
   return items != nullptr && items->kind == Kind::kList;
 }
 
-// Throws Error(EBADMSG) if what `value` seems to be is not what it must be.
+// Throws Error(EBADMSG) if `value` is a malformed collection.
 bool AddCollection(const Value& value, Interpretation& interpretation, Budget& budget) {
   if (const Value* state = StateOfTensorDict(value)) {
     const std::string type = TypeOf(ItemsOf(ObjectOf(value).arguments)[0]);

@@ -1,5 +1,4 @@
-// Objects of tensordict in pickles: TensorDicts, lazy stacks, tensorclasses, and values among
-// them.
+// Objects of tensordict in pickles: TensorDicts, lazy stacks, tensorclasses, and values in them.
 
 #pragma once
 
@@ -12,8 +11,8 @@
 
 namespace ckptfs::torch {
 
-// Fills in `interpretation` if `value` makes a collection: its members, and the text from which
-// load_memmap restores it. Returns whether it does. Charges `budget`. Throws Error(EFBIG).
+// Fills in `interpretation` if `value` is a collection: its members, and the text from which
+// load_memmap restores it. Returns whether it is one. Charges `budget`. Throws Error(EFBIG).
 bool InterpretCollection(const pickle::Value& value, Interpretation& interpretation,
                          Budget& budget);
 

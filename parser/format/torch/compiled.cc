@@ -1,11 +1,11 @@
 // Models that AOTInductor compiles and torch packages as .pt2. The code is a shared library, which
-// usually contains the weights; they are beside it if the writer was configured so:
+// usually contains the weights. The writer can store them beside it instead:
 //
 //   folder/data/aotinductor/MODEL/weights_config.json  {NAME: [RECORD, shape, stride, offset]}
 //   folder/data/weights/RECORD                         a tensor, as torch.save writes it
 //   folder/data/aotinductor/MODEL/*.bin, *.blob        all weights of the model, without names
 //
-// Where no config names a record, the bytes are shown by the name of the record.
+// A record that no config lists is shown as bytes, under its own name.
 
 #include "parser/format/torch/compiled.h"
 
@@ -109,7 +109,7 @@ class Reader {
   // The model of the config `record`.
   void AddModel(const std::string& record) try {
     const Record config = archive_.Require(record);
-    context_.budget.Charge(config.data.length);  // If deflated, it may be much of nothing.
+    context_.budget.Charge(config.data.length);  // A small deflated record may be large.
     const auto document = json::Document::Of(config.data, context_.budget);
     if (!document.root().is_object()) Fail(EBADMSG, "is not a JSON object");
     auto group = std::make_unique<Group>();
@@ -157,7 +157,7 @@ class Reader {
     }
   }
 
-  // Returns the tensor that is saved in `record`; the bytes of the record if there is no tensor.
+  // Returns the tensor saved in `record`; else the bytes of the record.
   const Tensor& TensorOf(const std::string& record) {
     const auto known = tensors_.find(record);
     if (known != tensors_.end()) return known->second;
@@ -180,7 +180,7 @@ class Reader {
     return tensors_.emplace(record, std::move(tensor)).first->second;
   }
 
-  // A record that no config names.
+  // A record that no config lists.
   void AddRecord(const std::string& record, Group& group) {
     context_.budget.Charge(kCostOfMember + record.size());
     Tensor tensor;
@@ -197,14 +197,14 @@ class Reader {
   }
 
   const Archive& archive_;
-  Storages storages_;  // None: the records are found by their names.
+  Storages storages_;  // Empty: records are found by their names.
   Context context_;
   Checkpoint& checkpoint_;
   std::vector<std::pair<std::string, std::unique_ptr<Group>>> models_;
   std::map<std::string, Tensor> tensors_;  // By record.
 };
 
-// Whether there is a library, or what belongs to one.
+// Whether there is a compiled library, or a file that belongs to one.
 bool IsCompiled(const Archive& archive) {
   return std::ranges::any_of(archive.members(), [&](const zip::Member& member) {
     return member.name.starts_with(archive.prefix()) &&

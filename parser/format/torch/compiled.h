@@ -1,4 +1,4 @@
-// The archives of AOTInductor, which have compiled models.
+// Archives of AOTInductor, which contain compiled models.
 
 #pragma once
 

@@ -1,4 +1,4 @@
-// The arguments of the constructors that make tensors of other tensors:
+// The arguments of the constructors of composite tensors:
 //
 //   _rebuild_sparse_tensor             COO: layout, (indices, values, size[, is_coalesced]); else:
 //                                      layout, (compressed indices, plain indices, values, size)
@@ -84,7 +84,7 @@ void ComposeQuantized(const Value& value, Values arguments, Context& context,
   }
 }
 
-// Adds every attribute; the caller finds those that hold tensors.
+// Adds every attribute; the caller finds those that contain tensors.
 void ComposeAttributes(const Value& state, Budget& budget, Composite& composite) {
   const auto add = [&](const Value& dict) {
     budget.Work(ItemsOf(dict).size());

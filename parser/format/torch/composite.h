@@ -18,12 +18,12 @@
 
 namespace ckptfs::torch {
 
-// A component, or an attribute that may turn out to hold one.
+// A component, or an attribute that may contain one.
 struct Part {
-  std::string name;     // As PyTorch calls it: "indices", "_local_tensor".
+  std::string name;     // PyTorch's name: "indices", "_local_tensor".
   pickle::Value value;  // Points into the graph.
 
-  // Not null: the tensor is what this makes of `value`, as FillTensor does.
+  // Fills in the tensor from `value` in place of FillTensor, unless it is null.
   void (*fill)(const pickle::Value& value, Context& context, Tensor& tensor) = nullptr;
 };
 
@@ -39,7 +39,7 @@ struct Composite {
 // tensor.
 Composite DecomposeTensor(const pickle::Value& value, Context& context);
 
-// The class of a tensor, which its outermost wrapper has: "torch.nn.parameter.Parameter".
+// The class of the outermost wrapper of a tensor: "torch.nn.parameter.Parameter".
 std::string TensorClassOf(const InnermostTensor& innermost);
 
 // A shape as Python prints it: "(2, 3)", "(2,)".

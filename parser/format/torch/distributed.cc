@@ -1,6 +1,6 @@
-// A DTensor knows its mesh, the processes as an array of their ranks, and for each dimension of the
-// mesh a placement: Shard(dim) cuts the tensor, Replicate() copies it, Partial(op) leaves a
-// reduction to be done. A ShardedTensor, its forerunner, lists the shards of all processes.
+// A DTensor has a mesh, an array of the ranks of its processes, and for each dimension of the mesh
+// a placement: Shard(dim) divides the tensor, Replicate() copies it, Partial(op) has a pending
+// reduction. A ShardedTensor, its predecessor, lists the shards of all processes.
 
 #include "parser/format/torch/distributed.h"
 
@@ -23,7 +23,7 @@
 namespace ckptfs::torch {
 namespace {
 
-constexpr size_t kMostRanks = 65'536;  // That are listed.
+constexpr size_t kMostRanks = 65'536;  // In a mesh.
 
 // The elements of a small tensor of integers. Throws Error.
 std::vector<int64_t> IntegersOf(const Value& value, Context& context,
@@ -145,8 +145,8 @@ std::string MeshText(const Mesh& mesh) {
   return text;
 }
 
-// As Python prints it, which is also how one makes it: "Shard(dim=0)". Nothing if it is of a class
-// that we do not know.
+// Returns the placement as the Python expression that constructs it: "Shard(dim=0)". Nothing if its
+// class is unknown.
 std::optional<std::string> PlacementText(const Value& placement) {
   if (!pickle::IsObject(placement)) return {};
   const Value& kind = ObjectOf(placement).target;
@@ -206,7 +206,7 @@ void ComposeDTensor(const Value& state, const std::vector<uint64_t>& shape,
   bool is_known = true;
   constexpr uint64_t kMostOfText = 512;  // Bytes, mostly.
   for (const Value& placement : ItemsOf(placements)) {
-    context.budget.Charge(kMostOfText);  // Many may be the same one.
+    context.budget.Charge(kMostOfText);  // Many tensors may share one placement.
     const std::optional<std::string> text = PlacementText(placement);
     is_known = is_known && text.has_value();
     listed += fmt::format("{}{}", listed.empty() ? "" : ",",

@@ -1,4 +1,4 @@
-// Tensors that are spread over many processes, of which a checkpoint holds the part of one.
+// Tensors that are distributed over many processes; a checkpoint contains the part of one.
 
 #pragma once
 
@@ -11,8 +11,8 @@ namespace ckptfs::torch {
 void ComposeDTensor(const pickle::Value& state, const std::vector<uint64_t>& shape,
                     const std::vector<uint64_t>& stride, Context& context, Composite& composite);
 
-// Adds the local shards of a ShardedTensor, and where each shard of all belongs. Throws
-// Error: EBADMSG, EFBIG.
+// Adds the local shards of a ShardedTensor, and the positions of all shards. Throws Error: EBADMSG,
+// EFBIG.
 void ComposeShardedTensor(const pickle::Value& state, Budget& budget, Composite& composite);
 
 }  // namespace ckptfs::torch

@@ -1,12 +1,12 @@
-// torch.export: what torch.export.save writes since 2.9, an archive without a pickle:
+// torch.export: torch.export.save writes since 2.9 an archive without a pickle:
 //
 //   folder/data/weights/MODEL_weights_config.json        which tensor is what view of which record
 //   folder/data/weights/weight_0                         the bytes of a storage
 //   folder/data/constants/MODEL_constants_config.json    the same of constants
 //   folder/models/MODEL.json                             the graph, and no concern of ours
 //
-// A tensor that is no plain one is a file of torch.save as a record. Before 2.9 all of them were in
-// one such file, in an archive without a folder.
+// A tensor of a subclass is a record with a file of torch.save. Before 2.9, all tensors were in one
+// such file, in an archive without a folder.
 
 #include "parser/format/torch/export.h"
 
@@ -153,10 +153,10 @@ std::optional<Dtype> DtypeOfNumber(uint64_t number) {
   return {};
 }
 
-// Adds what one config lists, to one group.
+// Adds the tensors of one config to one group.
 class Section {
  public:
-  // `folder` is that of the config and of the records that it names: "data/weights/".
+  // `folder` contains the config and its records: "data/weights/".
   Section(const Archive& archive, std::string folder, bool is_big_endian, Reading& reading,
           Checkpoint& checkpoint)
       : archive_(archive),
@@ -225,7 +225,7 @@ class Section {
 
   const Archive& archive_;
   const std::string folder_;
-  Storages storages_;  // None: the records are found by their names.
+  Storages storages_;  // Empty: records are found by their names.
   Context context_;
   Checkpoint& checkpoint_;
 };
@@ -274,7 +274,7 @@ void AddExport(const Archive& archive, bool is_big_endian, Reading& reading,
       try {
         const Record opened = archive.Require(record);
         reading.budget.Grow(StoredSize(opened.data));
-        reading.budget.Charge(opened.data.length);  // If deflated, it may be much of nothing.
+        reading.budget.Charge(opened.data.length);  // A small deflated record may be large.
         ReadExportConfig(opened.data, reading.budget, [&](ExportedTensor exported) {
           section.Add(std::move(exported), *group);
         });

@@ -1,4 +1,4 @@
-// The archives of torch.export, which have weights and constants beside a program.
+// Archives of torch.export, which contain weights and constants beside a program.
 
 #pragma once
 
@@ -12,7 +12,7 @@ namespace ckptfs::torch {
 void AddExport(const Archive& archive, bool is_big_endian, Reading& reading,
                Checkpoint& checkpoint);
 
-// The same of one from before PyTorch 2.9.
+// The same for an archive written before PyTorch 2.9.
 void AddOldExport(const Archive& archive, Reading& reading, Checkpoint& checkpoint);
 
 }  // namespace ckptfs::torch

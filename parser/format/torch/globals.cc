@@ -349,13 +349,13 @@ constexpr std::string_view kAllowed[] = {
 };
 static_assert(std::is_sorted(std::begin(kAllowed), std::end(kAllowed)));
 
-// Whether torch.load(weights_only=True) of PyTorch 2.13 takes a pickle that names this, for what is
-// in its own list: users can add to that.
+// Whether torch.load(weights_only=True) of PyTorch 2.13 allows this global by default; users can
+// allow more.
 bool IsAllowedByWeightsOnly(std::string_view name) {
   return std::ranges::binary_search(kAllowed, name);
 }
 
-// Names are cut there: many may share a long one.
+// Longer names are truncated: many globals may share one.
 constexpr size_t kMostOfGlobal = 256;  // Bytes.
 
 // A name is in up to two lists, each of which is temporarily in memory more than once.

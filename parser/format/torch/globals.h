@@ -44,7 +44,7 @@ enum class KnownCallable : uint8_t {
   kComplex,
   kPrintedCall,  // range, slice: shown as the call that makes it
   kGetattr,
-  kEncode,         // _codecs.encode: how protocol 2 spells bytes
+  kEncode,         // _codecs.encode: bytes in protocol 2
   kReconstructor,  // copyreg._reconstructor(class, base, state)
   kNewObject,      // copyreg.__newobj__(class, *arguments)
   kNewObjectEx,    // copyreg.__newobj_ex__(class, arguments, keywords)
@@ -65,8 +65,8 @@ enum class KnownCallable : uint8_t {
   kTransparent,  // TorchScript's wrappers: the value is the first argument
   // NumPy.
   kArray,         // _reconstruct, then BUILD
-  kFromBuffer,    // how protocol 5 spells arrays
-  kArrayOfState,  // how dill and JAX spell them: all in one call
+  kFromBuffer,    // arrays in protocol 5
+  kArrayOfState,  // arrays of dill and JAX: all in one call
   kMaskedArray,
   kScalar,
   kNumpyDtype,
@@ -100,11 +100,11 @@ enum class KnownCallable : uint8_t {
 // The callable that `target` names.
 KnownCallable FindCallable(const pickle::Value& target);
 
-// Returns that by which `value`, if it is an object, was made; kUnknown of anything else.
+// Returns the callable that created the object `value`; kUnknown for other values.
 KnownCallable CallableOf(const pickle::Value& value);
 
 // The element type of a `torch.<name>` global; kOpaque for an unknown one whose name is that of a
-// type ("float4_e3m0"); nothing for all other values.
+// type ("float4_e3m0"); nothing for other values.
 std::optional<Dtype> DtypeOf(const pickle::Value& value);
 
 // A storage class: torch.FloatStorage, torch.cuda.HalfStorage, torch.storage.UntypedStorage.
@@ -119,16 +119,17 @@ std::optional<StorageClass> StorageClassNamed(std::string_view module, std::stri
 // Nothing if `value` is no storage class.
 std::optional<StorageClass> StorageClassOf(const pickle::Value& value);
 
-// "module.name" of a kGlobal, cut where it is longer than names are: many may share a long one.
+// Returns "module.name" of a kGlobal. Overlong names are truncated, since many globals may share
+// one.
 std::string QualifiedName(const pickle::Value& global);
 
-// The classes and functions that the pickles of one checkpoint name. Belongs to one thread.
+// The classes and functions that the pickles of one checkpoint import. Belongs to one thread.
 class Globals {
  public:
-  // `budget`, which what is kept is charged to, must outlive this.
+  // `budget`, to which the names are charged, must outlive this.
   explicit Globals(Budget& budget) : budget_(budget) {}
 
-  // Adds those of one pickle. Throws Error(EFBIG).
+  // Adds the globals of one pickle. Throws Error(EFBIG).
   void Add(const pickle::Graph& graph);
 
   // Sets the globals of `checkpoint`, which had none.
@@ -136,7 +137,7 @@ class Globals {
 
  private:
   Budget& budget_;
-  std::set<std::string> names_;  // "module.name", long ones cut.
+  std::set<std::string> names_;  // "module.name", truncated.
 };
 
 }  // namespace ckptfs::torch

@@ -183,7 +183,7 @@ std::string AppendLeaf(std::string& out, const Value& value, Budget& budget) {
     default:
       break;
   }
-  budget.Charge(kCostOfValue + 2 * (out.size() - begin));  // A text that grows is there twice.
+  budget.Charge(kCostOfValue + 2 * (out.size() - begin));  // Twice: a string that grows is copied.
   return type;
 }
 

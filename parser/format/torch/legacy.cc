@@ -1,5 +1,5 @@
-// The legacy stream, which torch.save wrote before 1.6 and still writes if asked to: five pickles
-// and then the storages, back to back and without padding.
+// The legacy stream of torch.save before 1.6, and of later releases on request: five pickles, then
+// the storages, contiguous and without padding.
 //
 //   pickle 1   0x1950a86a20f9469cfc6c, which marks the format
 //   pickle 2   1001, the version of the layout
@@ -12,8 +12,8 @@
 //
 // The stream records neither the sizes of the pickles nor the offsets of the storages. The pickles
 // are found by their opcodes, one after another. Then pickle 5 gives the order of the storages, and
-// the ids in pickle 4 give their sizes. The numbers of elements only confirm the ids; if one does
-// not, the offsets of its storage and of all that follow are unknown.
+// the ids in pickle 4 give their sizes. The numbers of elements are redundant; if one contradicts
+// an id, the offsets of its storage and of all later ones are unknown.
 
 #include "parser/format/torch/legacy.h"
 
@@ -52,11 +52,11 @@ bool IsMagic(const Value& value) {
   return value.kind == Kind::kBigInt && value.text() == "\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
 }
 
-// Where the storages of a stream are.
+// The locations of the storages of a stream.
 class Payload {
  public:
-  // `data` is what follows the pickles, at byte `begin` of the stream. `keys` is the root of pickle
-  // 5. Throws Error(EBADMSG) if it is no list of different texts.
+  // `data` follows the pickles, at byte `begin` of the stream. `keys` is the root of pickle 5.
+  // Throws Error(EBADMSG) if it is not a list of unique texts.
   Payload(const Extent& data, uint64_t begin, const Value& keys, Budget& budget);
 
   // Records the size of the storage of a persistent id. Must be called for all ids of pickle 4
@@ -66,7 +66,7 @@ class Payload {
   // The bytes of a storage. Does not throw.
   Record Find(std::string_view key);
 
-  // Number of bytes that follow the last storage: nothing if that is not known.
+  // The number of bytes after the last storage; nothing if unknown.
   std::optional<uint64_t> Trailing();
 
  private:
@@ -90,9 +90,9 @@ class Payload {
   Budget& budget_;
   std::map<std::string, Named, std::less<>> named_;  // By the ids.
   std::vector<Place> places_;                        // Sorted by key.
-  size_t known_ = 0;    // The items of the list before the first corrupt one.
+  size_t known_ = 0;    // The number of items before the first corrupt one.
   std::string damage_;  // Its error.
-  uint64_t end_ = 0;    // Of the last one in `data_`.
+  uint64_t end_ = 0;    // The end of the last storage in `data_`.
   bool is_resolved_ = false;
 };
 
@@ -104,7 +104,7 @@ Payload::Payload(const Extent& data, uint64_t begin, const Value& keys, Budget& 
   places_.reserve(items.size());
   for (const Value& item : items) {
     if (!IsText(item)) Fail(EBADMSG, "pickle 5 has a key that is not text");
-    if (item.text().size() > kMostStorageText) {  // They are compared when they are sorted.
+    if (item.text().size() > kMostStorageText) {  // Sorting compares them.
       Fail(EBADMSG, "pickle 5 has a key of {} bytes (maximum {})", item.text().size(),
            kMostStorageText);
     }
@@ -129,8 +129,8 @@ void Payload::AddId(const Value& persistent) {
   }
 }
 
-// Finds the storage of `place` at `position` of the data, and the position of the next one. Returns
-// what is wrong with it.
+// Finds the storage of `place` at `position` of the data, and advances `position` to the next one.
+// Returns the error; empty if there is none.
 std::string Payload::Step(Place& place, uint64_t& position) try {
   const auto found = named_.find(place.key);
   if (found == named_.end()) {
@@ -222,8 +222,8 @@ void RecordTrailingBytes(const Extent& data, uint64_t trailing, Checkpoint& chec
       fmt::format("another checkpoint follows at byte {}: ignored", place));
 }
 
-// Source code of a module's class is saved with an id, ('module', class, file, source); what it
-// stands for is the class.
+// The source code of a module's class is saved in an id, ('module', class, file, source), which
+// resolves to the class.
 Value ClassOfSavedModule(const Value& persistent) {
   const Value& id = ItemsOf(persistent)[0];
   if (id.kind != Kind::kTuple || ItemsOf(id).size() != 4) return {};
@@ -246,8 +246,8 @@ bool IsLegacy(std::string_view head) {
 
 namespace {
 
-// Reads the first of the streams in `data`. `trailing` becomes the number of bytes that follow it;
-// nothing if that is not known.
+// Reads the first of the streams in `data`. Sets `trailing` to the number of bytes after it;
+// nothing if unknown.
 Checkpoint ReadFirst(const Extent& data, Reading& reading, std::optional<uint64_t>& trailing) {
   Budget& budget = reading.budget;
   Stream stream(data, budget);
@@ -292,7 +292,7 @@ bool IsLegacyAt(const Extent& data) {
   return IsLegacy({reinterpret_cast<const char*>(head.data()), head.size()});
 }
 
-// Streams that follow one another, as torch.save writes them to a file that is open, as a list.
+// Reads consecutive streams, which torch.save writes to one open file, as a list.
 Checkpoint ReadStreams(Extent data, Reading& reading) {
   Checkpoint all;
   all.root.python_type = "list";

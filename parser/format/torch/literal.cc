@@ -20,8 +20,8 @@ constexpr size_t kMostText = 1024;     // Bytes of one text.
 constexpr size_t kMostOfAll = 16'384;  // Bytes of an expression.
 constexpr int kMaxNesting = 16;
 
-// Constants of torch that are no types of elements here: types that have no bytes of their own,
-// memory formats, schemes of quantization.
+// Constants of torch other than element types: types without dense bytes, memory formats,
+// quantization schemes.
 constexpr std::string_view kConstants[] = {
     "bit",
     "channels_last",
@@ -61,7 +61,7 @@ bool IsOneOf(const std::string_view (&names)[kSize], std::string_view name) {
   return std::ranges::count(names, name) != 0;
 }
 
-// Not even float() is there, so infinities are numbers that are too large.
+// Recipes have no builtins such as float(), so infinity is a literal out of range.
 std::string FloatLiteral(double real) {
   if (std::isnan(real)) return "(1e999 - 1e999)";
   if (std::isinf(real)) return real > 0 ? "1e999" : "-1e999";
@@ -74,7 +74,7 @@ class Speller {
  public:
   explicit Speller(Budget& budget) : budget_(budget) {}
 
-  // Appends `value`. Returns whether that can be done.
+  // Appends `value`. Returns false if it cannot be spelled.
   bool Spell(const Value& wrapped, const std::string& place, int depth);
 
   // Whether JSON expresses everything that was appended.

@@ -1,9 +1,9 @@
-// An array is pickled as _reconstruct(ndarray, (0,), b'b') that then gets the state (version,
-// shape, dtype, is_fortran, bytes); with protocol 5 as _frombuffer(bytes, dtype, shape, order).
-// dill and JAX call a function of their own with all of that: _create_array(_reconstruct,
-// arguments, state, attributes), _reconstruct_array(_reconstruct, arguments, state, aval). The
-// state of a masked array has the bytes of the mask and the fill value, too. The bytes are in the
-// byte order of the dtype, whatever the storages of tensors are in.
+// An array is pickled as _reconstruct(ndarray, (0,), b'b') with the state (version, shape, dtype,
+// is_fortran, bytes); with protocol 5 as _frombuffer(bytes, dtype, shape, order). dill and JAX call
+// their own functions with all of these: _create_array(_reconstruct, arguments, state, attributes),
+// _reconstruct_array(_reconstruct, arguments, state, aval). The state of a masked array also has
+// the bytes of the mask and the fill value. The bytes have the byte order of the dtype, whatever
+// that of the storages.
 
 #include "parser/format/torch/numpy.h"
 
@@ -36,17 +36,17 @@ namespace {
 
 constexpr size_t kMostOfClass = 1024;  // Bytes: many arrays may share one long name.
 
-// The parts of an array, in whichever form it is pickled.
+// The parts of an array in any pickled form.
 struct Parts {
   const Value* shape = nullptr;  // A tuple.
   const Value* type = nullptr;
   bool is_fortran = false;
   const Value* data = nullptr;          // Null if it lies outside of the pickle: see ReadJoblib.
-  const Value* python_class = nullptr;  // Null of what is a numpy.ndarray.
-  Values more;                          // Behind the data: what a class of its own adds.
+  const Value* python_class = nullptr;  // Null for a numpy.ndarray.
+  Values more;                          // After the data: additions of a subclass.
 };
 
-// Whether `state` is that of an array. The oldest ones have no version in front.
+// Whether `state` is that of an array. The oldest states have no version.
 bool GetState(const Value& state, Parts& parts) {
   if (state.kind != Kind::kTuple) return false;
   Values items = ItemsOf(state);
@@ -60,8 +60,8 @@ bool GetState(const Value& state, Parts& parts) {
   return true;
 }
 
-// The attributes of `value` if that stands for an array of joblib: a dict; null of anything else.
-// Points into the graph.
+// Returns the attributes of an array of joblib, a dict; null for other values. Points into the
+// graph.
 const Value* StateOfJoblibArray(const Value& value) {
   if (!pickle::IsObject(value) || ObjectOf(value).states().empty()) return nullptr;
   const Value* python_class = ClassOfObject(value);
@@ -230,10 +230,10 @@ NumpyScalar ScalarOf(const Value& value, Budget& budget) {
 }
 
 // An array is an object of the class joblib.numpy_pickle.NumpyArrayWrapper with the attributes
-// subclass, shape, order, dtype and numpy_array_alignment_bytes. Behind the BUILD of such an object
-// come, unless the last of these is missing or None, a byte with the number of bytes that pad the
-// elements to that alignment, and these; then the elements. In place of an array of objects there
-// is a pickle of its own.
+// subclass, shape, order, dtype and numpy_array_alignment_bytes. After the BUILD of such an object
+// follow the padding to that alignment (a byte with its length, then the padding; absent if the
+// attribute is missing or None) and the elements. An array of objects is a separate pickle in their
+// place.
 
 namespace {
 
@@ -271,7 +271,7 @@ class Arrays {
   const std::deque<pickle::Graph>& objects() const { return graphs_; }
 
  private:
-  // Of the bytes from `position` on that are no elements.
+  // The number of padding bytes at `position`.
   uint64_t PaddingAt(const Value& state, uint64_t position) const {
     const Value* alignment = AttributeOf(state, "numpy_array_alignment_bytes");
     if (alignment == nullptr || alignment->kind == Kind::kNone) return 0;

@@ -15,10 +15,10 @@
 
 namespace ckptfs::torch {
 
-// Whether `value` makes an array whose elements have bytes.
+// Whether `value` is an array whose elements have bytes.
 bool IsArray(const pickle::Value& value);
 
-// Whether `value` makes a numpy.ma.MaskedArray whose elements have bytes: an array and a mask.
+// Whether `value` is a numpy.ma.MaskedArray whose elements have bytes: an array and a mask.
 bool IsMaskedArray(const pickle::Value& value);
 
 // An array of Python objects, which are pickled one by one.
@@ -27,7 +27,7 @@ struct ObjectArray {
   const pickle::Value* shape = nullptr;  // A tuple.
 };
 
-// Nothing if `value` makes no such array.
+// Nothing if `value` is no such array.
 std::optional<ObjectArray> ObjectArrayOf(const pickle::Value& value);
 
 // Fills in the array `value` as a tensor: dense, C order, little-endian. Elements that PyTorch has
@@ -35,7 +35,7 @@ std::optional<ObjectArray> ObjectArrayOf(const pickle::Value& value);
 // throws Error, the members that are known are set nevertheless.
 void FillArray(const pickle::Value& value, Context& context, Tensor& tensor);
 
-// The same of the data and of the mask of a masked array.
+// The same for the data and for the mask of a masked array.
 void FillMaskedData(const pickle::Value& value, Context& context, Tensor& tensor);
 void FillMask(const pickle::Value& value, Context& context, Tensor& tensor);
 

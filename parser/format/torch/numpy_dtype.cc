@@ -1,7 +1,7 @@
-// A dtype is dtype('f4', False, True) that then gets the state (3, '<', (base, shape) or None,
-// names, fields, item size, alignment, flags[, (metadata, (unit, count, 1, 1))]). The item size
-// counts for texts and structures only, else it is in the name. Types that NumPy itself does not
-// have are named by their class: dtype(ml_dtypes.bfloat16, False, True); so are records.
+// A dtype is dtype('f4', False, True) with the state (3, '<', (base, shape) or None, names, fields,
+// item size, alignment, flags[, (metadata, (unit, count, 1, 1))]). The item size applies to texts
+// and structures only; otherwise it is part of the name. Types outside NumPy are given by their
+// class: dtype(ml_dtypes.bfloat16, False, True); so are records.
 
 #include "parser/format/torch/numpy_dtype.h"
 
@@ -27,7 +27,7 @@ namespace {
 
 constexpr size_t kMostOfType = 32;  // Bytes, of a type. Honest ones have 19.
 constexpr size_t kMostFields = 10'000;
-constexpr int kMostTypeDepth = 16;  // Structures in one another.
+constexpr int kMostTypeDepth = 16;  // Nested structures.
 
 // The names of scalar classes, which a dtype may be made of.
 constexpr std::pair<std::string_view, std::string_view> kAliases[] = {
@@ -48,7 +48,7 @@ constexpr std::pair<std::string_view, std::string_view> kAliases[] = {
 };
 static_assert(std::is_sorted(std::begin(kAliases), std::end(kAliases)));
 
-// A dtype without what lies in it.
+// A dtype without its nested ones.
 struct Level {
   npy::Type type;
   bool is_record = false;
@@ -99,7 +99,7 @@ std::string_view NameOf(const Value& dtype, bool& is_class) {
 }
 
 npy::Type TypeOf(std::string_view name, char order, const std::string& unit) {
-  // Whatever module has it: ml_dtypes, or what had these types before there was that.
+  // In any module: ml_dtypes, or its predecessors.
   if (const npy::MlDtype* ml = npy::MlDtypeNamed(name)) {
     return {.dtype = ml->dtype,
             .item_size = ml->item_size,
@@ -163,7 +163,7 @@ Level LevelOf(const Value& dtype, Budget& budget) {
   return level;
 }
 
-// Looks into structures. A hostile dtype may share its parts, and contain itself.
+// Walks nested structures. A hostile dtype may share its parts, and contain itself.
 class TypeWalk {
  public:
   TypeWalk(std::string& out, Budget& budget) : out_(out), budget_(budget) {}
@@ -265,7 +265,7 @@ void TypeWalk::AppendDescr(const Level& level) {
   is_ordered ? AppendFields(level, fields) : AppendOffsets(level, fields);
 }
 
-// [["a","<f4"],["","|V4"],["b","<i8",[2]]]: what is between the fields is a field without a name.
+// [["a","<f4"],["","|V4"],["b","<i8",[2]]]: gaps between fields are fields without a name.
 void TypeWalk::AppendFields(const Level& level, const std::vector<Field>& fields) {
   out_ += '[';
   uint64_t end = 0;
@@ -298,8 +298,8 @@ void TypeWalk::AppendFields(const Level& level, const std::vector<Field>& fields
   out_ += ']';
 }
 
-// Fields that overlap, or are in another order than they lie, have no such list. This is what
-// numpy.dtype takes for them.
+// Fields that overlap or are not in the order of their offsets have no such list. numpy.dtype
+// accepts this form for them.
 void TypeWalk::AppendOffsets(const Level& level, const std::vector<Field>& fields) {
   const auto append_list = [&](std::string_view key, auto append) {
     out_ += fmt::format(R"("{}":[)", key);
@@ -339,7 +339,7 @@ void TypeWalk::AppendElement(const Level& level, std::string_view bytes) {
   }
 }
 
-// An array in an element, as lists in one another.
+// An array in an element, as nested lists.
 void TypeWalk::AppendItems(const Level& base, std::span<const uint64_t> shape,
                            std::string_view bytes) {
   if (shape.empty()) return AppendElement(base, bytes);

@@ -25,13 +25,13 @@
 namespace ckptfs::torch {
 namespace {
 
-// A value that is a list of values, whose dimension load_memmap must know.
+// A list of values, whose dimension load_memmap requires.
 constexpr std::string_view kNonTensorStack = "tensordict.tensorclass.NonTensorStack";
 
-// Stands where an object lies in itself.
+// The placeholder for an object that contains itself.
 ckptfs::Value Cycle() { return {.json = "\"...\"", .python_type = "cycle", .annotations = {}}; }
 
-// The recursion is as deep as objects lie in one another, which CheckDepth bounds.
+// The depth of the recursion is that of nested objects, which CheckDepth bounds.
 class ObjectWalk {
  public:
   ObjectWalk(Context& context, Checkpoint& checkpoint)
@@ -64,9 +64,9 @@ class ObjectWalk {
 
   Context& context_;
   Checkpoint& checkpoint_;
-  std::unordered_map<const pickle::Node*, bool> has_tensor_;  // False also while being looked at.
-  std::unordered_set<const pickle::Node*> ancestors_;         // Of what is being made.
-  std::string path_;                                          // To it: keys joined by dots, cut.
+  std::unordered_map<const pickle::Node*, bool> has_tensor_;  // False also during the search.
+  std::unordered_set<const pickle::Node*> ancestors_;         // Of the current object.
+  std::string path_;                                          // Its keys joined by dots, truncated.
   size_t readable_ = 0;                                       // Tensors with bytes.
   bool has_collection_ = false;
   std::optional<Error> first_damage_;
@@ -81,7 +81,7 @@ bool ObjectWalk::HasTensor(const Value& wrapped, int depth) {
   if (!is_new) return known->second;
   context_.budget.Charge(4 * sizeof(void*));
   bool has_tensor = false;
-  // All children are looked at, so that depth is checked everywhere.
+  // Visits all children, so that the depth is checked everywhere.
   const auto look = [&](const Value& child) {
     has_tensor = HasTensor(child, depth + 1) || has_tensor;
   };
@@ -136,7 +136,7 @@ Content ObjectWalk::MakeTensor(const Value& value, decltype(Part::fill) fill) {
   try {
     fill(value, context_, tensor);
   } catch (const Error& e) {
-    // The budget, an invalid key or a lack of memory concern all tensors.
+    // The budget, an invalid key and a lack of memory affect all tensors.
     if (e.code() == EFBIG || e.code() == EKEYREJECTED || IsTransient(e.code())) throw;
     return WarnAndMakePlaceholder(std::move(tensor), e);
   }
@@ -185,7 +185,7 @@ Content ObjectWalk::MakeComposite(const Value& value, int depth) {
   }
   if (group->members.empty()) {
     ckptfs::Value described{.json = "", .python_type = "tensor", .annotations = {}};
-    // The data of a value has no member of ckptfs, so the recipe is in its entry.
+    // The data of a value has no members of ckptfs, so the recipe is in its entry.
     const auto recipe = std::ranges::find(composite.about, "recipe", &Annotation::first);
     if (recipe != composite.about.end()) {
       described.annotations.push_back(std::move(*recipe));

@@ -8,11 +8,11 @@
 
 namespace ckptfs::torch {
 
-// Fills in the root and the warnings of `checkpoint` with what `root` holds. Containers and objects
-// that contain a tensor become groups, all others values. An object that contains itself is cut
-// there. A corrupt tensor gets an error and a warning.
+// Fills in the root and the warnings of `checkpoint` from `root`. Containers and objects that
+// contain a tensor become groups, all others values. An object that contains itself is shown as
+// "..." there. A corrupt tensor gets an error and a warning.
 //
-// Throws Error: EBADMSG if there are tensors and not one of them can be read, EFBIG if objects are
+// Throws Error: EBADMSG if there are tensors and none of them can be read, EFBIG if objects are
 // nested more than kMaxDepth levels deep or exceed the budget.
 void AddObjects(const pickle::Value& root, Context& context, Checkpoint& checkpoint);
 

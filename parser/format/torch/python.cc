@@ -20,8 +20,8 @@
 namespace ckptfs::torch {
 namespace {
 
-// The interpreted objects have a few attributes. An object with more is not one of them, and many
-// references to it would make the search slow.
+// The interpreted objects have a few attributes. An object with more is none of them, and searching
+// it for many references would be slow.
 constexpr size_t kMostAttributes = 256;
 
 const Value* ValueAt(const Value& dict, std::string_view key) {
@@ -69,7 +69,7 @@ const Value* ClassOfObject(const Value& object) {
 
 namespace {
 
-// Cut where it is longer than names are: objects by the thousand may share one.
+// Overlong names are truncated, since thousands of objects may share one.
 std::string ClassName(const Value& target) {
   constexpr size_t kMost = 1024;  // Bytes, of module and name each.
   if (target.kind != Kind::kGlobal) return Repr(target);
@@ -79,13 +79,13 @@ std::string ClassName(const Value& target) {
 
 bool IsPair(const Value& value) { return value.kind == Kind::kTuple && ItemsOf(value).size() == 2; }
 
-// Whether all that an object is made of is one dict, as those are whose class is a kind of dict.
+// Whether an object consists of one dict, as those of a subclass of dict do.
 bool IsOfOneDict(const Object& object, Values arguments) {
   return arguments.size() == 1 && arguments[0].kind == Kind::kDict && object.extras == nullptr &&
          object.items().empty();
 }
 
-// Others may be there by reference very often, and to compare them each time takes long.
+// Long texts may be referenced many times, and comparing them each time would take long.
 bool IsShortText(const Value& value) {
   constexpr uint32_t kMost = 256;  // Bytes.
   return value.kind == Kind::kText && value.length <= kMost;
@@ -114,9 +114,9 @@ bool IsSame(const Value& a, const Value& b) {
   }
 }
 
-// Adds the attributes of an object whose pairs are there from `begin` on. A dict that has its keys
-// for attributes, too, may be pickled with both (EasyDict), or with itself for a state (addict):
-// what is there already is not added.
+// Adds the attributes of an object whose pairs are the children from `begin` on. A dict whose keys
+// are also attributes may be pickled with both (EasyDict), or with itself as its state (addict):
+// duplicates are not added.
 void AddOtherAttributes(Children& children, size_t begin, const Object& object, Budget& budget) {
   Children attributes(&budget);
   AddStates(attributes, object, budget);
@@ -167,7 +167,7 @@ void AddObject(Interpretation& interpretation, const Object& object, Values argu
   if (has_only(Child::Role::kItem) && arguments.empty()) interpretation.kind = ValueKind::kSequence;
 }
 
-// A dict or a list that Python itself makes. Attributes come with BUILD (OrderedDict's _metadata).
+// A container of Python itself. Attributes come with BUILD (OrderedDict's _metadata).
 void AddContainer(Interpretation& interpretation, const Object& object, Values arguments,
                   Budget& budget) {
   if (interpretation.kind == ValueKind::kMapping) {
@@ -182,7 +182,7 @@ void AddContainer(Interpretation& interpretation, const Object& object, Values a
   AddStates(interpretation.children, object, budget);
 }
 
-// How much an object consists of, whoever shares it.
+// The number of parts of an object, shared ones included.
 uint64_t PartsOf(const Object& object) {
   const auto count = [](const Value& value) {
     return IsSequence(value) || value.kind == Kind::kDict ? ItemsOf(value).size() : 0;
@@ -310,9 +310,8 @@ Interpretation InterpretObject(const Value& value, Budget& budget) {
   return interpretation;
 }
 
-// Returns the value that `value` only wraps; null if it wraps none. An array of objects
-// without dimensions is one object (numpy.save makes it of a dict), and so is a scalar of an array
-// of objects.
+// Returns the value that `value` wraps; null if it wraps none. An array of objects without
+// dimensions is one object (numpy.save of a dict), and so is a scalar of an array of objects.
 const Value* WrappedBy(const Value& value) {
   if (!pickle::IsObject(value)) return nullptr;
   const Object& object = ObjectOf(value);
@@ -336,7 +335,7 @@ const Value* WrappedBy(const Value& value) {
 }  // namespace
 
 const Value& Unwrapped(const Value& value) {
-  constexpr int kMost = 16;  // Wrappers in one another; TorchScript makes two.
+  constexpr int kMost = 16;  // Nested wrappers; TorchScript writes two.
   const Value* inner = &value;
   for (int i = 0; i < kMost; ++i) {
     const Value* next = WrappedBy(*inner);

@@ -1,5 +1,5 @@
 // Interprets the objects of a pickle as Python would: containers, numbers, objects with attributes.
-// The pickle machine records the calls; this knows their results.
+// The pickle machine records the calls; Interpret determines their results.
 
 #pragma once
 
@@ -26,22 +26,22 @@ const pickle::Value* AttributeOf(const pickle::Value& state, std::string_view na
 // The same of an object; its latest state counts.
 const pickle::Value* AttributeOfObject(const pickle::Value& object, std::string_view name);
 
-// The class of an object that is made without a call of anything else: a kGlobal; null if it has no
-// name. Points into the graph.
+// Returns the class of an object that is created by its class alone, a kGlobal; null for others.
+// Points into the graph.
 const pickle::Value* ClassOfObject(const pickle::Value& object);
 
 enum class ValueKind : uint8_t {
-  kLeaf,      // A number, a text, bytes, a name: nothing is in it.
-  kSequence,  // A list, tuple, set or deque, or a class of its own that holds items.
-  kMapping,   // A dict or a class of its own that holds pairs.
+  kLeaf,      // A number, a text, bytes, a name: no children.
+  kSequence,  // A list, tuple, set or deque, or a subclass.
+  kMapping,   // A dict or a subclass.
   kModule,    // An nn.Module: parameters, buffers and submodules by name, then other attributes.
   kObject,    // Anything else: constructor arguments and attributes.
 };
 
-// Something in a container or an object.
+// A child of a container or an object.
 struct Child {
   enum class Role : uint8_t {
-    kItem,       // Of a sequence, or what __new__ was given; `key` is its index.
+    kItem,       // Of a sequence, or an argument of __new__; `key` is its index.
     kPair,       // Of a mapping.
     kAttribute,  // `key` is its name.
   };
@@ -55,7 +55,7 @@ struct Child {
 struct Interpretation {
   ValueKind kind = ValueKind::kLeaf;
   std::string type;                  // "list", "collections.OrderedDict", "argparse.Namespace"
-  std::pmr::vector<Child> children;  // In Python's order; a key that is set twice is there once.
+  std::pmr::vector<Child> children;  // In Python's order, without duplicate keys.
 
   // A collection of tensordict: a group also without tensors, whose keys are not split.
   bool is_collection = false;

@@ -21,8 +21,8 @@
 namespace ckptfs::torch {
 namespace {
 
-// Honest files lie in one another twice at most: a storage that was pickled in an object that a
-// checkpoint in several files has.
+// Honest files are nested twice at most: a pickled storage in an object of a checkpoint in several
+// files.
 constexpr int kMostNesting = 2;
 
 class Deeper {

@@ -26,8 +26,8 @@
 
 namespace ckptfs::torch {
 
-// The state that the pickles of one checkpoint share, of which there may be a hundred thousand.
-// Belongs to one thread.
+// The state that all pickles of one checkpoint share; there may be a hundred thousand. Belongs to
+// one thread.
 struct Reading {
   // `file` is the checkpoint, if it is one file; `what_for` and `budget_of_all` must outlive this.
   Reading(Budget& budget_of_all, Source file, const ReadOptions& what_for)
@@ -48,7 +48,7 @@ struct Reading {
   // this.
   std::shared_ptr<BlockCache> blocks = std::make_shared<BlockCache>();
 
-  // How deep files are nested here: see ReadSaved.
+  // The depth of nested files: see ReadSaved.
   int depth = 0;
 
   // Whether the result becomes a part of a larger object: its root then has one member, which has
@@ -69,7 +69,7 @@ struct Context {
   std::span<const std::byte> pickle;
   Record pickle_record;
 
-  // Sources of tensors that must be gathered, by what they show, so that tied ones share theirs.
+  // Sources of gathered tensors by the identity of their views, so that tied ones share them.
   std::unordered_map<std::string, ByteSourcePtr> gathered = {};
 
   // Storages that are files inside of the pickle.
@@ -80,11 +80,11 @@ struct Context {
   Budget& budget = reading.budget;
 };
 
-// The functions that read a container read the part `data` of a source, so that a container may be
-// in the middle of a file, or nested in another one. Their results have no format and no globals:
-// the caller adds those (Reading::Report).
+// Containers are read from a part `data` of a source, because they may be in the middle of a file
+// or nested in another container. The results have no format and no globals, which the caller adds
+// (Reading::Report).
 
-// Reads an archive, a legacy stream or a pickle by itself, detected by its first bytes. For files
+// Reads an archive, a legacy stream or a single pickle, detected by its first bytes. For files
 // nested in others: throws Error(EFBIG) if they are nested too deep.
 Checkpoint ReadSaved(const Extent& data, Reading& reading);
 
@@ -111,7 +111,7 @@ struct Piece {
   pickle::Graph Run(std::string_view what, Reading& reading) const;
 };
 
-// Reads the formats from before archives: pickles, numbers and bytes, one after another. `what`
+// Reads the formats that precede archives: pickles, numbers and bytes, one after another. `what`
 // names the item in messages, which count bytes from the beginning of the data. All methods throw
 // Error(EBADMSG) at the end of the data.
 class Stream {

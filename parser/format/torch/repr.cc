@@ -20,8 +20,8 @@
 
 namespace ckptfs::torch {
 // datetime(bytes[, zone]) has the year in two bytes, most significant first, then month, day, hour,
-// minute, second, and microseconds in three bytes; date and time have their part of that. The
-// highest bit of the first byte that can have it is the fold.
+// minute, second, and microseconds in three bytes; date and time have a part of these. The highest
+// bit of the month or the hour is the fold.
 
 namespace {
 
@@ -30,7 +30,7 @@ __extension__ using UnsignedWide = unsigned __int128;
 
 constexpr size_t kMostOfText = 4300;  // Bytes: the digits that Python reads of a number.
 
-// ".000003" of 3 microseconds, nothing of 0.
+// ".000003" for 3 microseconds, empty for 0.
 std::string Fraction(int64_t microseconds) {
   return microseconds == 0 ? "" : fmt::format(".{:06}", microseconds);
 }
@@ -126,7 +126,7 @@ std::optional<std::string> TimeText(KnownCallable known, Values arguments, Budge
   return text;
 }
 
-// The number that a UUID is: its 16 bytes, most significant first.
+// The integer of a UUID: its 16 bytes, most significant first.
 std::optional<std::string> UuidText(const Value& uuid) {
   const Value* number = AttributeOfObject(uuid, "int");
   if (number == nullptr) return std::nullopt;
@@ -240,7 +240,7 @@ std::string ReprOfBytes(std::string_view bytes) {
 
 constexpr size_t kMaxRepr = 1024;  // Bytes, about.
 
-// Cut where it is longer than names are: objects by the thousand may share one.
+// Overlong names are truncated, since thousands of objects may share one.
 std::string ReprOfGlobal(const Value& global) {
   const Values names = ItemsOf(global);
   return fmt::format("{}.{}", names[0].text().substr(0, kMaxRepr),

@@ -138,9 +138,8 @@ std::string_view TakeUntil(std::string_view& text, std::string_view end) {
   return taken;
 }
 
-// Protocol 0 has the id as Python prints the tuple, which is why PyTorch itself cannot read it:
-// ('storage', <class 'torch.FloatStorage'>, '0', 'cpu', 6), with ", None" before the end in legacy
-// streams.
+// In protocol 0 the id is the printed tuple, which PyTorch itself cannot read: ('storage', <class
+// 'torch.FloatStorage'>, '0', 'cpu', 6), with ", None" before the end in legacy streams.
 StorageId ParseTextId(std::string_view text) {
   constexpr std::string_view kBegin = "('storage', <class '";
   if (!text.starts_with(kBegin)) {
@@ -214,7 +213,7 @@ StorageId ParseTensorizerId(Values parts) {
           .in_sidecar = index};
 }
 
-// Bytes may be seen as bytes under both classes that count bytes.
+// Both classes that count in bytes are equivalent for bytes.
 bool CountsBytes(const StorageClass& type) {
   return type.is_untyped || type.dtype == Dtype::kUint8;
 }
@@ -303,7 +302,7 @@ const Storage& Storages::Get(const Value& persistent) {
 
 namespace {
 
-// Returns an identity that all calls with the same bytes share, in whichever form.
+// Returns an identity that all calls with the same bytes share, in any form.
 const void* IdentityOfBytes(const Value& bytes) {
   constexpr int kMostCalls = 2;  // bytearray(_codecs.encode(text, "latin1"))
   const Value* value = &bytes;
@@ -317,7 +316,7 @@ const void* IdentityOfBytes(const Value& bytes) {
   return is_text ? static_cast<const void*>(value->text_data) : value;
 }
 
-// The storage that is all of `file`, which `record` is.
+// Returns the storage that is the object of `file`, which was read from `record`.
 Storage ReadNestedStorage(Checkpoint file, const Record& record) {
   auto* tensor =
       file.root.members.size() == 1 ? std::get_if<Tensor>(&file.root.members[0].content) : nullptr;

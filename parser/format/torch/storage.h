@@ -24,7 +24,7 @@
 
 namespace ckptfs::torch {
 
-// The file beside a checkpoint that has its tensors.
+// The file with the tensors of a checkpoint, beside it.
 //
 // tensorizer.torch_compat lets torch.save write "model.pt" with everything but the bytes of
 // storages, which it writes as a list of tensors to a file of tensorizer, "model.pt.tensors". A
@@ -33,12 +33,12 @@ namespace ckptfs::torch {
 // Opened when a tensor first needs it. Belongs to one thread.
 class Sidecar {
  public:
-  // That of the checkpoint `source`, unless `options`, which must outlive this, names another one.
+  // The sidecar of the checkpoint `source`, or the one in `options`, which must outlive this.
   Sidecar(Source source, const ReadOptions& options)
       : source_(std::move(source)), options_(options) {}
 
-  // Returns the bytes of tensor `index`, or a record with an error. Throws Error if the user must
-  // do something first (EKEYREJECTED), or if a limit is exceeded.
+  // Returns the bytes of tensor `index`, or a record with an error. Throws Error: EKEYREJECTED if
+  // the key is wrong, EFBIG if a limit is exceeded.
   Record Find(uint64_t index);
 
   // Adds the name and the warnings of the sidecar to `checkpoint`, if it was opened.
@@ -57,8 +57,8 @@ class Sidecar {
   std::map<std::string, Tensor> tensors_;  // By their keys: "0".
 };
 
-// Bytes of a key, which is a number, or of a location, which is a device. Each tensor has both, so
-// they must be short.
+// The maximum length of a key, which is a number, and of a location, which is a device: each tensor
+// has both.
 constexpr size_t kMostStorageText = 128;
 
 // A parsed persistent id of a storage.
@@ -76,8 +76,8 @@ struct StorageId {
   };
   std::optional<View> view;
 
-  // Set if the bytes are those of a tensor in the sidecar, which alone knows how many there are.
-  // The key then is one that no other storage has.
+  // Set if the bytes are those of a tensor in the sidecar, which alone has their number. The key is
+  // then unique.
   std::optional<uint64_t> in_sidecar;
 };
 
@@ -86,8 +86,7 @@ struct StorageId {
 // Sidecar.
 StorageId ParseStorageId(const pickle::Value& persistent);
 
-// A storage as the first persistent id that names it describes it. PyTorch, too, takes the class
-// from the first.
+// A storage as described by its first persistent id, from which PyTorch, too, takes the class.
 struct Storage {
   Record record;
   StorageClass type;
@@ -98,9 +97,8 @@ struct Storage {
 // All storages of one pickle, each looked up when a tensor first needs it. Belongs to one thread.
 class Storages {
  public:
-  // `find` looks up a record by the key of a storage. It does not throw: what is wrong with a
-  // record is its error. `budget`, which what is kept is charged to, and `sidecar` must outlive
-  // this.
+  // `find` looks up a record by the key of a storage. It does not throw: the record has the error.
+  // `budget`, to which storages are charged, and `sidecar` must outlive this.
   Storages(Budget& budget, Sidecar& sidecar, std::function<Record(std::string_view key)> find)
       : budget_(budget), sidecar_(sidecar), find_(std::move(find)) {}
 
@@ -137,7 +135,7 @@ class NestedStorages {
   const Storage& Get(const pickle::Value& call, Context& context);
 
  private:
-  std::map<const void*, Storage> known_;  // By where the bytes are: many calls may share them.
+  std::map<const void*, Storage> known_;  // By address: many calls may share bytes.
 };
 
 // The storage that `value` is: a persistent id, or a file. Throws Error; EBADMSG if it is neither.

@@ -11,7 +11,7 @@
 //   _rebuild_from_type(_v2)         function, class, arguments of function, state
 //   _rebuild_device_tensor_*        array or tensor, dtype, device, requires_grad
 //
-// The first four make a tensor, the others dress one up. A storage by itself is a tensor of one
+// The first four create a tensor, the others wrap one. A storage by itself is a tensor of one
 // dimension.
 
 #include "parser/format/torch/tensor.h"
@@ -41,7 +41,7 @@
 namespace ckptfs::torch {
 namespace {
 
-constexpr int kMaxLayers = 16;  // Layers around a tensor; honest files have three at most.
+constexpr int kMaxLayers = 16;  // Wrappers of a tensor; honest files have three at most.
 
 // Removes one layer: `innermost.function` and `innermost.arguments` become those of the inner call.
 // Returns whether there was one.
@@ -127,15 +127,15 @@ std::vector<uint64_t> Numbers(const Value& value, std::string_view what) {
 
 namespace {
 
-// Returns the key of a gathered tensor, which no other has.
+// Returns a unique key of a gathered tensor.
 std::string IdentityOf(const Extent& extent, const View& view) {
   return fmt::format("{} {} {} {}{}{} {} {}", static_cast<const void*>(extent.source.get()),
                      extent.offset, Name(view.dtype), view.is_big_endian, view.is_conjugated,
                      view.is_negated, fmt::join(view.shape, ","), fmt::join(view.stride, ","));
 }
 
-// A tensor that claims much more than is stored (stride 0 repeats elements at no cost) would fill
-// the disk of whoever copies it.
+// A tensor that is much larger than its storage (stride 0 repeats elements at no cost) would fill
+// the disk when it is copied.
 constexpr uint64_t kMostRepeated = uint64_t{64} << 30;  // In bytes.
 constexpr uint64_t kMostRepetition = 1024;
 
@@ -145,7 +145,7 @@ void CheckRepetition(uint64_t length, uint64_t stored) {
   }
 }
 
-// The view `view` of `storage` from element `offset` on.
+// Sets the data to `view` of `storage` from element `offset` on.
 void SetData(const Storage& storage, uint64_t offset, const View& view, Context& context,
              Tensor& tensor) {
   const uint64_t length = tensor.data.length;
@@ -173,7 +173,8 @@ void SetData(const Storage& storage, uint64_t offset, const View& view, Context&
   tensor.data = {gathered, 0, length};
 }
 
-// Whether the elements lie in the storage as they lie in the tensor, whatever is done to each.
+// Whether the order of the elements in the storage is that of the tensor, ignoring their
+// conversion.
 bool IsDenseOrder(View view) {
   view.is_big_endian = view.is_conjugated = view.is_negated = false;
   return IsDense(view);
@@ -281,7 +282,7 @@ void FillArrayTensor(const InnermostTensor& innermost, Context& context, Tensor&
   if (*dtype != Dtype::kBfloat16 || tensor.dtype != Dtype::kFloat32) {
     Fail(ENOTSUP, "unsupported conversion from {} to {}", Name(tensor.dtype), Name(*dtype));
   }
-  // NumPy has no bfloat16, so it is sent as float32, of which it is the upper half.
+  // NumPy has no bfloat16, so it is pickled as float32, whose upper half it is.
   const std::vector<uint64_t> shape = tensor.shape;
   const uint64_t length = ByteSize(*dtype, shape);
   View view{.dtype = *dtype, .shape = shape, .stride = std::vector<uint64_t>(shape.size(), 2)};
@@ -298,7 +299,7 @@ void FillArrayTensor(const InnermostTensor& innermost, Context& context, Tensor&
   }
 }
 
-// A storage by itself. Of types that several elements share a byte of, its bytes.
+// A storage by itself; its bytes if several elements share a byte.
 void FillStorage(const InnermostTensor& innermost, Context& context, Tensor& tensor) {
   const Storage& storage = StorageOf(*innermost.value, context);
   const bool is_packed = ElementsPerItem(storage.type.dtype) > 1;

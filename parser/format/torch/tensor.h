@@ -1,4 +1,4 @@
-// Tensors: what the constructors that a PyTorch pickle calls make of a storage.
+// Tensors: the results of the constructors that a PyTorch pickle calls.
 
 #pragma once
 
@@ -33,10 +33,10 @@ struct InnermostTensor {
 // Unwraps `value`, which may be any value. The result points into `value` and the pickle's graph.
 InnermostTensor UnwrapTensor(const pickle::Value& value);
 
-// The numbers of a size or a stride. Throws Error(EBADMSG) that calls it `what`.
+// The numbers of a size or a stride. Throws Error(EBADMSG), whose message names `what`.
 std::vector<uint64_t> Numbers(const pickle::Value& value, std::string_view what);
 
-// Sets type, shape and length. Throws Error if these cannot be.
+// Sets type, shape and length. Throws Error if they are invalid.
 void SetShape(const View& view, Tensor& tensor);
 
 // Fills in the tensor that is `view` of `storage` from element `offset` on: type, shape, stride and
@@ -56,8 +56,7 @@ TensorKind ClassifyTensor(const pickle::Value& value);
 // known are set nevertheless.
 void FillTensor(const pickle::Value& value, Context& context, Tensor& tensor);
 
-// The same of the integers that a quantized tensor stores: of those with several in a byte, the
-// bytes.
+// The same for the integers of a quantized tensor; for its bytes if several integers share a byte.
 void FillIntegers(const pickle::Value& value, Context& context, Tensor& tensor);
 
 }  // namespace ckptfs::torch

@@ -75,7 +75,7 @@ std::string Writer::WriteContainer(const Value& value) {
   if (ancestors_.size() >= static_cast<size_t>(kMaxDepth)) {
     Fail(EFBIG, "objects are nested more than {} levels deep", kMaxDepth);
   }
-  if (ClassifyTensor(value) != TensorKind::kNone) {  // In the attributes of another tensor.
+  if (ClassifyTensor(value) != TensorKind::kNone) {  // An attribute of another tensor.
     out_ += fmt::format(R"({{"class":{}}})", json::String(TensorClassOf(UnwrapTensor(value))));
     return "tensor";
   }
@@ -89,7 +89,7 @@ std::string Writer::WriteContainer(const Value& value) {
   return type;
 }
 
-// Of what a list may have millions of, no child is made.
+// A list may have millions of leaves, for which no children are created.
 std::string Writer::WriteSequence(const Value& value) {
   const Values items = ItemsOf(value);
   budget_.Work(items.size());
@@ -164,7 +164,7 @@ void Writer::WriteItems(const Interpretation& interpretation, Child::Role role) 
   out_ += ']';
 }
 
-// Writes one value for a batch of that size: as lists in one another, in which it is repeated.
+// Writes one value for a batch of that size: nested lists in which it is repeated.
 void Writer::WriteRepeated(const Value& value, std::span<const uint64_t> counts) {
   if (counts.empty()) {
     types_.Add(Write(value));
@@ -249,7 +249,7 @@ std::string Writer::WriteObject(const Interpretation& interpretation) {
   return "object";
 }
 
-// The calls of numbers are of other values, which may be anything in a hostile file.
+// The arguments of numbers may be any values in a hostile file.
 std::string Writer::WriteLeafCall(const Value& value) {
   const KnownCallable known = FindCallable(ObjectOf(value).target);
   const Values arguments = ItemsOf(ObjectOf(value).arguments);
@@ -265,8 +265,8 @@ std::string Writer::WriteLeafCall(const Value& value) {
   return "complex";
 }
 
-// A tensor that is a key, as in the state of an optimizer. Python prints its elements; its
-// storage identifies it.
+// A tensor as a key, as in the state of an optimizer. Python would print its elements; its storage
+// identifies it.
 std::string TensorText(const Value& tensor) {
   const InnermostTensor innermost = UnwrapTensor(tensor);
   std::string text = fmt::format("<{}", TensorClassOf(innermost));

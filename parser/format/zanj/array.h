@@ -15,8 +15,7 @@ bool HasBytes(json::Node node, const Tag& tag);
 
 // Reads the array `node` into `tensor`. Precondition: HasBytes. Throws Error: EBADMSG if the array
 // is corrupt, ENOTSUP or EOVERFLOW if it cannot be a tensor, and the errors of reading its member;
-// type and shape are set then, too, as far as they are known. Inline elements are charged to the
-// budget.
+// type and shape are then set as far as they are known. Inline elements are charged to the budget.
 void FillArray(json::Node node, const Tag& tag, Externals& externals, Tensor& tensor);
 
 // Returns an array that does not satisfy HasBytes as a value.

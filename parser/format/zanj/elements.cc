@@ -21,7 +21,7 @@ class Lists {
  public:
   Lists(Dtype dtype, Externals& externals) : dtype_(dtype), externals_(externals) {}
 
-  // Appends what is in `node`, which has the dimensions `shape`.
+  // Appends the elements of `node`, which has the dimensions `shape`.
   void Append(json::Node node, std::span<const uint64_t> shape) {
     if (shape.empty()) return AppendElement(elements_, dtype_, node);
     if (TagOf(node).kind == Tag::Kind::kExternalTable) {
@@ -136,8 +136,8 @@ struct FloatType {
   unsigned exponent_bits = 0;
   unsigned fraction_bits = 0;
   int bias = 0;
-  uint64_t nan = 0;           // Its bits, as NumPy makes one.
-  bool has_infinity = false;  // All ones in the exponent are no numbers: infinities and NaN.
+  uint64_t nan = 0;           // The bits of NumPy's NaN.
+  bool has_infinity = false;  // An exponent of ones is infinity or NaN.
   uint64_t largest = 0;       // The bits of the largest number.
   bool has_minus_zero = true;
 };
@@ -161,7 +161,7 @@ std::optional<uint64_t> Encode(const FloatType& type, double number) {
   }
   int exponent = 0;
   std::frexp(number, &exponent);                     // number = 0.1... * 2^exponent
-  exponent = std::max(exponent - 1, 1 - type.bias);  // Smaller numbers have no leading one.
+  exponent = std::max(exponent - 1, 1 - type.bias);  // Subnormal numbers have no leading one.
   const int fraction_bits = static_cast<int>(type.fraction_bits);
   const double units = std::ldexp(std::fabs(number), fraction_bits - exponent);
   if (units != std::trunc(units)) return std::nullopt;
@@ -171,7 +171,7 @@ std::optional<uint64_t> Encode(const FloatType& type, double number) {
   return bits <= type.largest ? std::optional(sign | bits) : std::nullopt;
 }
 
-// float8_e8m0fnu: a power of two, and nothing else.
+// float8_e8m0fnu: powers of two only.
 std::optional<uint64_t> EncodePower(double number) {
   if (std::isnan(number)) return 0xFF;
   int exponent = 0;
@@ -228,7 +228,7 @@ bool IsInteger(Dtype dtype) {
          dtype == Dtype::kUint32 || dtype == Dtype::kUint64;
 }
 
-// The bits of an integer, of which `bits` count; nothing if they are too few.
+// Returns the low `bits` bits of an integer; nothing if it does not fit.
 std::optional<uint64_t> EncodeInteger(Dtype dtype, unsigned bits, json::Node number) {
   const uint64_t most = ~uint64_t{} >> (64 - bits) >> (IsSigned(dtype) ? 1 : 0);
   if (number.kind() == Kind::kWhole) {
@@ -242,7 +242,7 @@ std::optional<uint64_t> EncodeInteger(Dtype dtype, unsigned bits, json::Node num
   return static_cast<uint64_t>(value);
 }
 
-// A number as a double, if it is one exactly.
+// Returns a number as a double if that is exact.
 std::optional<double> DoubleOf(json::Node number) {
   constexpr double kTwo64 = 18446744073709551616.0;
   switch (number.kind()) {

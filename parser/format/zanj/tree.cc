@@ -152,7 +152,7 @@ Table TableOf(json::Node node, const Tag& tag, Externals& externals) {
   return table;
 }
 
-// Whether the rows of `table` may have arrays in them. The cells of data frames are plain.
+// Whether the rows of `table` may contain arrays. The cells of data frames are plain.
 bool MayHaveArrays(const Table& table) { return !table.python_type.ends_with("DataFrame"); }
 
 bool MustPropagate(const Error& error) {
@@ -180,7 +180,7 @@ class Builder {
 
  private:
   void AddMember(Key key, json::Node node, const Leaves& leaves, Group& group) {
-    // As of all names, there are several copies.
+    // As for all names, there are several copies.
     constexpr uint64_t kCostOfByte = 8;
     budget_.Charge(2 * sizeof(Member) + kCostOfByte * key.text.size());
     if (path_.size() == json::kMaxPythonDepth) {
@@ -254,7 +254,7 @@ class Builder {
     return TableOf(node, tag, externals_);
   }
 
-  // Stands for a table whose member is missing, so that not even its length is known.
+  // Returns the placeholder for a table whose member is missing, and whose length is unknown.
   static Value LostTable(const Table& table) {
     return {.json = fmt::format(R"({{"class":{},"error":{}}})", json::String(table.python_type),
                                 json::String(table.error->what())),
@@ -263,7 +263,7 @@ class Builder {
             .annotations = {}};
   }
 
-  // A table or, if there are arrays in its rows, these beside it.
+  // Returns a table, and beside it the arrays in its rows, if there are any.
   Content WithArrays(Table table) {
     const Record record = externals_.Open(table.member);
     if (!externals_.IsWorthReading(record)) return table;
@@ -294,7 +294,7 @@ class Builder {
   Externals& externals_;
   Budget& budget_;
   Checkpoint& checkpoint_;
-  std::vector<std::string> path_;  // Keys of what is being made.
+  std::vector<std::string> path_;  // The keys of the current node.
 };
 
 }  // namespace

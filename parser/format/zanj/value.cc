@@ -103,7 +103,7 @@ class Writer {
     types_.Add(Write(value));
   }
 
-  // Lists outside may lie in one another.
+  // Lists in other members may be nested.
   void Deepen() {
     constexpr size_t kMost = 16;
     if (depth_ == kMost) Fail(EFBIG, "has lists outside that are nested more than {} deep", kMost);
@@ -187,7 +187,7 @@ constexpr std::pair<std::string_view, Tag::Kind> kModes[] = {
     {"zero_dim", Tag::Kind::kScalar},
 };
 
-// Types whose rows are outside; what else is outside is an array.
+// Types whose rows are in another member; other external types are arrays.
 constexpr std::string_view kTables[] = {"list", "tuple", "pandas.DataFrame", "polars.DataFrame"};
 
 // Tags of muutils 0.2, which had no types.
@@ -198,7 +198,7 @@ constexpr std::pair<std::string_view, Tag::Kind> kOldTags[] = {
     {"array_hex_meta", Tag::Kind::kHex},
 };
 
-// The members of what ZANJ describes because it can do no better, which are these and no others.
+// The members of an object that ZANJ could only describe; it has exactly these.
 constexpr std::string_view kDescription[] = {
     "__name__", "__doc__", "__module__", "__class__", "__dict__", "__annotations__",
     "str",      "dir",     "type",       "repr",      "code",     "sourcefile"};
@@ -240,7 +240,7 @@ bool HasList(json::Node object, std::string_view key) {
   return member && member->is_list();
 }
 
-// The tag but for sets whose data are outside, which are objects here.
+// Returns the tag of `node`, but an object for a set whose data are in another member.
 Tag TagInPlace(json::Node node) {
   if (!node.is_object()) return {};
   auto member = node.Find(kKey);

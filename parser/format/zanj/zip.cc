@@ -54,7 +54,7 @@ std::string ConfigurationOf(json::Node configuration, Externals& externals) {
 }
 
 // Adds the metadata of the file: configuration and time as annotations, all of it as a table of one
-// row, which readers of tensors do not take for a part of the object.
+// row, which is not a part of the object for readers of tensors.
 void AddMeta(Externals& externals, Checkpoint& checkpoint) try {
   if (externals.members().Find(kMeta) == nullptr) return;
   const json::Document document = externals.ReadValue(externals.Open(kMeta));
@@ -119,7 +119,7 @@ Externals::Externals(const Members& members, uint64_t size)
 }
 
 Record Externals::Open(std::string_view reference) {
-  constexpr uint64_t kCost = 128;  // In bytes, of remembering it.
+  constexpr uint64_t kCost = 128;  // In bytes, of an entry.
   const zip::Member* const member = members_.Find(reference);
   if (member == nullptr) {
     return {.data = {},

@@ -35,8 +35,7 @@ std::string NameOf(const SegmentId& id) { return fmt::format("{}-{}", Hex(id.obj
 
 std::string Below(std::string_view name) { return std::string(name.substr(0, 2)); }
 
-// Whether `name` is one that we give to a segment in the directory `below`: all else that is there
-// is not ours to remove.
+// Whether `name` is that of a segment in the directory `below`. Other files are never removed.
 bool IsSegmentName(std::string_view name, std::string_view below) {
   return name.size() > kHashDigits + 1 && name.starts_with(below) && name[kHashDigits] == '-' &&
          name.find_first_not_of(kHexDigits) == kHashDigits &&
@@ -49,8 +48,8 @@ struct CloseDirectory {
 };
 using Listing = std::unique_ptr<DIR, CloseDirectory>;
 
-// Whether the access control list `name` of `file` gives a right to write to a user or a group of
-// its own, which the mode does not show. The kernel's format: a version, then entries.
+// Whether the access control list `name` of `file` grants write permission to further users or
+// groups, which the mode does not show. The kernel's format: a version, then entries.
 bool HasOtherWriters(const Fd& file, const char* name) {
   struct Entry {
     uint16_t tag;
@@ -77,7 +76,7 @@ bool HasOtherWriters(const Fd& file, const char* name) {
 }
 
 constexpr const char* kAccessList = "system.posix_acl_access";
-constexpr const char* kDefaultList = "system.posix_acl_default";  // Of what is made in a directory.
+constexpr const char* kDefaultList = "system.posix_acl_default";  // For new files in a directory.
 
 }  // namespace
 
@@ -85,7 +84,7 @@ CacheDirectory::CacheDirectory(const std::string& path) : us_(::geteuid()) {
   if (::mkdir(path.c_str(), S_IRWXU) != 0 && errno != EEXIST) {
     FailErrno("cache directory {}: cannot make it", path);
   }
-  // The user may well have named a symbolic link.
+  // The path of the user may be a symbolic link.
   directory_ = Fd(::open(path.c_str(), kOpenDirectory & ~O_NOFOLLOW));
   struct stat status = {};
   if (directory_.number() < 0 || ::fstat(directory_.number(), &status) != 0) {
@@ -111,7 +110,7 @@ std::optional<Segment> CacheDirectory::Open(const SegmentId& id, bool may_make) 
   const Fd below = OpenBelow(Below(name), may_make);
   if (below.number() < 0) return std::nullopt;
   if (auto segment = OpenExisting(below.number(), name, id)) return segment;
-  // Only missing or invalid segments are made anew; not after a shortage of descriptors.
+  // Only missing or invalid segments are created again, but not after a shortage of descriptors.
   const bool is_invalid = errno == EPERM || errno == ELOOP || errno == EBADMSG;
   if (!may_make || (!is_invalid && errno != ENOENT)) return std::nullopt;
   if (is_invalid && ::unlinkat(below.number(), name.c_str(), 0) != 0 && errno != ENOENT) {
@@ -122,7 +121,7 @@ std::optional<Segment> CacheDirectory::Open(const SegmentId& id, bool may_make) 
     Segment segment(std::move(made), id, true);
     if (segment.CheckOrInitialize()) return segment;
   } else if (errno == EEXIST) {
-    // Another one was faster.
+    // Another process was faster.
     return OpenExisting(below.number(), name, id);
   }
   return std::nullopt;
@@ -149,7 +148,7 @@ int64_t CacheDirectory::room() const {
 // Segments are removed even if the lock is unusable.
 std::optional<Fd> CacheDirectory::Lock() const {
   constexpr auto kPatience = std::chrono::seconds(10);
-  constexpr int kTries = 20;  // Most hold it for some milliseconds.
+  constexpr int kTries = 20;  // It is usually held for some milliseconds.
   Fd lock(::openat(directory_.number(), "lock", kOpenFile | O_RDWR | O_CREAT, S_IRUSR | S_IWUSR));
   if (lock.number() < 0) return lock;
   Share(lock.number(), mode_ & 0666U);
@@ -243,7 +242,7 @@ void CacheDirectory::Share(int made, mode_t mode) const {
 bool CacheDirectory::IsTrusted(const Fd& file, const struct stat& status) const {
   const bool is_shared = (mode_ & S_IWGRP) != 0;
   if ((status.st_mode & S_IWOTH) != 0) return false;
-  // No list gives more than the bits of the group do.
+  // No list grants more than the bits of the group.
   if ((status.st_mode & S_IWGRP) != 0 &&
       (!is_shared || status.st_gid != group_ || HasOtherWriters(file, kAccessList))) {
     return false;

@@ -1,4 +1,4 @@
-// The directory of the segments, and which users are trusted to write to it.
+// The directory of the segments, and the users that are trusted to write to it.
 //
 //   ab/ab3f…-0   segment 0 of an object: 64 hexadecimal digits, of which the first two name the
 //   ab/ab3f…-1   directory. The hash does not reveal the location of the object
@@ -18,8 +18,8 @@
 // may remove it.
 //
 // Directories and segments get their mode from the directory: 0600 in one of 0700, 0660 in one of
-// 2770. So the owner of the directory decides whether a cache is shared. Users who may only read it
-// read the cached data of others.
+// 2770. So the owner of the directory decides whether a cache is shared. Users with read permission
+// only can read the cached data.
 
 #pragma once
 
@@ -44,11 +44,11 @@ namespace ckptfs {
 // Thread-safe.
 class CacheDirectory {
  public:
-  // Makes a missing directory with mode 0700. Throws Error if that fails or if it is not trusted.
+  // Creates a missing directory with mode 0700. Throws Error if that fails or if it is not trusted.
   explicit CacheDirectory(const std::string& path);
 
-  // Opens a segment. If it is missing or invalid, makes it if `may_make`, else returns nothing.
-  // Returns nothing on failure, too; errno is set then.
+  // Opens a segment. Creates a missing or invalid one if `may_make`. Else, or on failure, returns
+  // nothing and sets errno.
   std::optional<Segment> Open(const SegmentId& id, bool may_make) const;
 
   // The free space in bytes without the last 5 % of the disk; negative if less than these are free.
@@ -57,7 +57,7 @@ class CacheDirectory {
   // Removes the least recently used segments, until the others use at most wanted(used) bytes.
   // Keeps those for which `keeps` returns true, if it is not empty: `object` are the hexadecimal
   // digits of SegmentId::object, `used` is the time of the last use. Returns whether the others use
-  // so little: some may not be removable. Returns false, too, while another process removes
+  // at most that: some may not be removable. Also returns false while another process removes
   // segments; after ten seconds this one no longer waits for it, since it may be malicious.
   // Processes that have a removed segment open continue to read it.
   using Keeps = std::function<bool(std::string_view object, timespec used)>;
@@ -101,7 +101,8 @@ class CacheDirectory {
   uid_t us_ = 0;
   gid_t group_ = 0;
   mode_t mode_ = 0;
-  mutable std::atomic<Clock::rep> busy_since_ = 0;  // The lock is taken; 0: it is not.
+  mutable std::atomic<Clock::rep> busy_since_ =
+      0;  // Since when the lock is held by others; 0: free.
 };
 
 }  // namespace ckptfs

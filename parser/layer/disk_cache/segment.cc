@@ -19,11 +19,11 @@ constexpr uint64_t kIndexBegin = 4096;
 constexpr uint64_t kBlocksBegin = 8192;
 static_assert(kIndexBegin + kSegmentBlocks * sizeof(uint64_t) <= kBlocksBegin);
 
-// Blocks that are read or written by one system call: few enough that the processor's cache still
-// has them when their checksums are computed, and fewer than IOV_MAX.
+// The number of blocks per system call: few enough to be in the processor's cache when their
+// checksums are computed, and fewer than IOV_MAX.
 constexpr size_t kBatch = 16;
 
-// Files of another version are removed when they are met.
+// Files of another version are removed when they are found.
 constexpr uint32_t kVersion = 2;
 
 struct Header {

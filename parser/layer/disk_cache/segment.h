@@ -4,9 +4,9 @@
 //   4096    index: a checksum of 64 bits for each of the 128 blocks; 0: the block is not cached
 //   8192    the blocks, each at its offset; sparse
 //
-// A block is written before its checksum, so one that is half written does not match. The checksum
-// is seeded with the object and the number of the block, so bytes of another block or object do not
-// match. Integers have the byte order of the machine; to one of the other byte order the file is
+// A block is written before its checksum, so a partial block does not match. The checksum is seeded
+// with the object and the number of the block, so bytes of another block or object do not match.
+// Integers have the byte order of the machine; for machines of the other byte order the file is
 // corrupt.
 //
 // The file may hold any bytes. It is never mapped into memory, because another process may truncate
@@ -28,14 +28,14 @@
 
 namespace ckptfs {
 
-// Small, so that a cache of a few MiB keeps most of what fits into it; the index takes 0.2 %.
+// Small, so that little of a cache of a few MiB is unused; the index takes 0.2 %.
 constexpr uint64_t kSegmentBlocks = 128;
 
-// Which piece of which object.
+// A segment of an object.
 struct SegmentId {
-  std::array<std::byte, 32> object = {};  // A hash of what it is, its length included.
+  std::array<std::byte, 32> object = {};  // A hash of its identity and length.
   uint64_t object_size = 0;               // In bytes.
-  uint64_t number = 0;  // Of the piece: block kSegmentBlocks * number is its first.
+  uint64_t number = 0;                    // Its first block is kSegmentBlocks * number.
 
   friend bool operator<(const SegmentId& a, const SegmentId& b) {
     return std::tie(a.object, a.object_size, a.number) <
@@ -50,21 +50,21 @@ class Segment {
   Segment(Fd file, const SegmentId& id, bool may_write)
       : file_(std::move(file)), id_(id), may_write_(may_write) {}
 
-  // Returns whether the file is the segment `id`. Writes the header of an empty file if it may
-  // write.
+  // Returns whether the file is the segment `id`. Writes the header of an empty file if that is
+  // allowed.
   bool CheckOrInitialize() const;
 
-  // Reads blocks[i], which is block `first` + i of the object and lies in this segment, for all i,
-  // and sets is_cached[i]: a byte, so that threads could set neighbours.
+  // Reads block `first` + i of the object, which lies in this segment, to blocks[i] for all i, and
+  // sets is_cached[i].
   void Read(uint64_t first, std::span<const std::span<std::byte>> blocks,
             std::span<uint8_t> is_cached) const;
 
-  // Writes blocks[i], which is block `first` + i of the object and lies in this segment, for all i.
+  // Writes blocks[i] as block `first` + i of the object, which lies in this segment, for all i.
   // Returns 0 or an errno.
   int Write(uint64_t first, std::span<const std::span<const std::byte>> blocks) const;
 
   // Marks the segment as used, so that it is evicted last. Costs little if it was marked lately.
-  // Returns false if the file has been unlinked: what is written is then lost.
+  // Returns false if the file has been unlinked: writes are then lost.
   bool Touch() const;
 
   bool may_write() const { return may_write_; }
