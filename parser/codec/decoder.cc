@@ -60,7 +60,7 @@ class DeflateDecoder final : public Decoder {
   }
 
   std::string damage() const override {
-    return stream_.msg != nullptr ? stream_.msg : "is not understood";
+    return stream_.msg != nullptr ? stream_.msg : "invalid data";
   }
 
   size_t memory() const override {

@@ -92,7 +92,7 @@ std::vector<std::string> SplitWords(std::string_view line) {
     if (!is_in_word) words.emplace_back();
     is_in_word = true;
     if (c == '\\' && quote != '\'') {
-      if (i + 1 == line.size()) Fail(EINVAL, "nothing follows the last backslash");
+      if (i + 1 == line.size()) Fail(EINVAL, "trailing backslash");
       // In double quotes, a backslash escapes only quotes and backslashes.
       if (quote == '"' && line[i + 1] != '"' && line[i + 1] != '\\') words.back() += c;
       words.back() += line[++i];
@@ -104,7 +104,7 @@ std::vector<std::string> SplitWords(std::string_view line) {
       words.back() += c;
     }
   }
-  if (quote != 0) Fail(EINVAL, "a quotation mark is not closed");
+  if (quote != 0) Fail(EINVAL, "unclosed quotation mark");
   return words;
 }
 

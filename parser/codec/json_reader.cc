@@ -85,7 +85,7 @@ class Reader {
         keys_(budget),
         visitor_(visitor) {
     const bool has_mark = !characters_.is_at_end() && characters_.current() == '\xEF';
-    if (has_mark) Fail(EBADMSG, "invalid JSON at byte 0: there is a byte order mark");
+    if (has_mark) Fail(EBADMSG, "invalid JSON at byte 0: byte order mark");
   }
 
   bool SkipBlanks() {
@@ -117,7 +117,7 @@ class Reader {
       Fail(EBADMSG, "invalid JSON at byte {}: unexpected end of text", length_);
     }
     const char c = characters_.current();
-    if (c == '\0') Fail(EBADMSG, "invalid JSON at byte {}: there is a NUL", characters_.position());
+    if (c == '\0') Fail(EBADMSG, "invalid JSON at byte {}: NUL character", characters_.position());
     Fail(EBADMSG, "invalid JSON at byte {}, near {}", characters_.position(),
          Quoted(is_in_text_ ? '"' + token_.text() + c : token_.text() + c));
   }

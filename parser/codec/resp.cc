@@ -11,7 +11,7 @@ namespace {
 
 int64_t NumberIn(std::string_view line) {
   const auto number = ParseNumber<int64_t>(line.substr(1));
-  if (!number) Fail(EPROTO, "the server answers {}, which contains no number", Quoted(line));
+  if (!number) Fail(EPROTO, "no number in the reply {}", Quoted(line));
   return *number;
 }
 
@@ -32,11 +32,11 @@ Head HeadOf(std::string_view line) {
       break;
     case '$':
       head.number = NumberIn(line);
-      if (head.number < -1) Fail(EPROTO, "the server answers with {} bytes", head.number);
+      if (head.number < -1) Fail(EPROTO, "invalid length of a value in the reply: {}", head.number);
       head.kind = head.number < 0 ? Head::Kind::kNothing : Head::Kind::kValue;
       break;
     default:
-      Fail(EPROTO, "the server answers {}, which is not a reply of Redis", Quoted(line));
+      Fail(EPROTO, "not a Redis reply: {}", Quoted(line));
   }
   return head;
 }
@@ -61,11 +61,11 @@ std::optional<Head> ReadHead(std::string_view bytes) {
   const size_t end = bytes.substr(0, kLongestLine).find('\n');
   if (end == std::string_view::npos) {
     if (bytes.size() < kLongestLine) return std::nullopt;
-    Fail(EPROTO, "the server answers with a line of more than {} bytes", kLongestLine);
+    Fail(EPROTO, "line of a reply too long: more than {} bytes", kLongestLine);
   }
   std::string_view line = bytes.substr(0, end);
   if (!line.ends_with('\r')) {
-    Fail(EPROTO, "the server answers {}, which is not a reply of Redis", Quoted(line));
+    Fail(EPROTO, "not a Redis reply: {}", Quoted(line));
   }
   line.remove_suffix(1);
   return HeadOf(line);

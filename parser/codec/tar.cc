@@ -124,10 +124,10 @@ void AddRecords(std::string_view text, Extension& extension) {
     const size_t digits = text.size() - rest.size();
     const bool is_record = length <= text.size() && digits + 2 <= length && text[digits] == ' ' &&
                            text[length - 1] == '\n';
-    if (!is_record) Fail(EBADMSG, "a record of pax does not begin with its length");
+    if (!is_record) Fail(EBADMSG, "invalid length of a pax record");
     const std::string_view record = text.substr(digits + 1, length - digits - 2);
     const size_t equals = record.find('=');
-    if (equals == std::string_view::npos) Fail(EBADMSG, "a record of pax has no value");
+    if (equals == std::string_view::npos) Fail(EBADMSG, "missing '=' in a pax record");
     AddRecord(record.substr(0, equals), record.substr(equals + 1), extension);
     text.remove_prefix(length);
   }
@@ -183,12 +183,12 @@ class TarWalk {
       AddMember(
           {.name = std::move(header.name), .offset = data, .size = *header.size, .error = ""});
     } else if (header.type == 'S') {
-      Fail(ENOTSUP, "{} is sparse, which we do not read", Quoted(header.name));
+      Fail(ENOTSUP, "{} is sparse, which is not supported", Quoted(header.name));
     } else if (header.type != '5') {
       AddMember({.name = std::move(header.name),
                  .offset = data,
                  .size = 0,
-                 .error = fmt::format("is of type {}: a link or a device, which we do not follow",
+                 .error = fmt::format("is of type {}: a link or a device, which is not supported",
                                       Quoted(std::string_view(&header.type, 1)))});
     }
     // The last one need not be padded.
@@ -217,7 +217,7 @@ class TarWalk {
     // Applies to all members, so it cannot contain the name or size of one.
     Extension global;
     AddRecords(text, type == 'x' ? extension_ : global);
-    if (global.name || global.size) Fail(ENOTSUP, "a name or a size is given to all members");
+    if (global.name || global.size) Fail(ENOTSUP, "unsupported global name or size");
   }
 
   const ByteSource& source_;

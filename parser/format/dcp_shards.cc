@@ -181,7 +181,7 @@ ShardFile ReadShardFile(std::string name, ByteSourcePtr source, Budget& budget) 
   for (const safetensors::TensorEntry& entry : file.header.entries) {
     const Shard* shard = FindShard(shards, entry.name);
     if (file.is_sharded && shard == nullptr) {
-      Fail(EBADMSG, "DCP_SHARDING_INFO has no place for {}", Quoted(entry.name));
+      Fail(EBADMSG, "DCP_SHARDING_INFO has no entry for {}", Quoted(entry.name));
     }
     budget.Charge(sizeof(Shard) + entry.name.size() + entry.shape.size() * sizeof(uint64_t));
     file.shards.push_back(shard != nullptr ? *shard

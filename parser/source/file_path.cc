@@ -168,7 +168,7 @@ class Walk {
       const bool is_trusted =
           link.owner == mounter || link.owner == owner || (!link.is_inside && link.owner == 0);
       if (!is_trusted)
-        FailRefused("belongs neither to the user who mounts nor to the target's owner");
+        FailRefused("belongs neither to the mounting user nor to the owner of its target");
     }
     if (policy_ == LinkPolicy::kInside && !is_inside) {
       FailRefused("leads out of the checkpoint's directory, which allow_other does not permit");

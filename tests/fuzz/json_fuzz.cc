@@ -18,7 +18,7 @@ using nlohmann::json;
 // for the end.
 bool IsOurRule(std::string_view message) {
   for (const std::string_view rule :
-       {"occurs twice", "is nested more than", "byte order mark", "there is a NUL", "memory"}) {
+       {"occurs twice", "is nested more than", "byte order mark", "NUL character", "memory"}) {
     if (message.find(rule) != std::string_view::npos) return true;
   }
   return false;

@@ -478,7 +478,7 @@ class Hostile(ckptfs.Case):
             self.write({"a": {"type": "TensorDict"}}, directory)
             directory /= "a"
         code, said, _ = self.assertBounded(self.folder)
-        self.assertEqual((code, "lies more than 128 deep" in said), (0, True))
+        self.assertEqual((code, "is nested more than 128 deep" in said), (0, True))
 
     def test_a_bomb_in_an_archive_costs_nothing(self):
         path = self.scratch() / "bomb.tdz"

@@ -77,7 +77,7 @@ class Hostile(ckptfs.Case):
     def test_a_member_that_a_failed_save_left_costs_that_array(self):
         header = npy(0, "|O")
         file = self.file({"x": array("x.npy")}, {"x.npy": header})
-        self.look(file, "tensor 'x': its elements are pickled Python objects, which we never unpickle: "
+        self.look(file, "tensor 'x': its elements are pickled Python objects, which ckptfs never unpickles: "
                         "reading it will fail")
 
     def test_a_damaged_stream_costs_that_array_when_it_is_read(self):

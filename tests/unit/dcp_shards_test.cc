@@ -139,7 +139,7 @@ TEST(DcpShards, RejectsAFileWithUnlistedTensors) {
   files[std::string(kSecond)] = Shard("w", "2,1", "cf", "{'b':{'saved_offsets':[0,2]}}");
   EXPECT_THAT(Read(files).warnings,
               Contains("'shard-00002-model-00001-of-00001.safetensors': DCP_SHARDING_INFO has no "
-                       "place for 'w': its tensors are missing"));
+                       "entry for 'w': its tensors are missing"));
 }
 
 TEST(DcpShards, LosesATensorThatTwoWholeFilesHave) {

@@ -393,7 +393,7 @@ TEST_F(DiskCacheTest, ReportsWhyItCannotMakeItsDirectory) {
   const auto path = parent_ + "/missing/cache";
   EXPECT_THAT([&] { DiskCache(path, kMuch); },
               ThrowsMessage<Error>("cache directory " + path +
-                                   ": cannot make it: No such file or directory"));
+                                   ": cannot create it: No such file or directory"));
 }
 
 TEST_F(DiskCacheTest, ReportsThatItsDirectoryIsAFile) {

@@ -84,10 +84,8 @@ TEST(SplitWords, ExpandsNothing) {
 TEST(SplitWords, ReturnsNothingForABlankLine) { EXPECT_THAT(ini::SplitWords(" \t"), IsEmpty()); }
 
 TEST(SplitWords, RejectsUnclosedQuotes) {
-  EXPECT_THAT([] { ini::SplitWords("a 'b"); },
-              ThrowsMessage<Error>("a quotation mark is not closed"));
-  EXPECT_THAT([] { ini::SplitWords("a \\"); },
-              ThrowsMessage<Error>("nothing follows the last backslash"));
+  EXPECT_THAT([] { ini::SplitWords("a 'b"); }, ThrowsMessage<Error>("unclosed quotation mark"));
+  EXPECT_THAT([] { ini::SplitWords("a \\"); }, ThrowsMessage<Error>("trailing backslash"));
 }
 
 }  // namespace

@@ -76,11 +76,11 @@ TEST(JsonReader, RefusesASecondValue) {
 }
 
 TEST(JsonReader, RefusesAByteOrderMark) {
-  EXPECT_EQ(Rewritten("\xEF\xBB\xBF{}"), "invalid JSON at byte 0: there is a byte order mark");
+  EXPECT_EQ(Rewritten("\xEF\xBB\xBF{}"), "invalid JSON at byte 0: byte order mark");
 }
 
 TEST(JsonReader, RefusesANulBehindTheValue) {
-  EXPECT_EQ(Rewritten("{}\0"s), "invalid JSON at byte 2: there is a NUL");
+  EXPECT_EQ(Rewritten("{}\0"s), "invalid JSON at byte 2: NUL character");
 }
 
 TEST(JsonReader, RefusesBytesThatAreNoUtf8) {

@@ -43,8 +43,8 @@ auto Fails(int code, const char* message) {
 
 auto IsOfAStranger() {
   return Fails(EACCES,
-               "symbolic link not followed: it belongs neither to the user who mounts nor to the "
-               "target's owner; to follow it, use -o follow_links");
+               "symbolic link not followed: it belongs neither to the mounting user nor to the "
+               "owner of its target; to follow it, use -o follow_links");
 }
 
 auto LeadsOut() {

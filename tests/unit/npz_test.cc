@@ -104,7 +104,7 @@ TEST(Npz, MustNotHaveTwoMembersOfOneKey) {
 
 TEST(Npz, MustBeginWhereTheFileDoes) {
   EXPECT_EQ(ErrorOf(ZipWriter({.prefix = "junk"}).Add("a.npy", Letters("a"))),
-            "memory: zip: the archive does not begin where the file does");
+            "memory: zip: the file does not begin with the archive");
 }
 
 TEST(Npz, ShowsAnArrayOfObjects) {

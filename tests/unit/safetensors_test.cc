@@ -245,14 +245,15 @@ TEST(Safetensors, RefusesAHeaderBeyondTheLimit) {
 
 TEST(Safetensors, RefusesNumbersThatAreNotWhole) {
   EXPECT_EQ(ErrorOf(Entry("U8", "[-8]")),
-            "memory: header: tensor 'w': its shape has -8 in it, but must be of whole numbers");
+            "memory: header: tensor 'w': its shape contains -8, but must contain whole numbers");
   EXPECT_EQ(ErrorOf(Entry("U8", "[8.0]")),
-            "memory: header: tensor 'w': its shape has 8.0 in it, but must be of whole numbers");
+            "memory: header: tensor 'w': its shape contains 8.0, but must contain whole numbers");
 }
 
 TEST(Safetensors, RefusesAListInAShape) {
-  EXPECT_EQ(ErrorOf(Entry("U8", "[[8]]")),
-            "memory: header: tensor 'w': its shape has a list in it, but must be of whole numbers");
+  EXPECT_EQ(
+      ErrorOf(Entry("U8", "[[8]]")),
+      "memory: header: tensor 'w': its shape contains a list, but must contain whole numbers");
 }
 
 TEST(Safetensors, RefusesAShapeThatIsNoList) {

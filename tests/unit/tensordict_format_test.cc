@@ -158,10 +158,9 @@ TEST(TensorDict, TakesTheFirstBytesOfAFileThatIsTooLong) {
 }
 
 TEST(TensorDict, ReportsAnInvalidShape) {
-  EXPECT_THAT(
-      OneTensor(R"({"shape":[-1],"dtype":"torch.uint8"})").warnings,
-      ElementsAre("tensor 't': its shape has something in it that is not a number from 0 to "
-                  "2^63: reading it will fail"));
+  EXPECT_THAT(OneTensor(R"({"shape":[-1],"dtype":"torch.uint8"})").warnings,
+              ElementsAre("tensor 't': its shape has an item that is not a number from 0 to "
+                          "2^63: reading it will fail"));
   EXPECT_THAT(
       OneTensor(R"({"shape":[4611686018427387904,4],"dtype":"torch.int8"})").warnings,
       ElementsAre("tensor 't': its shape needs more than 2^63 bytes: reading it will fail"));
@@ -278,7 +277,7 @@ TEST(TensorDict, DeeperThanItsLoaderReadsIsReported) {
   for (int i = 0; i < 200; ++i, path += "a/") {
     files[path + "meta.json"] = Meta(R"("a":{"type":"TensorDict"})");
   }
-  EXPECT_THAT(Read(files).warnings, ElementsAre(HasSubstr("lies more than 128 deep")));
+  EXPECT_THAT(Read(files).warnings, ElementsAre(HasSubstr("is nested more than 128 deep")));
 }
 
 TEST(TensorDict, IsReadWithTheJsonOfPython) {
@@ -456,7 +455,7 @@ TEST(Nested, ReportsInvalidShapes) {
             "32): reading "
             "it will fail");
   EXPECT_EQ(warning({{"t.memmap", "0"}, {"t.shape.memmap", Numbers({1, -1, 1, 1})}}),
-            "tensor 't': the shapes of the tensors in it have the invalid size -1: reading it will "
+            "tensor 't': the shapes of its components have the invalid size -1: reading it will "
             "fail");
   EXPECT_EQ(warning({{"t.memmap", "0"}, {"t.shape.memmap", Numbers({1, 1, 1, 1})}}),
             "tensor 't': its file: size mismatch (found 1 bytes, dtype and shape need 2): reading "

@@ -478,7 +478,7 @@ TEST(Tensorizer, RefusesMoreThan64Keys) {
   std::string name = "\x1E[0";
   for (int i = 1; i < 64; ++i) name += ",0";
   EXPECT_EQ(NameErrorOf(name + "]"), "no error");
-  EXPECT_THAT(NameErrorOf(name + ",0]"), testing::EndsWith("it has more than 64 keys in it"));
+  EXPECT_THAT(NameErrorOf(name + ",0]"), testing::EndsWith("it has more than 64 keys"));
 }
 
 TEST(Tensorizer, RefusesTwoTensorsOfOneName) {
@@ -489,14 +489,14 @@ TEST(Tensorizer, RefusesTwoTensorsOfOneName) {
 TEST(Tensorizer, RefusesATensorInATensor) {
   const std::string inner = "\x1E[\"a\",\"b\"]";
   EXPECT_EQ(ErrorOf(TensorizerWriter().Add(Named("a")).Add(Named(inner))),
-            "memory: tensor 'a': is a tensor, but others lie in it");
+            "memory: tensor 'a': is a tensor, but other tensors are below it");
   EXPECT_EQ(ErrorOf(TensorizerWriter().Add(Named(inner)).Add(Named("a"))),
-            "memory: tensor 'a': is a tensor, but others lie in it");
+            "memory: tensor 'a': is a tensor, but other tensors are below it");
 }
 
 TEST(Tensorizer, RefusesTextsAndNumbersSideBySide) {
   EXPECT_EQ(ErrorOf(TensorizerWriter().Add(Named("a")).Add(Named("\x1E[0,\"x\"]"))),
-            "memory: tensor '0.x': lies where some keys are texts and others numbers");
+            "memory: tensor '0.x': is in a group with both text and number keys");
 }
 
 TEST(Tensorizer, MayNotTakeMoreMemoryThanAFileOfItsSize) {
@@ -631,7 +631,7 @@ TEST(Tensorizer, RefusesDraftsWithHeadersInOnePlace) {
   const TensorizerWriter writer = TensorizerWriter(5).Add({});
   EXPECT_EQ(ErrorOf(Patched(writer.Finish(), writer.offsets_in_entry(0) + 8, LittleEndian(400, 8))),
             "memory: was written by an unreleased development version of tensorizer, whose data "
-            "does not lie behind its headers");
+            "does not follow its headers");
 }
 
 // Headers and data that are not where they should be, or differ from the index.
@@ -678,7 +678,7 @@ TEST(Tensorizer, OffsetsThatAreNowhereCostTheirTensor) {
 
 TEST(Tensorizer, AHeaderOfAnotherLengthCostsItsTensor) {
   EXPECT_EQ(DamageAt(LittleEndian(246, 8), 8),
-            "its header has 38 bytes, but its data is 39 bytes behind it");
+            "its header has 38 bytes (expected 39, up to its data)");
 }
 
 TEST(Tensorizer, AHeaderThatIsTooShortCostsItsTensor) {

@@ -192,28 +192,26 @@ TEST(Zanj, TakesWholeNumbersForFloats) {
 }
 
 TEST(Zanj, RefusesNumbersThatTheTypeCannotHold) {
-  EXPECT_EQ(Damage("array_list_meta", "[128]", "[1]", "int8"), "has 128 in it, which is not int8");
-  EXPECT_EQ(Damage("array_list_meta", "[-1]", "[1]", "uint8"), "has -1 in it, which is not uint8");
+  EXPECT_EQ(Damage("array_list_meta", "[128]", "[1]", "int8"), "contains 128, which is not int8");
+  EXPECT_EQ(Damage("array_list_meta", "[-1]", "[1]", "uint8"), "contains -1, which is not uint8");
   EXPECT_EQ(Damage("array_list_meta", "[0.1]", "[1]", "float32"),
-            "has 0.1 in it, which is not float32");
+            "contains 0.1, which is not float32");
   EXPECT_EQ(Damage("array_list_meta", "[65520.0]", "[1]", "float16"),
-            "has 65520 in it, which is not float16");
+            "contains 65520, which is not float16");
   EXPECT_EQ(Damage("array_list_meta", "[1e39]", "[1]", "float32"),
-            "has 1e+39 in it, which is not float32");
+            "contains 1e+39, which is not float32");
   EXPECT_EQ(Damage("array_list_meta", "[Infinity]", "[1]", "float8_e4m3fn"),
-            "has inf in it, which is not float8_e4m3fn");
+            "contains inf, which is not float8_e4m3fn");
   EXPECT_EQ(Damage("array_list_meta", "[-0.0]", "[1]", "float8_e5m2fnuz"),
-            "has -0 in it, which is not float8_e5m2fnuz");
+            "contains -0, which is not float8_e5m2fnuz");
   EXPECT_EQ(Damage("array_list_meta", "[3.0]", "[1]", "float8_e8m0fnu"),
-            "has 3 in it, which is not float8_e8m0fnu");
+            "contains 3, which is not float8_e8m0fnu");
   EXPECT_EQ(Damage("array_list_meta", "[9007199254740993]", "[1]", "float64"),
-            "has 9007199254740993 in it, which is not float64");
-  EXPECT_EQ(Damage("array_list_meta", "[1.0]", "[1]", "int64"), "has 1 in it, which is not int64");
-  EXPECT_EQ(Damage("array_list_meta", "[1]", "[1]", "bool"), "has 1 in it, which is not bool");
-  EXPECT_EQ(Damage("array_list_meta", "[\"1\"]", "[1]", "int8"),
-            "has '1' in it, which is not int8");
-  EXPECT_EQ(Damage("array_list_meta", "[null]", "[1]", "int8"),
-            "has null in it, which is not int8");
+            "contains 9007199254740993, which is not float64");
+  EXPECT_EQ(Damage("array_list_meta", "[1.0]", "[1]", "int64"), "contains 1, which is not int64");
+  EXPECT_EQ(Damage("array_list_meta", "[1]", "[1]", "bool"), "contains 1, which is not bool");
+  EXPECT_EQ(Damage("array_list_meta", "[\"1\"]", "[1]", "int8"), "contains '1', which is not int8");
+  EXPECT_EQ(Damage("array_list_meta", "[null]", "[1]", "int8"), "contains null, which is not int8");
 }
 
 TEST(Zanj, RefusesListsThatAreNotOfTheShape) {
@@ -222,7 +220,7 @@ TEST(Zanj, RefusesListsThatAreNotOfTheShape) {
   EXPECT_EQ(Damage("array_list_meta", "[1,2]", "[2,2]", "int8"),
             "its data have fewer dimensions than its shape");
   EXPECT_EQ(Damage("array_list_meta", "[[1]]", "[1]", "int8"),
-            "has a list in it, which is not int8");
+            "contains a list, which is not int8");
 }
 
 TEST(Zanj, RefusesTextsThatAreNoElements) {
@@ -242,9 +240,8 @@ TEST(Zanj, RefusesTextsThatAreNoElements) {
 TEST(Zanj, RefusesAnArrayWithoutAShape) {
   EXPECT_EQ(Damage("array_list_meta", "[1]", "7", "int8"),
             R"({"class":"torch.Tensor","error":"shape: not a list"})");
-  EXPECT_EQ(
-      Damage("array_list_meta", "[1]", "[-1]", "int8"),
-      R"({"class":"torch.Tensor","error":"its shape has something in it that is not a size"})");
+  EXPECT_EQ(Damage("array_list_meta", "[1]", "[-1]", "int8"),
+            R"({"class":"torch.Tensor","error":"its shape has an item that is not a size"})");
 }
 
 TEST(Zanj, ReadsArraysThatNumpySaved) {

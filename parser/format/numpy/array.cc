@@ -64,7 +64,7 @@ uint64_t CountOf(const std::vector<uint64_t>& shape) {
 void SetType(const Layout& layout, Tensor& tensor) {
   const npy::Type& type = layout.type;
   if (type.has_objects)
-    Fail(ENOTSUP, "its elements are pickled Python objects, which we never unpickle");
+    Fail(ENOTSUP, "its elements are pickled Python objects, which ckptfs never unpickles");
   CountOf(layout.shape);
   std::vector<uint64_t> shape = layout.shape;
   if (type.dtype == Dtype::kOpaque) shape.push_back(type.item_size);

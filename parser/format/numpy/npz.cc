@@ -43,7 +43,7 @@ void RefuseOtherBeginning(const ByteSource& file) {
   std::array<std::byte, 2> head = {};
   file.ReadAt(0, head);
   if (head[0] == std::byte{'P'} && head[1] == std::byte{'K'}) return;
-  Fail(EBADMSG, "zip: the archive does not begin where the file does");
+  Fail(EBADMSG, "zip: the file does not begin with the archive");
 }
 
 // Reads one archive.

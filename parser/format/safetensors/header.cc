@@ -211,7 +211,7 @@ class Collector final : public json::Visitor {
     if (member_ == Member::kDtype) FailIn("its dtype is {}, but must be a text", found);
     const auto member = kMembers[Index(member_)];
     if (depth_ == 2) FailIn("its {} is {}, but must be a list", member, found);
-    FailIn("its {} has {} in it, but must be of whole numbers", member, found);
+    FailIn("its {} contains {}, but must contain whole numbers", member, found);
   }
 
   template <typename... Args>

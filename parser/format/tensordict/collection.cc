@@ -80,7 +80,7 @@ std::vector<uint64_t> SizesOf(json::Node list, std::string_view what) {
   while (const auto item = items.Next()) {
     constexpr uint64_t kMost = std::numeric_limits<int64_t>::max();
     if (item->kind() != json::Node::Kind::kWhole || item->whole() > kMost) {
-      Fail(EBADMSG, "its {} has something in it that is not a number from 0 to 2^63", what);
+      Fail(EBADMSG, "its {} has an item that is not a number from 0 to 2^63", what);
     }
     sizes.push_back(item->whole());
   }

@@ -87,7 +87,7 @@ class FileReader {
 
  private:
   std::unique_ptr<Group> ReadLevel(json::Node level, const std::string& path, int depth) {
-    if (depth == kMostDepth) Fail(EFBIG, "lies more than {} deep", kMostDepth);
+    if (depth == kMostDepth) Fail(EFBIG, "is nested more than {} deep", kMostDepth);
     const std::string_view name = TextAt(level, "cls");
     if (name.empty()) Fail(EBADMSG, "its metadata have no cls, which names its class");
     const json::Node metadata = ObjectAt(level, "cls_metadata");

@@ -74,7 +74,7 @@ uint64_t CountElements(const Tensor& sizes, Budget& budget) {
   const uint64_t columns = sizes.shape[1];
   if (columns == 0) return sizes.shape[0];
   if (columns > kMaxDimensions) {
-    Fail(EBADMSG, "the tensors in it have {} dimensions (maximum {})", columns, kMaxDimensions);
+    Fail(EBADMSG, "its components have {} dimensions (maximum {})", columns, kMaxDimensions);
   }
   budget.Work(sizes.data.length / sizeof(int64_t));
   std::array<int64_t, 8192> block = {};
@@ -89,11 +89,11 @@ uint64_t CountElements(const Tensor& sizes, Budget& budget) {
       uint64_t product = 1;
       for (const int64_t size : std::span(block).subspan(row, columns)) {
         if (size < 0 || __builtin_mul_overflow(product, static_cast<uint64_t>(size), &product)) {
-          Fail(EBADMSG, "the shapes of the tensors in it have the invalid size {}", size);
+          Fail(EBADMSG, "the shapes of its components have the invalid size {}", size);
         }
       }
       if (__builtin_add_overflow(total, product, &total)) {
-        Fail(EOVERFLOW, "the tensors in it have more than 2^64 elements");
+        Fail(EOVERFLOW, "its components have more than 2^64 elements");
       }
     }
   }

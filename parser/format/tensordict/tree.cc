@@ -87,7 +87,7 @@ class TreeReader {
  private:
   // Throws Error if the meta.json there is not what it must be.
   Content Read(const Place& place) {
-    if (place.depth == kMostDepth) Fail(EFBIG, "lies more than {} deep", kMostDepth);
+    if (place.depth == kMostDepth) Fail(EFBIG, "is nested more than {} deep", kMostDepth);
     const json::Document document = ReadMeta(place.directory, budget_);
     const json::Node meta = document.root();
     if (!meta.is_object()) Fail(EBADMSG, "is not a JSON object");

@@ -125,7 +125,7 @@ bool IsOfLists(std::span<const pickle::Value> items) {
 }
 
 std::unique_ptr<Group> StackOf(const pickle::Value& list, int depth, Budget& budget) {
-  if (depth == kMostDepth) Fail(EFBIG, "lists lie in one another more than {} deep", kMostDepth);
+  if (depth == kMostDepth) Fail(EFBIG, "lists are nested more than {} deep", kMostDepth);
   const auto items = ItemsOf(list);
   const bool is_of_lists = IsOfLists(items);
   budget.Work(items.size() + 1);

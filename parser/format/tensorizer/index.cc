@@ -187,7 +187,7 @@ void RefuseDevelopmentLayout(const ByteSource& file, const Index& index) {
     file.ReadAt(entry.header_offset, bytes);
     const auto size = ByteReader("tensor header", bytes).Read<uint64_t>("size");
     if (entry.data_offset - entry.header_offset != size) {
-      Refuse("whose data does not lie behind its headers");
+      Refuse("whose data does not follow its headers");
     }
   }
 }

@@ -107,7 +107,7 @@ TensorHeader Parse(std::span<std::byte> bytes, const ByteSourcePtr& file, bool i
   const uint64_t size = entry.data_offset - entry.header_offset;
   ByteReader reader("its header", bytes, entry.header_offset);
   if (const auto found = reader.Read<uint64_t>("size"); found != size) {
-    Fail(EBADMSG, "its header has {} bytes, but its data is {} bytes behind it", found, size);
+    Fail(EBADMSG, "its header has {} bytes (expected {}, up to its data)", found, size);
   }
   TensorHeader result;
   result.module = reader.Read<uint16_t>("number of the module");

@@ -70,7 +70,7 @@ TreePosition TreeBuilder::Add(std::vector<Key> path) {
     const std::span<const Key> so_far(path.data(), i + 1);
     Key& key = path[i];
     if (!group->members.empty() && group->members[0].key.kind != key.kind) {
-      Fail(EBADMSG, "tensor {}: lies where some keys are texts and others numbers", Shown(path));
+      Fail(EBADMSG, "tensor {}: is in a group with both text and number keys", Shown(path));
     }
     const auto found = places_.find(Sought{group, key.text});
     const bool is_last = i + 1 == path.size();
@@ -86,7 +86,7 @@ TreePosition TreeBuilder::Add(std::vector<Key> path) {
     const Member& member = found->member();
     if (is_last && !IsGroup(member)) Fail(EBADMSG, "tensor {}: occurs twice", Shown(path));
     if (is_last || !IsGroup(member)) {
-      Fail(EBADMSG, "tensor {}: is a tensor, but others lie in it", Shown(so_far));
+      Fail(EBADMSG, "tensor {}: is a tensor, but other tensors are below it", Shown(so_far));
     }
     group = std::get<std::unique_ptr<Group>>(member.content).get();
   }
@@ -128,7 +128,7 @@ class NameVisitor final : public json::Visitor {
 
   void Add(std::string text, ckptfs::Key::Kind kind) {
     if (!is_in_list_) Refuse();
-    if (keys_.size() == kMaxDepth) Fail(EBADMSG, "it has more than {} keys in it", kMaxDepth);
+    if (keys_.size() == kMaxDepth) Fail(EBADMSG, "it has more than {} keys", kMaxDepth);
     keys_.push_back({std::move(text), kind});
   }
 

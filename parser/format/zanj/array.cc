@@ -75,7 +75,7 @@ std::vector<uint64_t> SizesIn(json::Node list) {
   json::Items items(list);
   while (const auto item = items.Next()) {
     if (item->kind() != json::Node::Kind::kWhole) {
-      Fail(EBADMSG, "its shape has something in it that is not a size");
+      Fail(EBADMSG, "its shape has an item that is not a size");
     }
     sizes.push_back(item->whole());
   }

@@ -307,7 +307,7 @@ bool IsNumeric(Dtype dtype) {
 
 void AppendElement(std::string& out, Dtype dtype, json::Node number) {
   const auto bits = Bits(dtype, number);
-  if (!bits) Fail(EBADMSG, "has {} in it, which is not {}", Shown(number), Name(dtype));
+  if (!bits) Fail(EBADMSG, "contains {}, which is not {}", Shown(number), Name(dtype));
   out.append(reinterpret_cast<const char*>(&*bits), ItemSize(dtype));
 }
 

@@ -106,7 +106,8 @@ class Writer {
   // Lists in other members may be nested.
   void Deepen() {
     constexpr size_t kMost = 16;
-    if (depth_ == kMost) Fail(EFBIG, "has lists outside that are nested more than {} deep", kMost);
+    if (depth_ == kMost)
+      Fail(EFBIG, "has lists in other members that are nested more than {} deep", kMost);
     ++depth_;
   }
 

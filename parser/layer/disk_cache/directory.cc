@@ -82,7 +82,7 @@ constexpr const char* kDefaultList = "system.posix_acl_default";  // For new fil
 
 CacheDirectory::CacheDirectory(const std::string& path) : us_(::geteuid()) {
   if (::mkdir(path.c_str(), S_IRWXU) != 0 && errno != EEXIST) {
-    FailErrno("cache directory {}: cannot make it", path);
+    FailErrno("cache directory {}: cannot create it", path);
   }
   // The path of the user may be a symbolic link.
   directory_ = Fd(::open(path.c_str(), kOpenDirectory & ~O_NOFOLLOW));
