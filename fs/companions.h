@@ -1,4 +1,5 @@
-// What is in a folder beside its checkpoint: config.json, tokenizer.json, README.md.
+// Companions: the other files in the folder of a checkpoint: config.json, tokenizer.json,
+// README.md.
 
 #pragma once
 
@@ -14,12 +15,12 @@ namespace ckptfs {
 
 struct Companions {
   std::vector<BesideEntry> entries;
-  bool are_all = true;  // Else there are too many.
+  bool are_all = true;  // False: there are too many.
 };
 
-// Returns the files of `folder` that are not among `parts` and for which `is_shown`, and those of its
-// subfolders: of remote ones only if that takes no request. No file is opened before it is read.
-// Throws Error.
+// Returns the files of `folder` that are not among `parts` and for which `is_shown` holds, and
+// those of its subfolders; of remote subfolders only if that takes no request. Files are opened
+// when they are read. Throws Error.
 Companions FindCompanions(const FolderPtr& folder, std::span<const std::string> parts,
                           const std::function<bool(const EntryInfo& info)>& is_shown);
 

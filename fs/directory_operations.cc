@@ -84,8 +84,8 @@ class Listing {
   std::vector<uint64_t> unanswered_;  // Inodes to which the kernel has no reference yet.
 };
 
-// A part of a directory that a request asks for. The kernel's offset counts entries: 0 is ".", 1 is
-// "..", the others follow.
+// The requested part of a directory. The kernel's offset counts entries: 0 is ".", 1 is "..", the
+// others follow.
 struct Part {
   fuse_ino_t number;
   size_t size;
@@ -128,7 +128,7 @@ bool TryList(fuse_req_t req, const Part& part, uint64_t handle, bool may_block) 
     return view.has_value();
   }
   const MutexLock lock(directory->mutex);
-  // From the beginning, it is listed anew: rewinddir(3).
+  // At the beginning, the directory is listed again, as for rewinddir(3).
   if (!directory->view || part.offset == 0) {
     auto view = FilesOf(req).List(part.number, may_block);
     if (!view) return false;

@@ -91,7 +91,7 @@ bool IsUnavailable(Step step, int error) {
     case ETIMEDOUT:
       return step == Step::kOpen || step == Step::kParse;
     case EIO:
-      return step == Step::kOpen;  // Later, this is corrupt bytes, too.
+      return step == Step::kOpen;  // Later, also for corrupt bytes.
     default:
       return false;
   }
@@ -139,7 +139,7 @@ void SetDataLimit(uint64_t bytes) {
   ::setrlimit(RLIMIT_DATA, &limit);
 }
 
-// Besides what the budget counts: stacks of threads, buffers, what libraries allocate.
+// Memory outside the budget: stacks of threads, buffers, allocations of libraries.
 constexpr uint64_t kOthers = uint64_t{768} << 20;
 constexpr uint64_t kPerCounted = 3;
 

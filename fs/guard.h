@@ -1,4 +1,4 @@
-// How the program ends: exit codes, and limits for a parse that no budget ends.
+// The end of the program: exit codes, and limits for a parse beyond the budget.
 
 #pragma once
 
@@ -39,8 +39,7 @@ bool IsUnavailable(Step step, int error);
 // that it throws, which is logged. With `no_fail`, an unavailable checkpoint is a warning and 0.
 int Guard(Log& log, const Step& step, bool no_fail, const std::function<int()>& body);
 
-// How long parsing may take. A server has so long for each request; if one has failed, there is time
-// for others.
+// Returns the time limit of parsing. It leaves time for further requests after one has timed out.
 std::chrono::seconds ParseTimeOf(const Options& options, bool is_remote);
 
 // Limits the time and memory of this process while an object of this class exists:

@@ -17,7 +17,7 @@ Log::Level FromFuse(fuse_log_level level) {
   return level == FUSE_LOG_DEBUG ? Log::Level::kDebug : Log::Level::kInfo;
 }
 
-// The log of libfuse's messages: it passes its callback no pointer of ours.
+// The log of libfuse's messages, whose callback has no user data.
 std::atomic<Log*> fuse_log = nullptr;
 
 __attribute__((format(printf, 2, 0))) void LogForFuse(fuse_log_level level, const char* format,

@@ -6,7 +6,7 @@
 
 namespace ckptfs {
 
-// Logs what libfuse says as long as it lives. At most one exists at a time.
+// Logs the messages of libfuse while it exists. At most one exists at a time.
 class FuseLog {
  public:
   // `log` must outlive this.

@@ -46,9 +46,9 @@ class RateLimit {
 class Log {
  public:
   enum class Level : uint8_t {
-    kError,    // Something failed.
-    kWarning,  // Something will not be as expected.
-    kNotice,   // An answer to a request of the user. Not limited in number.
+    kError,    // An operation failed.
+    kWarning,  // The result may differ from expectations.
+    kNotice,   // The reply to a request of the user. Not limited.
     kInfo,     // Mounted, unmounted.
     kDebug,    // Each request. Not limited in number.
   };
@@ -59,11 +59,11 @@ class Log {
   Log& operator=(const Log&) = delete;
   ~Log();
 
-  // Sets the least level that is logged.
+  // Sets the lowest level that is logged.
   void SetLevel(Level least);
 
   // Appends all later messages to the file at `path`, one line each with date and process. A
-  // missing file is made with mode 0600. Throws Error.
+  // missing file is created with mode 0600. Throws Error.
   void OpenFile(const std::string& path);
 
   // Stops logging to standard error. Later messages go to syslog unless there is a log file.

@@ -1,9 +1,8 @@
 // The errno of a refused mount has five meanings, and the kernel allows a mount to hide files or
 // another mount. So the mount point is checked first.
 //
-// A mount whose daemon was killed stays in its place and answers everything with ENOTCONN: it is
-// neither a directory nor missing for `ls` and `mkdir`, and most users have
-// never seen one. It has to be unmounted by hand.
+// A mount whose daemon was killed remains, and all requests fail with ENOTCONN: for `ls` and
+// `mkdir` it is neither a directory nor missing. It must be unmounted by hand.
 
 #include "fs/mountpoint.h"
 
@@ -33,8 +32,8 @@ namespace fs = std::filesystem;
 
 bool IsRoot() { return ::geteuid() == 0; }
 
-// Returns an errno. Has the daemon of the mount asked, if `file` is on one: the kernel remembers
-// attributes and would return them after the daemon has ended.
+// Returns an errno. Forces a request to the daemon if `file` is on a mount: the kernel caches
+// attributes, and would return them after the daemon has ended.
 int Stat(const Fd& file, struct statx& st) {
   constexpr unsigned kWanted = STATX_TYPE | STATX_INO;
   constexpr int kFlags = AT_EMPTY_PATH | AT_STATX_FORCE_SYNC;
@@ -59,7 +58,7 @@ bool IsSame(const Fd& a, const Fd& b) {
          first.st_dev == second.st_dev && first.st_ino == second.st_ino;
 }
 
-// `path` is on a dead mount: returns where that one is mounted.
+// Returns the mount point of the dead mount that `path` is on.
 std::string DeadMountOf(const std::string& path) {
   fs::path mount = fs::absolute(path).lexically_normal();
   if (!mount.has_filename()) mount = mount.parent_path();  // Of "/mnt/".
@@ -96,7 +95,7 @@ bool IsEmpty(const Fd& directory, const std::string& path) {
   return true;
 }
 
-// Of what exists. `shown` is what messages call it.
+// Returns the path of an existing file. `shown` is its name for messages.
 std::string CanonicalPath(const fs::path& path, const std::string& shown) {
   std::error_code error;
   fs::path canonical = fs::canonical(path, error);
@@ -192,7 +191,7 @@ void Mountpoint::Make() {
 
 void Mountpoint::Prepare() {
   Fd now = OpenPath(path_, O_NOFOLLOW);
-  // It may also have been removed since: by the end of another mount that had made it.
+  // It may also have been removed meanwhile, at the end of another mount that had created it.
   if (now.number() < 0 && errno == ENOENT) {
     Make();
     now = OpenPath(path_, O_NOFOLLOW);

@@ -1,8 +1,8 @@
 // A mount point, and the checks before a mount.
 //
-// Reading a checkpoint takes time, in which the owner of the directory above the mount point could
-// put a link in its place: root would then cover a directory of the owner's choice. So the mount
-// point is held open from the check to the mount.
+// While a checkpoint is read, the owner of the directory above the mount point could replace it by
+// a link: root would then mount over a directory of the owner's choice. So the mount point is held
+// open from the check to the mount.
 
 #pragma once
 
@@ -12,10 +12,10 @@
 
 namespace ckptfs {
 
-// A directory to mount on. One that does not exist is made by Prepare(), if its parent exists.
+// A directory to mount on. Prepare() creates a missing one if its parent exists.
 class Mountpoint {
  public:
-  // Checks that one can mount on `path`: a directory that is not a mount and empty, unless
+  // Checks that `path` can be a mount point: a directory that is not a mount and empty, unless
   // `may_cover`, or a name in a directory that is writable. Throws Error that names it.
   Mountpoint(const std::string& path, bool may_cover);
 
@@ -30,25 +30,25 @@ class Mountpoint {
   // Without links and dots.
   const std::string& path() const { return path_; }
 
-  // Makes the directory if it is missing. Throws Error that names the mount point, ESTALE if
-  // something else has taken its place since it was checked. To be called just before the mount.
+  // Creates a missing directory. Throws Error that names the mount point, ESTALE if it was replaced
+  // since it was checked. Call it just before the mount.
   void Prepare();
 
-  // The directory itself, opened with O_PATH: below what is mounted on it later. Precondition:
-  // Prepare() was called.
+  // The directory itself, opened with O_PATH, below a later mount. Precondition: Prepare() was
+  // called.
   const Fd& directory() const { return directory_; }
 
   // The root of the file system that is mounted there, or the directory, opened with O_PATH;
   // invalid if the name does not exist.
   Fd Top() const;
 
-  // Where the directory is now, which is path() unless it was moved.
+  // The current path of the directory, which is path() unless it was moved.
   std::string CurrentPath() const;
 
   // The directory above it, opened with O_PATH.
   const Fd& parent() const { return parent_; }
 
-  // Removes the directory if Prepare() has made it, nothing is mounted on it, and it is empty.
+  // Removes the directory if Prepare() has created it, nothing is mounted on it, and it is empty.
   void Remove() const noexcept;
 
  private:
@@ -61,7 +61,7 @@ class Mountpoint {
   bool is_made_ = false;
 };
 
-// Checks that FUSE is there and that this user may use it. Throws Error.
+// Checks that FUSE is available, and permitted for this user. Throws Error.
 void CheckFuse();
 
 }  // namespace ckptfs

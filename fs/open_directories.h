@@ -1,4 +1,4 @@
-// The directories of a store that are open. A directory is listed once while it is open, however many
+// The open directories of a store. A directory is listed once while it is open, however many
 // requests that takes.
 
 #pragma once
@@ -22,7 +22,7 @@ struct OpenDirectory {
 // Thread-safe.
 class OpenDirectories {
  public:
-  // Returns the handle of a directory that has just been opened, which is not 0.
+  // Returns the handle of a newly opened directory, which is not 0.
   uint64_t Add() {
     const MutexLock lock(mutex_);
     directories_.emplace(++last_, std::make_shared<OpenDirectory>());

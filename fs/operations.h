@@ -1,4 +1,4 @@
-// The FUSE callbacks. Nothing here knows a format, a protocol or a layout.
+// The FUSE callbacks, independent of formats, protocols and layouts.
 
 #pragma once
 
@@ -25,27 +25,29 @@ struct Mount {
 
   bool is_remote = false;
 
-  // Does the reads of sources that are not immediate, and what else may block; null if nothing does.
+  // Handles reads of sources that are not immediate, and other requests that may block; null if
+  // none does.
   SlowReads* slow_reads = nullptr;
 
   OpenDirectories open_directories;
 
-  // Gets the files that turn out to be corrupt when they are read; may be null.
+  // Receives the files that are found to be corrupt when they are read; may be null.
   Invalidator* invalidator = nullptr;
 };
 
-// Returns the callbacks. The userdata of the session must be a `Mount*`. Without `has_attributes`
-// the kernel learns that there are no extended attributes, and asks no more.
+// Returns the callbacks. The userdata of the session must be a `Mount*`. Without `has_attributes`,
+// the kernel is informed that there are no extended attributes, and sends no further requests for
+// them.
 fuse_lowlevel_ops Operations(bool has_attributes);
 
-// The most read-ahead requests that the kernel may have pending. With its default of 12, blocked
+// The maximum number of pending read-ahead requests of the kernel. With its default of 12, blocked
 // readers of a file would soon block all others.
 constexpr unsigned kMostReadAhead = 1024;
 
 // The read-ahead of the kernel in bytes. For local files its default of 128 KiB makes reading
 // almost twice as slow, and above 1 MiB it gets slower again. For remote files the cache reads
-// ahead, and a page fault in the middle of a mapped file fetches as much each time: at most two
-// blocks of the cache.
+// ahead, and each page fault in the middle of a mapped file fetches this much: at most two blocks
+// of the cache.
 inline unsigned ReadAheadOf(const Mount& mount) { return mount.is_remote ? 1U << 15 : 1U << 20; }
 
 }  // namespace ckptfs

@@ -54,7 +54,7 @@ size_t EditDistance(std::string_view a, std::string_view b) {
 
 std::string_view NearestWord(std::string_view word, std::span<const std::string_view> known) {
   const std::string normal = Normalized(word);
-  // A third of the letters may differ; the beginning of a word counts as near.
+  // A third of the letters may differ; a prefix of a word counts as near.
   constexpr size_t kShortestBeginning = 3;
   size_t least = normal.size() / 3 + 1;
   std::string_view nearest;
@@ -90,7 +90,7 @@ constexpr Switch kHelperSwitches[] = {
     {'v', "", "", nullptr},
 };
 
-// A member of the options, or of those among them that are for sources.
+// A member of the options, or of their options for sources.
 template <typename T>
 T& MemberOf(Options& options, T Options::*member) {
   return options.*member;
@@ -122,7 +122,7 @@ void SetNumber(Options& options, std::string_view option, std::string_view value
   member = std::remove_reference_t<decltype(member)>(*number);
 }
 
-// Bytes: a number with k, m, g or t behind it, or nothing.
+// Bytes: a number, optionally followed by k, m, g or t.
 template <auto kMember, uint64_t kLeast>
 void SetSize(Options& options, std::string_view option, std::string_view value) {
   constexpr std::string_view kUnits = "kmgt";
@@ -286,7 +286,7 @@ constexpr std::string_view kIgnored[] = {
     // Other FUSE programs.
     "readonly", "read_only"};
 
-// Options of other FUSE programs that are refused, because to ignore them would surprise.
+// Options of other FUSE programs that are rejected, because ignoring them would be a surprise.
 constexpr std::pair<std::string_view, std::string_view> kRefused[] = {
     {"direct_io", "not supported: mmap needs the page cache"},
     {"allow_root", "not supported: use allow_other, and umask for permissions"},

@@ -12,8 +12,8 @@
 
 namespace ckptfs {
 
-// How many letters of `a` must be inserted, removed, replaced or exchanged with the next one to get
-// `b`; of two words longer than 64 bytes, more than that.
+// Returns the number of letters of `a` to insert, remove, replace or exchange with the next one to
+// get `b`; more than 64 for words longer than 64 bytes.
 size_t EditDistance(std::string_view a, std::string_view b);
 
 // Returns the word of `known` that is nearest to `word`, the first of several; empty if no word is
@@ -33,7 +33,7 @@ struct MountOption {
   std::string_view name;
   std::string_view value;  // As the help shows it: "FILE"; empty: the option takes no value; in
                            // brackets, with "=": it may be left out.
-  std::string_view group;  // The heading of the help that it is under; options of one lie together.
+  std::string_view group;  // Its heading in the help; options of a group are adjacent.
   std::string_view help;
 
   // Sets it in `options`. `value` is empty if the option has none. Throws Error(EINVAL).
@@ -54,7 +54,7 @@ constexpr std::string_view kHelperLettersWithValue = "Nt";
 
 std::span<const MountOption> MountOptions();
 
-// Whether an option says how a checkpoint is opened and read, and not how it is mounted.
+// Whether an option is about opening and reading a checkpoint, and not about mounting it.
 bool IsForSources(const MountOption& option);
 
 // Options of mount(8), fstab(5) and other FUSE programs that change nothing here, with any value.

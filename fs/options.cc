@@ -1,8 +1,8 @@
-// Options are written as for mount(8) and for other FUSE programs, and they come from three sides:
+// Options are written as for mount(8) and for other FUSE programs. They come from three sources:
 // users write `ckptfs -f -o flat m.pth /mnt`, mount(8) calls `mount.ckptfs m.pth /mnt -o rw,...`
-// and passes the options of fstab, and programs put the operands anywhere. Most of what mount(8)
-// passes is about the device or about writing and means nothing here, so it is accepted and
-// ignored. An unknown option is an error: a misspelt one must not go unnoticed.
+// and passes the options of fstab, and programs put the operands anywhere. Most options that
+// mount(8) passes are about devices or writing, and are accepted and ignored. An unknown option is
+// an error, because it may be misspelt.
 
 #include "fs/options.h"
 
@@ -27,7 +27,7 @@
 namespace ckptfs {
 namespace {
 
-// Splits at commas; a backslash takes the next character as it is.
+// Splits at commas; a backslash escapes the next character.
 std::vector<std::string> SplitList(std::string_view list) {
   std::vector<std::string> words(1);
   for (size_t i = 0; i < list.size(); ++i) {
@@ -41,7 +41,7 @@ std::vector<std::string> SplitList(std::string_view list) {
   return words;
 }
 
-// `nearest` is what may be meant, or empty; `prefix` is how it is written.
+// `nearest` is the option that may be intended, or empty; `prefix` precedes it.
 [[noreturn]] void FailUnknown(std::string_view option, std::string_view nearest,
                               std::string_view prefix) {
   if (nearest.empty()) Fail(EINVAL, "unknown option {}", Quoted(option));
@@ -124,7 +124,7 @@ class Parser {
     FailUnknown(option, NearestMountOption(name.substr(0, name.find('='))), "-o ");
   }
 
-  // One word may hold several letters, the last of which may take the rest as its value.
+  // One word may contain several letters; the rest may be the value of the last one.
   void SetLetters(std::string_view letters) {
     const std::string_view word = letters;
     while (!letters.empty()) {
@@ -169,7 +169,7 @@ class Parser {
 
   const bool is_helper_;
   const std::span<const Switch> switches_;
-  std::span<const char* const> arguments_;  // Those that are still to be read.
+  std::span<const char* const> arguments_;  // The remaining ones.
   std::vector<std::string> operands_;
   Options options_;
 };
@@ -282,7 +282,7 @@ bool AreSwapped(const std::string& source, const std::string& mountpoint) {
   if (!SchemeNameOf(mountpoint).empty() || last == Type::regular) {
     return first == Type::directory || first == Type::not_found;
   }
-  // An empty directory is no checkpoint, and one with files is no mount point.
+  // An empty directory is not a checkpoint, and one with files is not a mount point.
   return first == Type::directory && last == Type::directory && IsEmpty(source, true) &&
          IsEmpty(mountpoint, false);
 }

@@ -1,4 +1,4 @@
-// The command line: what it takes and with what the program ends.
+// The command line: options and exit codes.
 
 #pragma once
 
@@ -29,7 +29,7 @@ enum class StoreMode : uint8_t {
   kTrees,  // Always, and without the files.
 };
 
-// Files in other formats that show the same checkpoint.
+// Files that show the same checkpoint in other formats.
 struct Views {
   bool safetensors = false;  // One of the whole checkpoint.
   bool npy = false;          // One of each tensor.
@@ -43,8 +43,8 @@ struct Options {
   bool version = false;
   bool foreground = false;  // -f
   bool debug = false;       // -d: foreground too, and every request of the kernel is logged.
-  bool is_fake = false;     // mount.ckptfs -f: do all but mount.
-  bool no_fail = false;     // nofail: a source that is not available is no failure.
+  bool is_fake = false;     // mount.ckptfs -f: do everything except mount.
+  bool no_fail = false;     // nofail: an unavailable source is not a failure.
   bool allow_other = false;
   bool auto_unmount = false;
   bool nonempty = false;      // Mount over a directory with files, or over another mount.
@@ -54,7 +54,7 @@ struct Options {
   bool xattr = false;         // Extended attributes on tensor files.
   std::optional<uid_t> uid;   // Owner of all files; by default, the user that mounts.
   std::optional<gid_t> gid;
-  std::optional<mode_t> umask;  // Taken away from r-xr-xr-x; else what the checkpoint's files lack.
+  std::optional<mode_t> umask;  // Removed from r-xr-xr-x; else by the files.
   Verify verify = Verify::kOff;
   std::string key_file;         // With the key of an encrypted checkpoint, ...
   std::string passphrase_file;  // ... or with its passphrase; may be empty.
@@ -67,15 +67,15 @@ struct Options {
 
   StoreMode store = StoreMode::kIfNeeded;
   uint64_t trees = uint64_t{256} << 20U;  // For parsed checkpoints of a store, in bytes.
-  std::chrono::seconds refresh{60};       // How often a store lists a remote folder again.
+  std::chrono::seconds refresh{60};       // Interval at which a store lists a remote folder.
 
-  std::optional<uint64_t> scratch;  // For what is decoded, on the disk, in bytes.
+  std::optional<uint64_t> scratch;  // For decoded data on disk, in bytes.
 
-  // Of what is not on this machine.
-  std::optional<uint64_t> memory;             // For its bytes, in bytes.
-  std::string cache_directory;                // For its bytes, on a disk; empty: nowhere.
+  // Of remote checkpoints.
+  std::optional<uint64_t> memory;             // Of the cache, in bytes.
+  std::string cache_directory;                // Of the cache on disk; empty: none.
   uint64_t cache_size = uint64_t{10} << 30U;  // Of that, in bytes.
-  SourceOptions sources;                      // All but the functions.
+  SourceOptions sources;                      // Except the functions.
 };
 
 // Exit codes, by the kind of error.
@@ -91,7 +91,7 @@ enum class ExitCode : int {
   kFuse = 8,
 };
 
-// `program` is the name we were called by: "mount.ckptfs" takes the options of a mount helper, see
+// `program` is the name of the program: "mount.ckptfs" takes the options of a mount helper, see
 // mount(8). `arguments` are those after it. Throws Error(EINVAL).
 Options ParseOptions(const std::string& program, std::span<const char* const> arguments);
 

@@ -38,7 +38,7 @@ void HideMemory() {
 
 void PrepareProcess() {
   FillStandardDescriptors();
-  // Of a caller that is gone, a connection that is closed, a temporary file that may not grow.
+  // Of a caller that has left, a closed connection, a temporary file that may not grow.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
   RaiseFileLimit();

@@ -38,7 +38,7 @@ uint64_t DefaultMemory() {
   return std::clamp(MachineMemory() / 8, kLeast, kMost);
 }
 
-// Shows on a terminal how far a download is: one line that is written again and again.
+// Shows the progress of a download on a terminal, in one line that is overwritten.
 void ShowProgress(uint64_t done, uint64_t total) {
   if (::isatty(STDERR_FILENO) == 0) return;
   if (total == 0) {
@@ -68,8 +68,8 @@ Remote::Remote(const Options& options, Readers& readers, Log& log)
 Source Remote::Open(const std::string& uri) {
   Source source = OpenSource(uri, source_options_,
                              [this](RemoteObjectPtr object) { return Add(std::move(object)); });
-  // A folder has opened no object yet, but the memory of the cache must exist before that for
-  // parsing is limited.
+  // A folder has not opened an object yet, but the cache must get its memory before memory is
+  // limited for parsing.
   if (const auto scheme = SchemeNameOf(uri); !scheme.empty() && scheme != "file") Cache();
   return source;
 }

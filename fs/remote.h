@@ -26,7 +26,7 @@ class Remote {
   // Opens a source as OpenSource does, with the options of the mount. This must outlive the result.
   Source Open(const std::string& uri);
 
-  // The same of a sidecar, which is a file.
+  // The same for a sidecar, which is a file.
   ByteSourcePtr OpenFile(const std::string& uri);
 
   // Whether a remote source has been opened.

@@ -67,7 +67,7 @@ int ErrnoForReader(int code) {
 void ReplyFailure(fuse_req_t req, const char* what, fuse_ino_t number, int code,
                   std::string_view why) noexcept {
   try {
-    // The user knows that.
+    // The user has interrupted it.
     if (code != EINTR) MountOf(req).log.Error("cannot {} inode {}: {}", what, number, why);
   } catch (const std::exception&) {
     // Out of memory for the message, but not for the errno.

@@ -1,4 +1,4 @@
-// How requests of the kernel are answered: attributes, errors, and answers that may take long.
+// Replies to requests of the kernel: attributes, errors, and replies that may take long.
 
 #pragma once
 
@@ -30,11 +30,12 @@ struct stat AttributesOf(const Mount& mount, const Node& node, fuse_ino_t number
 // Returns an entry whose name remains valid forever.
 fuse_entry_param EntryOf(const Mount& mount, const Node& node, fuse_ino_t number);
 
-// Returns a buffer of at least `size` bytes that the thread uses for all its replies. Reusing it saves
-// a page fault for each 4 KiB of each read, and beginning on a page a tenth of the copying.
+// Returns a buffer of at least `size` bytes that the thread uses for all its replies. Reusing it
+// saves a page fault for each 4 KiB of each read; aligning it to a page saves a tenth of the
+// copying.
 std::span<char> Scratch(size_t size);
 
-// Returns the errno for readers of a file, which do not expect EBADMSG.
+// Returns the errno for readers of a file, which does not include EBADMSG.
 int ErrnoForReader(int code);
 
 // Replies with `code`, and logs why.
@@ -63,7 +64,7 @@ bool Answer(fuse_req_t req, const char* what, fuse_ino_t number, Body body) noex
 // close a directory of a store.
 void ReplyOpen(fuse_req_t req, fuse_file_info* file, unsigned capability);
 
-// Whether the reader that waits for the reply has been killed or is gone.
+// Whether the reader that waits for the reply has been killed or has left.
 bool IsReaderGone(fuse_req_t req);
 
 // A request that may have to wait, such as for the parse of a checkpoint.

@@ -25,7 +25,7 @@
 namespace ckptfs {
 namespace {
 
-// A terminal gives lines of up to 4095 bytes and drops the rest of longer ones.
+// A terminal returns lines of up to 4095 bytes and drops the rest of longer ones.
 constexpr size_t kMostTyped = 4096;
 
 // Opens the controlling terminal if this process is in its foreground; else the result is invalid.
@@ -82,7 +82,7 @@ class Silence {
   sigset_t mask_before_ = {};
 };
 
-// Waits for typing. Returns false if a blocked signal came before it.
+// Waits for input. Returns false if a blocked signal came before it.
 bool WaitForTyping(const Fd& terminal, const Fd& signals) {
   std::array<pollfd, 2> events = {
       {{.fd = terminal.number(), .events = POLLIN}, {.fd = signals.number(), .events = POLLIN}}};
@@ -92,7 +92,7 @@ bool WaitForTyping(const Fd& terminal, const Fd& signals) {
   return events[1].revents == 0;
 }
 
-// Reads a line into `text`. Returns its length without the end of the line, or -1 if a signal came.
+// Reads a line into `text`. Returns its length without the end of the line, or -1 after a signal.
 ssize_t ReadLine(const Fd& terminal, const Fd& signals, std::span<std::byte> text) {
   size_t length = 0;
   while (length < text.size()) {
@@ -125,7 +125,7 @@ std::unique_ptr<SecretBytes> AskAtTerminal(std::string_view question) {
   if (signals.number() < 0) FailErrno("cannot wait for signals");
   SecretBytes typed(kMostTyped);
   ssize_t length = -1;
-  // Again after a signal that has not ended this process: the user is back from Ctrl-Z.
+  // Repeat after a signal that has not ended this process, such as Ctrl-Z and fg.
   while (length < 0) {
     const Silence silence(terminal.number());
     if (!silence.is_silent()) FailErrno("cannot hide what is typed");
@@ -184,7 +184,7 @@ std::shared_ptr<const Secret> ReadKeyFile(const std::string& path) {
   }
 }
 
-// An editor ends the last line, but a passphrase is a text without an end of line.
+// Editors end the last line, but a passphrase has no end of line.
 std::shared_ptr<const Secret> ReadPassphraseFile(const std::string& path) {
   const std::string origin = fmt::format("passphrase_file {}", path);
   try {
@@ -200,8 +200,8 @@ std::shared_ptr<const Secret> ReadPassphraseFile(const std::string& path) {
   }
 }
 
-// Wipes a variable from the environment: /proc/PID/environ shows zeros from now on.
-// An empty variable counts as unset. The environment may contain a variable twice.
+// Wipes a variable from the environment: /proc/PID/environ then has zeros in its place. An empty
+// variable counts as unset. The environment may contain a variable twice.
 std::optional<SecretBytes> TakeVariable(std::string_view name) {
   std::optional<SecretBytes> taken;
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {

@@ -92,7 +92,7 @@ bool HasTerminatingSignal(pid_t thread) noexcept {
 }
 
 bool HasVanished(pid_t thread) noexcept {
-  if (thread <= 0) return false;  // It is in a namespace of its own.
+  if (thread <= 0) return false;  // It is in another PID namespace.
   if (::kill(thread, 0) < 0 && errno == ESRCH) return true;
   const Status status(thread);
   return status.has_ended() || status.has_wish_to_end();
@@ -109,8 +109,8 @@ constexpr unsigned kMostLevel = 16;
 constexpr milliseconds kLook(50);
 constexpr milliseconds kLookAtWaiting(200);
 
-// One turn of so many goes to the read that has waited for longest, even if it has had more turns
-// than others, which would starve while new reads arrive.
+// One turn of so many goes to the read that has waited longest, even if it had more turns than
+// others: it would starve while new reads arrive.
 constexpr uint64_t kOldestEvery = 4;
 
 }  // namespace
@@ -173,7 +173,7 @@ void SlowReads::Serve() {
   }
 }
 
-// Returns whether the request is answered.
+// Returns whether the request was answered.
 bool SlowReads::Run(Job& job) const {
   if (is_stopped_) {
     job.request->Refuse(EIO);
@@ -203,7 +203,7 @@ bool SlowReads::Run(Job& job) const {
   return false;
 }
 
-// Refuses waiting reads whose readers have cancelled. Takes the reads out meanwhile.
+// Refuses waiting reads whose readers have cancelled. Removes the reads from the queues meanwhile.
 void SlowReads::LookAtWaiting(const std::stop_token& stop) {
   const auto is_in_vain = [](Job& job) {
     if (!job.request->IsCancelled()) return false;

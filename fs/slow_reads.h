@@ -1,14 +1,12 @@
 // Slow reads, in threads of their own.
 //
 // libfuse answers each request in the thread that has received it. If these threads decoded, a few
-// readers of large compressed members would block even a stat. So the threads of libfuse hand such
-// reads over, and continue.
+// readers of large compressed members would block even a stat. So they hand such reads over.
 //
 // Slow reads take turns, since any number of them may wait and some may take hours. At the end of
-// its turn, a read stops where the next one can continue (Cancellation::CheckPreempted), and is
-// repeated later. New reads come first. A preempted read waits behind those that have had less
-// time, and its next turn is twice as long, so that no more work is lost between turns than was
-// done.
+// its turn, a read stops where the next turn can continue (Cancellation::CheckPreempted), and is
+// repeated later. New reads come first. A preempted read waits behind those with less time so far,
+// and its next turn is twice as long, so that the work lost between turns is bounded.
 
 #pragma once
 
@@ -31,13 +29,13 @@
 
 namespace ckptfs {
 
-// Whether a pending signal of `thread`, which waits for a read, terminates or interrupts it. To be
-// called after the kernel has reported a signal. Other signals, such as those of a timer, are
-// ignored, because an error would kill a process that has mapped the file. True if the thread
-// cannot be inspected.
+// Whether a pending signal of `thread`, which waits for a read, terminates or interrupts it. Call
+// it after the kernel has reported a signal. Other signals, such as those of a timer, are ignored,
+// because an error would kill a process that has mapped the file. True if the thread cannot be
+// inspected.
 bool HasTerminatingSignal(pid_t thread) noexcept;
 
-// As HasTerminatingSignal, without a report of the kernel, which sends no reports for read-ahead
+// Like HasTerminatingSignal, without a report of the kernel, which sends no reports for read-ahead
 // and direct I/O. False if the thread cannot be inspected.
 bool HasVanished(pid_t thread) noexcept;
 
@@ -51,31 +49,31 @@ class SlowReads {
     Request& operator=(const Request&) = delete;
     virtual ~Request() = default;
 
-    // Reads and replies, with an error if that fails. Returns false, having done neither, if its
-    // turn is over.
+    // Reads and replies, with an error if that fails. Returns false, without a reply, if its turn
+    // is over.
     virtual bool Run() noexcept = 0;
 
-    // Whether the reader has been cancelled. Polled some times a second.
+    // Whether the reader has cancelled. Polled some times a second.
     virtual bool IsCancelled() const noexcept = 0;
 
-    // Replies that it is not read.
+    // Replies with the error `code`.
     virtual void Refuse(int code) noexcept = 0;
   };
 
-  // Reads with up to `most_threads` threads, at least one, the others of which are started when
-  // they are needed. Throws std::system_error if there can be no thread.
+  // Reads with up to `most_threads` threads, at least one; the others are started on demand. Throws
+  // std::system_error if no thread can be started.
   explicit SlowReads(size_t most_threads);
   SlowReads(const SlowReads&) = delete;
   SlowReads& operator=(const SlowReads&) = delete;
-  ~SlowReads();  // Stops, and waits for that.
+  ~SlowReads();  // Stops, and waits for the threads.
 
   // Queues `request`. Returns immediately.
   void Add(std::unique_ptr<Request> request);
 
-  // Interrupts all reads, and refuses those that wait and those to come with EIO.
+  // Interrupts all reads, and refuses waiting and future ones with EIO.
   void Stop();
 
-  // Returns whether all have been answered in time. To be called after Stop.
+  // Returns whether all were answered by the deadline. Call it after Stop.
   bool AwaitEnd(std::chrono::steady_clock::time_point deadline);
 
  private:
@@ -83,8 +81,8 @@ class SlowReads {
 
   struct Job {
     std::unique_ptr<Request> request;
-    unsigned level = 0;   // How many turns it has had, up to a limit.
-    uint64_t number = 0;  // In the order in which they came to wait.
+    unsigned level = 0;   // The number of its turns so far, up to a limit.
+    uint64_t number = 0;  // In the order of waiting.
   };
 
   using Queue = std::deque<Job>;
@@ -106,11 +104,11 @@ class SlowReads {
   std::atomic<unsigned> least_level_ = kNoLevel;  // Of those that wait.
 
   Mutex mutex_;                       // No request is run, polled or refused under it.
-  std::condition_variable wanted_;    // A read waits, or the end has come.
+  std::condition_variable wanted_;    // A read waits, or Stop was called.
   std::condition_variable answered_;  // All have been.
   std::map<unsigned, Queue> waiting_ GUARDED_BY(mutex_);  // By level. No queue is empty.
   size_t unanswered_ GUARDED_BY(mutex_) = 0;  // Those that wait, and those that are being read.
-  // Some of those that wait are taken out, and will be put back.
+  // Some waiting reads are removed temporarily.
   bool is_looking_ GUARDED_BY(mutex_) = false;
   uint64_t pushes_ GUARDED_BY(mutex_) = 0;
   uint64_t pops_ GUARDED_BY(mutex_) = 0;

@@ -1,4 +1,4 @@
-// Checks of a checkpoint before its mount: is it complete, and which users may read it.
+// Checks of a checkpoint before its mount: its completeness, and the permissions of its files.
 
 #pragma once
 
@@ -20,10 +20,10 @@ void CheckWhole(const Checkpoint& checkpoint, std::string_view name);
 // files. Thread-safe.
 class Readers {
  public:
-  // Adds those of a file: bits of r--r--r--, and whose group those in the middle are.
+  // Adds those of a file: bits of r--r--r--, and the group that the bits in the middle are for.
   void Add(mode_t permissions, gid_t group);
 
-  // Returns the umask of a mount whose files belong to `group`. The owner, who mounts, may always
+  // Returns the umask of a mount whose files belong to `group`. The owner of the mount may always
   // read.
   mode_t MaskFor(gid_t group) const;
 

@@ -28,7 +28,7 @@
 namespace ckptfs {
 namespace {
 
-// Directories that the dots of keys may make: enough for real keys, and a bound for others.
+// The number of directories from dots in keys: enough for real keys, and a bound for others.
 constexpr size_t kRoomAtFirst = 4096;
 constexpr size_t kRoomPerMember = 8;
 
@@ -100,7 +100,7 @@ class Layout {
     uint32_t index = 0;
   };
 
-  // A group that has a directory but nothing in it yet.
+  // A group with a directory that is still empty.
   struct Pending {
     Group group;
     Directory at;
@@ -159,7 +159,7 @@ class Layout {
     }
   }
 
-  // Adds what is beside the checkpoint, under names that it leaves free.
+  // Adds the files beside the checkpoint, under names that it does not use.
   void AddBeside() {
     if (options_.beside.empty()) return;
     std::unordered_set<std::string, SecretHash> taken = names_.Taken();
@@ -203,7 +203,7 @@ class Layout {
     return text;
   }
 
-  // The meta.json of `directory`, which is that of `pending` or one that dots make in it. The
+  // The meta.json of `directory`, which is that of `pending` or one below it from dots in keys. The
   // summary of the checkpoint goes into the first one that has room for it: a closed collection has
   // none, and a group that is a tensor describes the tensor.
   std::string_view MetaOf(const Pending& pending, uint32_t directory) {
@@ -248,7 +248,7 @@ class Layout {
     return AddDirectory(name, parent);
   }
 
-  // The member's content is used up, its key is not.
+  // Consumes the member's content, but not its key.
   void AddMember(const EntryName& name, Member& member, const Target& target) {
     const std::string path =
         options_.has_attributes ? PathOf(target.group, member.key.text) : std::string();
@@ -262,8 +262,8 @@ class Layout {
         member.content);
   }
 
-  // Makes files of the annotations of `key` that are too long for a meta.json, and annotations that
-  // name them.
+  // Moves the annotations of `key` that are too long for a meta.json to files, and adds annotations
+  // with their names.
   void MoveLongAnnotations(std::string_view key, std::vector<Annotation>& annotations) {
     annotation_names_.clear();
     for (auto& [name, json] : annotations) {
@@ -355,7 +355,7 @@ class Layout {
   TensorIndex index_;
   std::deque<Pending> pending_;
 
-  // What the next meta.json that has room describes; that of the root comes first.
+  // The description for the next meta.json that has room for it, usually that of the root.
   std::optional<Checkpoint> unplaced_;
   size_t room_;
 

@@ -7,10 +7,9 @@
 //   <key>/               a value that is not a tensor: a meta.json with its JSON, and nothing else
 //   <key>.jsonl          the rows of a table, which tensordict ignores
 //
-// Keys are split at dots into directories and made fit for file names
-// (tensordict_names.h). From 0.13 on, tensordict looks for a tensor under its percent-encoded key,
-// before that under the key as it is: a file has both names if they differ. tensordict ignores
-// names that are not members of meta.json.
+// Keys are split at dots into directories and encoded as file names (tensordict_names.h). From 0.13
+// on, tensordict looks up a tensor by its percent-encoded key, before that by the raw key: a file
+// has both names if they differ. tensordict ignores names that are not members of meta.json.
 //
 // Collections that tensordict saved keep their classes and batch sizes: see Collection.
 
@@ -24,7 +23,7 @@
 
 namespace ckptfs {
 
-// A file or a directory that is in the root beside what is in the checkpoint.
+// A file or a directory in the root beside the contents of the checkpoint.
 struct BesideEntry {
   std::string name;
   ByteSourcePtr file;                // Null: a directory ...
@@ -38,13 +37,14 @@ struct LayoutOptions {
   std::string version;          // For the root's meta.json: of this program.
   bool has_npy = false;         // Put the .npy view of each tensor beside it.
 
-  // These give way to the checkpoint: a name that is taken gets a '~', and is in the root's meta.json.
+  // The checkpoint takes precedence: a name that is in use gets a '~', and is listed in the root's
+  // meta.json.
   std::vector<BesideEntry> beside;
 };
 
-// Lays out a valid checkpoint, which is used up while the tree grows. Tensors with elements that
-// are the same view of the same bytes are one file with several names. Throws Error(EFBIG) if there
-// are more than 2^31 files.
+// Lays out a valid checkpoint, which is consumed. Tensors with elements that are the same view of
+// the same bytes are one file with several names. Throws Error(EFBIG) if there are more than 2^31
+// files.
 Tree LayOut(Checkpoint checkpoint, const LayoutOptions& options);
 
 }  // namespace ckptfs

@@ -16,7 +16,7 @@
 
 namespace ckptfs {
 
-// Gives tensors their inodes: tied weights are in a checkpoint twice, but in the tree once. Tensors
+// Assigns inodes to tensors: tied weights are in a checkpoint twice, but in the tree once. Tensors
 // with elements that are the same view of the same bytes share an inode.
 class TensorFiles {
  public:
@@ -24,12 +24,12 @@ class TensorFiles {
   TensorFiles(TreeBuilder& builder, bool has_attributes)
       : builder_(builder), has_attributes_(has_attributes) {}
 
-  // Returns the inode of a tensor, whose extent is used up, but not its length. `view` is what
-  // AppendView writes; `key` is for the attributes. A tensor with an error gets a file that cannot
-  // be read.
+  // Returns the inode of a tensor; consumes its extent, but not the length. `view` is the text of
+  // AppendView; `key` is for the attributes. A tensor with an error gets a file that cannot be
+  // read.
   uint32_t Add(Tensor& tensor, std::string_view view, std::string_view key);
 
-  // Returns the inode of a table, whose extent is used up, but not its length.
+  // Returns the inode of a table; consumes its extent, but not the length.
   uint32_t Add(Table& table, std::string_view key);
 
   // Set the attributes of a directory and of the root, if enabled: properties of bytes.
@@ -45,7 +45,7 @@ class TensorFiles {
   const bool has_attributes_;
   std::unordered_map<std::string, uint32_t> views_;   // Numbered: many tensors have few of them.
   std::vector<std::pair<uint32_t, uint32_t>> files_;  // Inode and view.
-  HashIndex known_;                                   // Of files_, by what they are made of.
+  HashIndex known_;                                   // Of files_, by their content.
 };
 
 // The entries of one directory. Keys must be those that Rename returned. Keeps its memory from one
@@ -63,18 +63,18 @@ class DirectoryEntries {
   // Adds the directory of a key. Returns its name as Add does.
   std::string_view AddDirectory(std::string_view key, uint32_t inode);
 
-  // Adds the file with the shapes of what is nested in the tensor `key`. Where a tensor
-  // "<key>.shape" or a directory has that name, tensordict finds that instead.
+  // Adds the file with the shapes of the components of the tensor `key`. If a tensor "<key>.shape"
+  // or a directory has that name, tensordict finds that instead.
   void AddSizes(std::string_view key, uint32_t inode);
 
-  // Adds a file that gives way to others of its name.
+  // Adds a file over which others of its name take precedence.
   void AddBeside(std::string name, uint32_t inode) { beside_.emplace_back(std::move(name), inode); }
 
-  // The names that have been added, the second ones and those beside included.
+  // The names that have been added, including second names and files beside.
   std::unordered_set<std::string, SecretHash> Taken() const;
 
   // Sets the entries of `directory`: these, the second names, which are not listed, and `others`,
-  // whose names nothing here can have. A second name gives way to a first one: "a/b" is
+  // whose names cannot occur here. A first name takes precedence over a second one: "a/b" is
   // a%2Fb.memmap, "a%2Fb" is not.
   void SetEntries(TreeBuilder& builder, uint32_t directory, std::vector<Entry> others = {});
 

@@ -15,7 +15,7 @@
 namespace ckptfs {
 namespace {
 
-constexpr size_t kBytesPerLine = 64;  // That a usual record takes.
+constexpr size_t kBytesPerLine = 64;  // Of a usual record.
 constexpr size_t kLinesPerBlock = 64;
 
 // The numbers in places_: kNothing, or the lowest bit is the kind and the rest is the offset of the
@@ -45,7 +45,7 @@ std::string_view Beginning(std::string_view text, size_t size) {
   return text.substr(0, end);
 }
 
-// Appends a text as JSON has it, without the quotes.
+// Appends a text escaped as in JSON, without the quotes.
 void AppendEscaped(std::string& out, std::string_view text) {
   std::string quoted;
   AppendText(quoted, text);
@@ -387,7 +387,7 @@ void TensorIndex::SetOrder(size_t group, std::vector<uint64_t>& order) const {
   }
 }
 
-// Makes the text of the lines that are read. Finds the first of them in steps of a block.
+// Formats the lines that are read. Finds the first of them in steps of a block.
 class TensorIndex::Source final : public ByteSource {
  public:
   Source(TensorIndex index, std::vector<uint64_t> order)

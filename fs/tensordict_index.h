@@ -23,21 +23,22 @@
 
 namespace ckptfs {
 
-// Collects the contents of the lines in some 60 bytes each. The text is made only when it is read.
+// Collects the contents of the lines in some 60 bytes each. The text is formatted only when it is
+// read.
 class TensorIndex {
  public:
-  static constexpr uint32_t kRoot = 0;  // The directory that the mount begins with.
+  static constexpr uint32_t kRoot = 0;  // The root of the mount.
 
-  // The most bytes of a key in a line; longer keys are truncated. Paths that have
-  // more, which no system call takes, are null.
+  // The maximum size of a key in a line; longer keys are truncated. Longer paths, which no system
+  // call accepts, are null.
   static constexpr size_t kMostText = 4095;
 
   TensorIndex() { directories_.emplace_back(); }
 
-  // Reserves room for about so many lines. Unused room costs addresses, not memory.
+  // Reserves space for about so many lines. Unused space costs addresses, not memory.
   void Reserve(size_t lines);
 
-  // Adds a directory below `parent`. `key` is the part that it adds to the keys of its tensors.
+  // Adds a directory below `parent`. `key` is its part of the keys of its tensors.
   uint32_t AddDirectory(uint32_t parent, std::string_view key, std::string_view file_name);
 
   // Makes places in the order of lines for the table and the members of a group. Returns the first
@@ -51,7 +52,7 @@ class TensorIndex {
   void Add(uint32_t directory, size_t place, std::string_view key, std::string_view file_name,
            const Table& table);
 
-  // Returns the text; the index is then used up.
+  // Returns the text; consumes the index.
   ByteSourcePtr Finish() &&;
 
  private:

@@ -31,7 +31,7 @@ void AppendOptional(std::string& out, std::string_view name, std::string_view te
   AppendText(out, text);
 }
 
-// Whether a note may have this name: tensordict must not take it for something else.
+// Whether an annotation may have this name, which must have no meaning for tensordict.
 [[maybe_unused]] bool IsAnnotationName(std::string_view name) {
   constexpr std::array<std::string_view, 5> kOurs = {"type", "dtype", "shape", "device",
                                                      "is_nested"};
@@ -46,13 +46,13 @@ void AppendAnnotations(std::string& out, const std::vector<Annotation>& annotati
   }
 }
 
-// Whether `text` is an integer that every reader of JSON reads as it is.
+// Whether `text` is an integer that every reader of JSON reads exactly.
 bool IsNumber(std::string_view text) {
   const auto number = ParseNumber<int64_t>(text);
   return number && fmt::format_int(*number).size() == text.size();  // No leading zero.
 }
 
-// Appends what a key is in the checkpoint.
+// Appends the original key.
 void AppendOriginal(std::string& out, const EntryName& name) {
   out += ",\"key\":";
   if (name.kind == Key::Kind::kNumber && IsNumber(name.original)) {
@@ -71,8 +71,8 @@ void AppendOriginal(std::string& out, const EntryName& name) {
 // Whether tensordict has a name for the type and torch can map it from a file.
 bool IsLoadable(Dtype dtype) { return dtype >= Dtype::kBool && dtype <= Dtype::kComplex128; }
 
-// Whether a user gets the tensor from its bytes by viewing them as another type. Quantized ones
-// need their quantizer, too.
+// Whether viewing the bytes as another type gives the tensor. Quantized ones also need their
+// quantizer.
 bool IsViewOfBytes(Dtype dtype) {
   constexpr Dtype kQuantized[] = {Dtype::kQint8, Dtype::kQuint8, Dtype::kQint32, Dtype::kQuint4x2,
                                   Dtype::kQuint2x4};
@@ -89,7 +89,7 @@ bool IsCountable(const std::vector<uint64_t>& shape) {
   });
 }
 
-// The shape as bytes: of types that pack several elements into one the rows are not kept apart.
+// The shape in bytes: rows are merged for types that pack several elements into a byte.
 std::vector<uint64_t> ByteShape(const Tensor& tensor) {
   std::vector<uint64_t> shape = tensor.shape;
   if (shape.empty() || ElementsPerItem(tensor.dtype) > 1) return {tensor.data.length};
@@ -203,7 +203,7 @@ void DirectoryMeta::AddGroup(const EntryName& name, const Group& group) {
   End(name, group.annotations);
 }
 
-// An entry without a shape and a type is nothing to tensordict.
+// tensordict ignores an entry without a shape and a type.
 void DirectoryMeta::AddTable(const EntryName& name, const Table& table) {
   Begin(name.key, "");
   AppendLines(table);
@@ -301,7 +301,7 @@ namespace {
 // Names of members that only ckptfs may write, at any depth.
 constexpr std::string_view kEverywhere[] = {kSummaryKey, "recipe", "error", "x_dtype", "x_shape"};
 
-// The other members of our entries.
+// The other members of entries of ckptfs.
 constexpr std::string_view kInEntries[] = {
     "attributes",    "batch_size",    "block_bytes",    "block_elements",
     "byte_order",    "bytes",         "columns",        "complete",
@@ -323,15 +323,16 @@ bool Has(const Names& names, std::string_view name) {
   return std::ranges::count(names, name) != 0;
 }
 
-// Annotations in whose JSON objects at this depth are ours, while names and values in them may be
-// of the checkpoint. All other annotations have no objects, or only objects of the checkpoint.
+// Annotations whose JSON objects at this depth are written by ckptfs, while names and values in
+// them may come from the checkpoint. Other annotations have no objects, or only objects of the
+// checkpoint.
 struct OwnDepth {
   std::string_view note;
   size_t depth;
 };
 constexpr OwnDepth kOwnDepths[] = {{"shards", 2}, {"lost_chunks", 2}};
 
-// Goes through valid JSON, string by string. Nothing else can have a brace or a bracket in it.
+// Iterates over the strings of valid JSON; other tokens contain no braces or brackets.
 class Scanner {
  public:
   // `json` begins at nesting depth `depth`.
@@ -352,7 +353,7 @@ class Scanner {
   }
 
   size_t begin() const { return at_; }                // Of the string.
-  size_t end() const { return at_ + token_.size(); }  // Behind its second quote.
+  size_t end() const { return at_ + token_.size(); }  // After its second quote.
   size_t depth() const { return depth_; }             // 1 in the outermost object.
 
   // Whether the string is the name of a member.
@@ -390,7 +391,7 @@ class Scanner {
   size_t depth_;
 };
 
-// Whether the object that `json` begins with looks like an entry.
+// Whether the object at the beginning of `json` looks like an entry.
 bool LooksLikeEntry(std::string_view json) {
   Scanner scanner(json);
   while (scanner.Next()) {
@@ -399,9 +400,9 @@ bool LooksLikeEntry(std::string_view json) {
   return false;
 }
 
-// Appends `json`, whose objects at `own_depth` are ours, with other names for what is called as
-// ours. If `are_members`, it is what is in the outermost object, and objects in it stand where
-// entries do.
+// Appends `json`, whose objects at `own_depth` are written by ckptfs, and renames members of other
+// objects with names of ckptfs. If `are_members`, it is the content of the outermost object, and
+// objects in it are in the position of entries.
 void AppendRenamed(std::string& out, std::string_view json, size_t own_depth, bool are_members) {
   Scanner scanner(json, are_members ? 1 : 0);
   size_t copied = 0;

@@ -5,10 +5,10 @@
 //    "step":{"type":"NonTensorData",...},
 //    "shape":[],"device":"cpu","_type":"<class 'tensordict._td.TensorDict'>"}
 //
-// tensordict reads the members shown and ignores all others, which ckptfs adds. Four things make it
-// refuse a whole directory, so such members are not written: a tensor with a member "type", a dtype
-// that it does not know, a shape that torch cannot count, and any member of ckptfs in the meta.json
-// of a value.
+// tensordict reads the members shown and ignores all others, which ckptfs adds. tensordict rejects
+// a whole directory for four reasons, so such members are not written: a tensor with a member
+// "type", a dtype that it does not know, a shape that torch cannot count, and any member of ckptfs
+// in the meta.json of a value.
 
 #pragma once
 
@@ -41,13 +41,13 @@ class DirectoryMeta {
  public:
   void Clear();
 
-  // `view` is what AppendView writes.
+  // `view` is the text of AppendView.
   void AddTensor(const EntryName& name, const Tensor& tensor, std::string_view view);
   void AddValue(const EntryName& name, const Value& value);
   void AddGroup(const EntryName& name, const Group& group);
   void AddTable(const EntryName& name, const Table& table);
 
-  // A directory that is no group of the checkpoint, but made by the dots of its keys.
+  // A directory that is not a group of the checkpoint, but comes from dots in its keys.
   void AddLevel(const EntryName& name);
 
   // Ends the text and returns it. `collection` is that of the group if this is its directory, else
@@ -62,9 +62,9 @@ class DirectoryMeta {
   std::string text_;
 };
 
-// Appends the shape and the type of a tensor as its entry has them: equal texts mean equal shapes
-// and types. Types that tensordict cannot load are listed as bytes, with "x_dtype" and "x_shape";
-// the shape of a nested tensor is that of its sizes, as tensordict has it.
+// Appends the shape and the type of a tensor for its entry: equal texts mean equal shapes and
+// types. Types that tensordict cannot load are listed as bytes, with "x_dtype" and "x_shape"; the
+// shape of a nested tensor is that of its sizes, as in tensordict.
 void AppendView(std::string& out, const Tensor& tensor);
 
 // The meta.json of the directory of a value.
@@ -79,8 +79,8 @@ std::string AboutText(const std::vector<Annotation>& about);
 // The object that describes the checkpoint as a whole. Does not look at the members of its root.
 std::string SummaryText(const Checkpoint& checkpoint, std::string_view version);
 
-// Whether the annotation is about the bytes of a tensor, their location and storage, or about
-// the file as such, and not about the content: then it is not a member of a meta.json.
+// Whether the annotation is about the bytes of a tensor, their location and storage, or about the
+// file, and not about the content: such annotations are not in a meta.json.
 bool IsAboutBytes(std::string_view name);
 
 // Appends a text of the checkpoint, which may be any bytes, as a string. Unlike json::AppendString

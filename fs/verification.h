@@ -1,4 +1,4 @@
-// What -o verify= asks for.
+// The verification that -o verify= requests.
 
 #pragma once
 
