@@ -109,33 +109,43 @@ std::optional<Segment> CacheDirectory::Open(const SegmentId& id, bool may_make) 
   const std::string name = NameOf(id);
   const Fd below = OpenBelow(Below(name), may_make);
   if (below.number() < 0) return std::nullopt;
-  if (auto segment = OpenExisting(below.number(), name, id)) return segment;
-  // Only missing or invalid segments are created again, but not after a shortage of descriptors.
-  const bool is_invalid = errno == EPERM || errno == ELOOP || errno == EBADMSG;
-  if (!may_make || (!is_invalid && errno != ENOENT)) return std::nullopt;
-  if (is_invalid && ::unlinkat(below.number(), name.c_str(), 0) != 0 && errno != ENOENT) {
+  Existing existing = OpenExisting(below.number(), name, id);
+  if (existing.segment || !may_make) return std::move(existing.segment);
+  if (!existing.is_missing && !existing.is_invalid) return std::nullopt;
+  if (existing.is_invalid && ::unlinkat(below.number(), name.c_str(), 0) != 0 && errno != ENOENT) {
     return std::nullopt;
   }
-  Fd made = MakeFile(below.number(), name);
-  if (made.number() >= 0) {
-    Segment segment(std::move(made), id, true);
-    if (segment.CheckOrInitialize()) return segment;
-  } else if (errno == EEXIST) {
-    // Another process was faster.
-    return OpenExisting(below.number(), name, id);
-  }
-  return std::nullopt;
+  Fd made(::openat(below.number(), name.c_str(), kOpenFile | O_RDWR | O_CREAT | O_EXCL,
+                   S_IRUSR | S_IWUSR));
+  // Another process may have been faster.
+  if (made.number() < 0) return OpenExisting(below.number(), name, id).segment;
+  Share(made.number(), mode_ & 0666U);
+  Segment segment(std::move(made), id, true);
+  if (!segment.CheckOrInitialize()) return std::nullopt;
+  return segment;
 }
 
-std::optional<Segment> CacheDirectory::OpenExisting(int below, const std::string& name,
-                                                    const SegmentId& id) const {
-  bool may_write = false;
-  Fd file = OpenFile(below, name, may_write);
-  if (file.number() < 0) return std::nullopt;
+CacheDirectory::Existing CacheDirectory::OpenExisting(int below, const std::string& name,
+                                                      const SegmentId& id) const {
+  bool may_write = true;
+  Fd file(::openat(below, name.c_str(), kOpenFile | O_RDWR));
+  if (file.number() < 0 && (errno == EACCES || errno == EROFS)) {
+    may_write = false;
+    file = Fd(::openat(below, name.c_str(), kOpenFile | O_RDONLY));
+  }
+  if (file.number() < 0) {
+    return {.segment = std::nullopt,
+            .is_missing = errno == ENOENT,
+            .is_invalid = errno == ELOOP || errno == EPERM};
+  }
+  struct stat status = {};
+  // A second name could be in a directory where others may write.
+  const bool is_trusted = ::fstat(file.number(), &status) == 0 && S_ISREG(status.st_mode) &&
+                          status.st_nlink <= 1 && IsTrusted(file, status);
+  if (!is_trusted) return {.segment = std::nullopt, .is_invalid = true};
   Segment segment(std::move(file), id, may_write);
-  if (segment.CheckOrInitialize()) return segment;
-  errno = EBADMSG;
-  return std::nullopt;
+  if (!segment.CheckOrInitialize()) return {.segment = std::nullopt, .is_invalid = true};
+  return {.segment = std::move(segment)};
 }
 
 int64_t CacheDirectory::room() const {
@@ -147,7 +157,7 @@ int64_t CacheDirectory::room() const {
 
 // Segments are removed even if the lock is unusable.
 std::optional<Fd> CacheDirectory::Lock() const {
-  constexpr auto kPatience = std::chrono::seconds(10);
+  constexpr auto kLongestWait = std::chrono::seconds(10);
   constexpr int kTries = 20;  // It is usually held for some milliseconds.
   Fd lock(::openat(directory_.number(), "lock", kOpenFile | O_RDWR | O_CREAT, S_IRUSR | S_IWUSR));
   if (lock.number() < 0) return lock;
@@ -162,7 +172,7 @@ std::optional<Fd> CacheDirectory::Lock() const {
   const Clock::rep now = Clock::now().time_since_epoch().count();
   Clock::rep since = 0;
   if (busy_since_.compare_exchange_strong(since, now)) since = now;
-  if (Clock::duration(now - since) < kPatience) return std::nullopt;
+  if (Clock::duration(now - since) < kLongestWait) return std::nullopt;
   return lock;
 }
 
@@ -200,33 +210,7 @@ Fd CacheDirectory::OpenBelow(const std::string& name, bool may_make) const {
   Fd found(::openat(root, name.c_str(), kOpenDirectory));
   struct stat status = {};
   if (found.number() < 0 || ::fstat(found.number(), &status) != 0) return Fd();
-  if (IsTrusted(found, status)) return found;
-  errno = EPERM;
-  return Fd();
-}
-
-Fd CacheDirectory::OpenFile(int below, const std::string& name, bool& may_write) const {
-  may_write = true;
-  Fd file(::openat(below, name.c_str(), kOpenFile | O_RDWR));
-  if (file.number() < 0 && (errno == EACCES || errno == EROFS)) {
-    may_write = false;
-    file = Fd(::openat(below, name.c_str(), kOpenFile | O_RDONLY));
-  }
-  if (file.number() < 0) return file;
-  struct stat status = {};
-  // A second name could be in a directory where others may write.
-  if (::fstat(file.number(), &status) == 0 && S_ISREG(status.st_mode) && status.st_nlink <= 1 &&
-      IsTrusted(file, status)) {
-    return file;
-  }
-  errno = EPERM;
-  return Fd();
-}
-
-Fd CacheDirectory::MakeFile(int below, const std::string& name) const {
-  Fd made(::openat(below, name.c_str(), kOpenFile | O_RDWR | O_CREAT | O_EXCL, S_IRUSR | S_IWUSR));
-  if (made.number() >= 0) Share(made.number(), mode_ & 0666U);
-  return made;
+  return IsTrusted(found, status) ? std::move(found) : Fd();
 }
 
 void CacheDirectory::Share(int made, mode_t mode) const {

@@ -47,8 +47,7 @@ class CacheDirectory {
   // Creates a missing directory with mode 0700. Throws Error if that fails or if it is not trusted.
   explicit CacheDirectory(const std::string& path);
 
-  // Opens a segment. Creates a missing or invalid one if `may_make`. Else, or on failure, returns
-  // nothing and sets errno.
+  // Opens a segment. Creates a missing or invalid one if `may_make`. Returns nothing on failure.
   std::optional<Segment> Open(const SegmentId& id, bool may_make) const;
 
   // The free space in bytes without the last 5 % of the disk; negative if less than these are free.
@@ -73,17 +72,18 @@ class CacheDirectory {
     std::string name;    // "ab3f…-0".
   };
 
-  // Opens one of the 256 directories of segments. Returns an empty descriptor and sets errno if it
-  // is missing or not trusted.
+  // A segment, or why it cannot be opened; none of these after a shortage of descriptors.
+  struct Existing {
+    std::optional<Segment> segment;
+    bool is_missing = false;
+    bool is_invalid = false;  // Corrupt, a link or not trusted: it may be removed.
+  };
+
+  // Opens one of the 256 directories of segments. Returns an empty descriptor if it is missing or
+  // not trusted.
   Fd OpenBelow(const std::string& name, bool may_make) const;
 
-  // Opens an existing valid segment. Else returns nothing and sets errno: ENOENT; EPERM, ELOOP or
-  // EBADMSG if it may be removed; or the error of a system call.
-  std::optional<Segment> OpenExisting(int below, const std::string& name,
-                                      const SegmentId& id) const;
-
-  Fd OpenFile(int below, const std::string& name, bool& may_write) const;
-  Fd MakeFile(int below, const std::string& name) const;
+  Existing OpenExisting(int below, const std::string& name, const SegmentId& id) const;
 
   // Takes the lock. Returns nothing if another process has it; an empty descriptor if it is
   // unavailable.
