@@ -100,7 +100,7 @@ std::string ViewNameIn(const Folder& folder) {
         return name.starts_with(StemOf(weights.view)) || name.starts_with(StemOf(weights.others));
       });
     };
-    // The names tell without a request for the file.
+    // The names suffice, without a request for the file.
     if (has_weights(kDiffusion)) return std::string(kDiffusion.view);
     if (!has_weights(kModel) && IsDiffusersComponent(folder)) return std::string(kDiffusion.view);
   }

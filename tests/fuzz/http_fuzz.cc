@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <limits>
 #include <string>
 #include <string_view>
@@ -13,13 +12,10 @@
 #include "parser/source/http/url.h"
 #include "parser/source/http/web_access.h"
 #include "parser/source/retry_policy.h"
+#include "tests/fuzz/require.h"
 
 namespace ckptfs::http {
 namespace {
-
-void Require(bool holds) {
-  if (!holds) std::abort();
-}
 
 // The headers of an answer, one in a line.
 Response AnswerOf(std::string_view text) {

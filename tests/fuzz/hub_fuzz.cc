@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -12,23 +11,10 @@
 #include "parser/io/location.h"
 #include "parser/source/hub/listing.h"
 #include "parser/source/hub/location.h"
+#include "tests/fuzz/require.h"
 
 namespace ckptfs::hub {
 namespace {
-
-void Require(bool holds) {
-  if (!holds) std::abort();
-}
-
-// Calls `check`, which may throw an Error, and nothing else.
-template <typename Check>
-void Try(const Check& check) {
-  try {
-    check();
-  } catch (const Error&) {
-    return;
-  }
-}
 
 // Visits all folders. Returns how many files they have. Names are plain, in order, each once.
 size_t CountFiles(const Listing& listing, const std::string& folder) {
@@ -83,9 +69,9 @@ void CheckUri(const std::string& text) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string text(reinterpret_cast<const char*>(data), size);
-  ckptfs::hub::Try([&] { ckptfs::hub::CheckListing(text, ""); });
-  ckptfs::hub::Try([&] { ckptfs::hub::CheckListing(text, "d/"); });
+  ckptfs::Try([&] { ckptfs::hub::CheckListing(text, ""); });
+  ckptfs::Try([&] { ckptfs::hub::CheckListing(text, "d/"); });
   ckptfs::hub::CheckNextPage(text);
-  ckptfs::hub::Try([&] { ckptfs::hub::CheckUri(text); });
+  ckptfs::Try([&] { ckptfs::hub::CheckUri(text); });
   return 0;
 }

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <string>
 #include <string_view>
 #include <unordered_set>
@@ -10,13 +9,10 @@
 #include "fs/tensordict_names.h"
 #include "fs/tree.h"
 #include "parser/base/text.h"
+#include "tests/fuzz/require.h"
 
 namespace ckptfs {
 namespace {
-
-void Require(bool holds) {
-  if (!holds) std::abort();
-}
 
 int Digit(char c) { return c >= 'A' ? c - 'A' + 10 : c - '0'; }
 

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -15,23 +14,10 @@
 #include "parser/source/s3/folder.h"
 #include "parser/source/s3/location.h"
 #include "parser/source/s3/response.h"
+#include "tests/fuzz/require.h"
 
 namespace ckptfs::s3 {
 namespace {
-
-void Require(bool holds) {
-  if (!holds) std::abort();
-}
-
-// Calls `check`, which may throw an Error, and nothing else.
-template <typename Check>
-void Try(const Check& check) {
-  try {
-    check();
-  } catch (const Error&) {
-    return;
-  }
-}
 
 // The oracle: all settings are parts of the file, and no line is longer than in the file.
 void CheckSettings(const std::string& text) {

@@ -21,6 +21,7 @@
 #include "parser/base/error.h"
 #include "parser/base/json.h"
 #include "parser/base/text.h"
+#include "tests/support/errors.h"
 
 namespace ckptfs {
 namespace {
@@ -28,17 +29,6 @@ namespace {
 using testing::ThrowsMessage;
 
 std::span<const std::byte> Bytes(std::string_view text) { return std::as_bytes(std::span(text)); }
-
-// The code of the error that `f` throws; 0 if it throws none.
-template <typename F>
-int CodeOf(const F& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.code();
-  }
-  return 0;
-}
 
 TEST(Printable, LeavesTextAsItIs) { EXPECT_EQ(Printable("layer.0 'ä' € 𝄞"), "layer.0 'ä' € 𝄞"); }
 

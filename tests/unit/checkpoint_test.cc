@@ -16,6 +16,7 @@
 #include "parser/base/error.h"
 #include "parser/checkpoint.h"
 #include "parser/io/simple_sources.h"
+#include "tests/support/errors.h"
 
 namespace ckptfs {
 namespace {
@@ -23,17 +24,6 @@ namespace {
 using testing::ThrowsMessage;
 
 constexpr uint64_t kHuge = uint64_t{1} << 62;
-
-// The code of the error that `f` throws; 0 if it throws none.
-template <typename F>
-int CodeOf(const F& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.code();
-  }
-  return 0;
-}
 
 TEST(Dtype, IsFoundByItsName) {
   EXPECT_EQ(DtypeNamed("float32"), Dtype::kFloat32);

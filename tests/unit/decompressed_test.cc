@@ -16,6 +16,7 @@
 #include "parser/base/error.h"
 #include "parser/io/simple_sources.h"
 #include "tests/support/compressors.h"
+#include "tests/support/errors.h"
 #include "tests/support/file_limits.h"
 #include "tests/support/sources.h"
 #include "tests/support/zip_writer.h"
@@ -26,7 +27,6 @@ namespace {
 using testing::AllOf;
 using testing::Property;
 using testing::StartsWith;
-using testing::StrEq;
 using testing::Throws;
 
 constexpr size_t kMiB = size_t{1} << 20;
@@ -72,11 +72,6 @@ ByteSourcePtr Decompressed(const Compressed& coded, uint32_t crc = 0) {
 
 ByteSourcePtr Inflated(const std::string& deflated, uint64_t size, uint32_t crc = 0) {
   return Decompressed(CompressedOf(Coding::kDeflate, deflated, size), crc);
-}
-
-// A call that throws an Error of that code and message.
-auto Fails(int code, const std::string& message) {
-  return Throws<Error>(AllOf(Property(&Error::code, code), Property(&Error::what, StrEq(message))));
 }
 
 auto FailsLike(int code, const std::string& message) {

@@ -14,24 +14,15 @@
 
 #include "parser/base/error.h"
 #include "tests/support/encrypter.h"
+#include "tests/support/errors.h"
 #include "tests/support/sources.h"
 
 namespace ckptfs {
 namespace {
 
-using testing::AllOf;
-using testing::Property;
-using testing::StrEq;
-using testing::Throws;
-
 // Large enough for the cache.
 constexpr uint64_t kChunk = uint64_t{256} << 10;
 constexpr uint64_t kHalf = kChunk / 2;
-
-// A call that throws an Error of that code and message.
-auto Fails(int code, const char* message) {
-  return Throws<Error>(AllOf(Property(&Error::code, code), Property(&Error::what, StrEq(message))));
-}
 
 std::string Noise(size_t size) {
   std::mt19937_64 random(size);

@@ -16,6 +16,7 @@
 #include "parser/base/error.h"
 #include "parser/scheme.h"
 #include "parser/source/file_path.h"
+#include "tests/support/errors.h"
 #include "tests/support/sources.h"
 
 namespace ckptfs {
@@ -30,16 +31,6 @@ Source OpenLocal(const std::string& uri, const SourceOptions& options) {
 }
 
 std::string PathIn(std::string_view uri) { return file::PathOf(ParseLocation(uri)); }
-
-using testing::AllOf;
-using testing::Property;
-using testing::StrEq;
-using testing::Throws;
-
-// A call that throws an Error of that code and message.
-auto Fails(int code, const char* message) {
-  return Throws<Error>(AllOf(Property(&Error::code, code), Property(&Error::what, StrEq(message))));
-}
 
 auto IsStale() { return Fails(ESTALE, "file changed since it was opened"); }
 

@@ -15,6 +15,7 @@
 
 #include "parser/base/error.h"
 #include "parser/scheme.h"
+#include "tests/support/errors.h"
 #include "tests/support/sources.h"
 
 namespace ckptfs {
@@ -30,16 +31,7 @@ Source OpenLocal(const std::string& uri, const SourceOptions& options) {
 
 namespace fs = std::filesystem;
 
-using testing::AllOf;
-using testing::Property;
-using testing::StrEq;
-using testing::Throws;
-
 constexpr uid_t kStranger = 65534;
-
-auto Fails(int code, const char* message) {
-  return Throws<Error>(AllOf(Property(&Error::code, code), Property(&Error::what, StrEq(message))));
-}
 
 auto IsOfAStranger() {
   return Fails(EACCES,

@@ -79,7 +79,7 @@ class Model {
 
  private:
   struct Reader {
-    size_t next = 0;  // What it reads.
+    size_t next = 0;  // The index of its next read.
     uint64_t done = 0;
     bool is_reading = false;
     ReadAhead::StreamId stream = 0;

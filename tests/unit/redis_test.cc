@@ -12,21 +12,13 @@
 #include "parser/io/location.h"
 #include "parser/source/redis/connection.h"
 #include "parser/source/redis/key_table.h"
+#include "tests/support/errors.h"
 #include "tests/support/tensorizer_writer.h"
 
 namespace ckptfs::redis {
 namespace {
 
-using testing::AllOf;
 using testing::ElementsAre;
-using testing::Property;
-using testing::StrEq;
-using testing::Throws;
-
-// A call that throws an Error of that code and message.
-auto Fails(int code, const char* message) {
-  return Throws<Error>(AllOf(Property(&Error::code, code), Property(&Error::what, StrEq(message))));
-}
 
 Target ParseUri(const std::string& uri) { return redis::ParseUri(ParseLocation(uri)); }
 

@@ -14,19 +14,10 @@
 #include "parser/base/error.h"
 #include "parser/base/fd.h"
 #include "tests/support/encrypter.h"
+#include "tests/support/errors.h"
 
 namespace ckptfs {
 namespace {
-
-using testing::AllOf;
-using testing::Property;
-using testing::StrEq;
-using testing::Throws;
-
-// A call that throws an Error of that code and message.
-auto Fails(int code, const std::string& message) {
-  return Throws<Error>(AllOf(Property(&Error::code, code), Property(&Error::what, StrEq(message))));
-}
 
 constexpr const char* kDigits = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1E1F";
 

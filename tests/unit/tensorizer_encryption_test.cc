@@ -12,22 +12,14 @@
 #include "parser/base/error.h"
 #include "parser/io/simple_sources.h"
 #include "tests/support/encrypter.h"
+#include "tests/support/errors.h"
 #include "tests/support/sources.h"
 
 namespace ckptfs::tensorizer {
 namespace {
 
-using testing::AllOf;
 using testing::ElementsAre;
 using testing::IsEmpty;
-using testing::Property;
-using testing::StrEq;
-using testing::Throws;
-
-// A call that throws an Error of that code and message.
-auto Fails(int code, const char* message) {
-  return Throws<Error>(AllOf(Property(&Error::code, code), Property(&Error::what, StrEq(message))));
-}
 
 constexpr KeyDerivation kCheap = {.passes = 1, .memory = 8192};
 
