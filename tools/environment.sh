@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034
-# What tools/run, tools/test, tools/lint, tools/fuzz and .ci/run share; they source it.
+# Shared by tools/run, tools/test, tools/lint, tools/fuzz and .ci/run, which source it.
 #
 # Each function provides something if it is missing: packages of Debian or Ubuntu, a Python with
 # PyTorch, a build directory. A second run takes no time and needs no network.

@@ -1,4 +1,4 @@
-"""What is asked of a server for what is done with a mount: counted there, so no clock is in it."""
+"""The requests that a mount sends, counted by the server, so that no clock is involved."""
 
 import json
 import os

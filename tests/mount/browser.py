@@ -121,7 +121,7 @@ class Browser:
         return base64.b64decode(self.call("Page.captureScreenshot")["data"])
 
     def complaints(self):
-        """What the console has, such as errors and what the page may not do."""
+        """The messages of the console, such as errors and refused actions of the page."""
         return [event["params"] for event in self.events if event["method"] in (
             "Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded")]
 

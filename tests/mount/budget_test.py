@@ -1,4 +1,4 @@
-"""What reading a checkpoint may cost: one budget of memory, work and time for all its files.
+"""The cost of reading a checkpoint: one budget of memory, work and time for all its files.
 
 Each bomb is a value of a few bytes that asks for much more: by references to one long text, by
 numbers that are dear to convert, by going through one large object again and again. Each is put
@@ -172,7 +172,7 @@ class Numbers(Costs):
 
 
 class Work(Costs):
-    """What is gone through again and again."""
+    """Data that are read repeatedly."""
 
     def test_keywords_of_objects(self):
         keywords = shared(mapping(*((f"k{i}", b"N") for i in range(10_000))))
@@ -220,7 +220,7 @@ class Work(Costs):
 
 
 class Sizes(Costs):
-    """What is only said to be there raises no limit."""
+    """Claimed sizes raise no limit."""
 
     BOMB = b"N" * (64 << 20)
 

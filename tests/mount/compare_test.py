@@ -29,7 +29,7 @@ def save_tensors(file, tensors):
 
 
 class Differences(ckptfs.Case):
-    """What differs between two files, and not what only lies elsewhere in them."""
+    """Differences of content between two files, and not of offsets."""
 
     def setUp(self):
         if torch is None:
@@ -68,7 +68,7 @@ class Differences(ckptfs.Case):
         self.assertEqual(self.differences("one", "another"), ["h/20/bias.memmap", "meta.json"])
 
     def test_of_tensorizer(self):
-        # It has no values; so one tensor gets another shape, which its meta.json tells.
+        # It has no values; so one tensor gets another shape, which is in its meta.json.
         state = weights()
         save_tensors(self.folder / "one", state)
         state["h.3.bias"] = torch.randn(5000, 3)

@@ -53,7 +53,7 @@ class Compressed(ckptfs.Case):
                 self.assertTrue(found == data[offset:offset + length], (offset, length))
 
     def change_entry(self, name, field, value):
-        """Changes what the central directory says of a member."""
+        """Changes the entry of a member in the central directory."""
         content = bytearray(self.file.read_bytes())
         place = content.rindex(f"archive/{name}".encode()) - 46 + field
         struct.pack_into("<I", content, place, value)

@@ -185,7 +185,7 @@ class Extras(Torch):
             self.assertEqual(ckptfs.meta(mount / "extra/cutoff")["data"], "0.5")
 
     def compiled(self, **more):
-        """What torch 2.13 packages of a model that AOTInductor has compiled."""
+        """A package by torch 2.13 of a model compiled by AOTInductor."""
         return zip_of({"m/data/aotinductor/model/x.wrapper.so": b"\x7fELF", "m/archive_format": "pt2",
                        "m/archive_version": "0", "m/byteorder": "little", "m/.data/version": "3\n"} | more)
 

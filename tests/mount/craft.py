@@ -77,7 +77,7 @@ class Record(NamedTuple):
     data: bytes = b""     # Or what makes it, piece by piece, if it is large and deflated.
     hole: int = 0        # Instead of data: this many zeros that take no disk.
     deflate: bool = False
-    size: int = -1       # What the directory says it decodes to, where that is a lie.
+    size: int = -1       # The decoded size in the directory, if it is false.
 
 
 def write_archive(path, records, folder="archive"):

@@ -122,7 +122,7 @@ class Hostile(servers_test.Case):
 
 
 class Programs(servers_test.Case):
-    """credential_process: a program of the user's, but nothing says that it ends."""
+    """credential_process: a program of the user, which may never end."""
 
     def assertEnds(self, command, pattern):
         home = self.scratch()

@@ -101,7 +101,7 @@ class Samples(Case):
 
 
 class Saved(Case):
-    """What torch.distributed.checkpoint saves here and now, from random meshes and placements."""
+    """Checkpoints that torch.distributed.checkpoint saves during the test, with random meshes and placements."""
 
     def check(self, ranks):
         directory = self.scratch()

@@ -130,7 +130,7 @@ class Secrets(ckptfs.Case):
         option = sealed.passphrase_file(self, "test")
         done = self.ckptfs(option, file, self.mountpoint())
         self.assertRefusedLike(done, LIMITS, rf"{file}: .*{1 << 42}.*")
-        # Who needs no derivation is not kept from it.
+        # A key that needs no derivation works nevertheless.
         mount = self.mount(file, sealed.key_file(self, sealed.HANDMADE_DERIVED))
         self.assertEqual(len(ckptfs.read(mount / "fc/weight.memmap")), 16)
 

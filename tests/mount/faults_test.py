@@ -1,4 +1,4 @@
-"""A web server that misbehaves: the bytes are right, or there is the error that says why, in time."""
+"""A web server that fails: reads return valid bytes, or the right error, in time."""
 
 import errno
 import hashlib
@@ -89,7 +89,7 @@ class Together(ckptfs.Case):
 
     @classmethod
     def prepare(cls):
-        """What comes before the faults."""
+        """Before the faults."""
 
     @classmethod
     def timed(cls, name):
@@ -98,7 +98,7 @@ class Together(ckptfs.Case):
         return outcome, time.monotonic() - began
 
     def outcome(self, name):
-        """What came out of the fault, soon enough."""
+        """The result of the fault, in time."""
         outcome, seconds = self.outcomes[name]
         self.assertLess(seconds, SOON)
         return outcome
@@ -353,7 +353,7 @@ class LastingFaultsOfOpening(Together):
 
 
 class PassingFaults(Faults):
-    """Faults that pass are not noticed by who reads."""
+    """Readers do not notice transient faults."""
 
     def assertSurvives(self, **fault):
         mount = self.start(timeout=20)

@@ -1,4 +1,4 @@
-"""Text of a checkpoint is never taken for what ckptfs says, whatever the format."""
+"""Text of a checkpoint is never mistaken for text of ckptfs, in any format."""
 
 import json
 import os

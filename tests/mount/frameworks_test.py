@@ -88,7 +88,7 @@ class Frameworks(ckptfs.Case):
 
 
 class Values(ckptfs.Case):
-    """What is in objects, of which torch.load would want the class."""
+    """The contents of objects whose class torch.load would require."""
 
     def value(self, name, keys):
         """The only value of these keys."""

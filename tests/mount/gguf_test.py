@@ -47,7 +47,7 @@ def shown(value):
 
 
 def type_of(entry):
-    """The type of a value of expected.json as metadata_types has it; None if JSON tells it."""
+    """The type of a value of expected.json in the form of metadata_types; None if JSON expresses it."""
     if entry["type"] in ("string", "bool"):
         return None
     if entry["type"] != "array":

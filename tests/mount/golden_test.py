@@ -1,4 +1,4 @@
-"""The whole tree of every sample, as text in tests/golden, or what we say where there is none.
+"""The whole tree of every sample, as text in tests/golden, or the error message.
 
 A golden file shows each directory with its meta.json, one member a line, and each file with its
 size, its inode (in order of appearance, so that hard links show) and the beginning of its SHA-256.
@@ -64,7 +64,7 @@ def tree(root):
 
 class Golden(ckptfs.Case):
     def look(self, folder, name):
-        """What a user sees who mounts a sample, as text."""
+        """The mount of a sample as text."""
         mountpoint = self.mountpoint()
         # From the sample's folder, so that no path of this machine gets into the text.
         done = self.ckptfs(name, mountpoint, cwd=folder)

@@ -1,4 +1,4 @@
-"""Repositories of the hub are mounted as local directories are; what the hub may do, and who gets the token."""
+"""Repositories of the hub are mounted like local directories; what the hub may do, and where the token is sent."""
 
 import errno
 import json
@@ -54,7 +54,7 @@ class Case(ckptfs.Case):
         return super().mount(source, *options, quiet=quiet, env=self.env(**variables))
 
     def mounted(self, source, *options, **variables):
-        """What is on a mount, which is unmounted."""
+        """The contents of a mount, which is unmounted."""
         with self.mount(source, *options, **variables) as mount:
             return contents(mount)
 

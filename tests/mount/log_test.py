@@ -22,7 +22,7 @@ class Log(ckptfs.Case):
         return found
 
     def foreground(self, *options):
-        """Mounts in the foreground, unmounts, and returns the mount point and what it said."""
+        """Mounts in the foreground, unmounts, and returns the mount point and the messages."""
         mountpoint = self.mountpoint()
         process = subprocess.Popen([ckptfs.CKPTFS, "-f", *options, SAMPLE, mountpoint], text=True,
                                    stderr=subprocess.PIPE)

@@ -263,7 +263,7 @@ class Permissions(ckptfs.Case):
 
 
 class Caller(ckptfs.Case):
-    """What the caller has left to its child."""
+    """State that the caller passes on to its child."""
 
     def test_that_ignores_the_end_of_children(self):
         command = 'trap "" CHLD; exec "$0" "$@"'

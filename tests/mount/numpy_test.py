@@ -122,7 +122,7 @@ class WithNumpy(ckptfs.Case):
         self.folder = self.scratch()
 
     def assertShows(self, tensor, array, descr=None):
-        """A file of the mount has the elements of `array`, and its entry says how to read them."""
+        """A file of the mount has the elements of `array`, and its entry describes how to read them."""
         dtype = array.dtype
         is_number = dtype.kind in "biufc" and "foreign_dtype" not in tensor.entry
         if is_number or dtype.kind in "UMm":
@@ -214,7 +214,7 @@ class Random(WithNumpy):
 
 
 class Reading(WithNumpy):
-    """What people do with files of a mount."""
+    """Usual operations on files of a mount."""
 
     def test_a_memory_map_is_what_numpy_loads(self):
         a = np.arange(6000, dtype=">f4").reshape(20, 30, 10)
@@ -308,14 +308,14 @@ class Theirs(WithNumpy):
     def test_metadata_dtype(self):
         array = np.ones(3, np.dtype("<i4", metadata={"unit": "m"}))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # NumPy says that it drops it.
+            warnings.simplefilter("ignore")  # NumPy warns that it drops it.
             np.save(self.folder / "a.npy", array)
         mount = self.mount(self.folder / "a.npy")
         self.assertShows(tensors(mount.path)["tensor"], array, "<i4")
 
 
 class Hostile(ckptfs.Case):
-    """What small and large headers may cost."""
+    """The cost of small and large headers."""
 
     def setUp(self):
         self.file = self.scratch() / "array"

@@ -1,4 +1,4 @@
-"""What torch finds in a checkpoint, told as leaves (see view.py).
+"""The contents that torch finds in a checkpoint, as leaves (see view.py).
 
 Classes that are not installed here are replaced by stand-ins that keep what they are given, so that
 any checkpoint of the samples can be read. Only for files that we trust: this does unpickle.

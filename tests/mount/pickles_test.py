@@ -1,4 +1,4 @@
-"""What people's pickles hold beside tensors of torch: arrays and scalars of NumPy by all the libraries
+"""Objects in pickles beside tensors of torch: arrays and scalars of NumPy by all the libraries
 that pickle them, TensorDicts, modules, times, kinds of dicts.
 
 tests/samples/pickles has files of libraries that are not needed here, with what they read back.
@@ -342,7 +342,7 @@ for name, made in MADE.items():
 
 
 class LongValues(ckptfs.Case):
-    """What would make a meta.json longer than a MiB."""
+    """Values that would make a meta.json longer than a MiB."""
 
     LIMIT = 1 << 20
 

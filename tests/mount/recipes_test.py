@@ -34,7 +34,7 @@ NOT_LOADED = {"dtypes_v3.legacy.pth": "torch 2.13 cannot load what it saves so"}
 
 
 def names_of_distributed():
-    """What a recipe of a DTensor needs."""
+    """The names that a recipe of a DTensor needs."""
     from torch.distributed import tensor
     from torch.distributed.tensor import placement_types
     return {name: getattr(module, name) for module, names in (
@@ -56,7 +56,7 @@ class Assembly:
         return tensor
 
     def assemble(self, loaded, directory, keys):
-        """What a directory of the mount is: a dict, or a tensor made of its parts."""
+        """The object of a directory of the mount: a dict, or a tensor assembled from its parts."""
         parts, meta = {}, ckptfs.meta(directory)
         for name, entry in view.entries(directory).items():
             inner = (*keys, view.original(name, entry))
@@ -162,7 +162,7 @@ class Samples(Case):
         self.addCleanup(torch.distributed.destroy_process_group)
 
     def check_entries(self, root, made):
-        """The dtype, shape and bytes that the entries of a mount tell are those of the tensors."""
+        """The entries of a mount have the dtypes, shapes and sizes of the tensors."""
         for kind, keys, what in view.walk(root):
             if kind == "tensor" and "x_dtype" in what.entry and "recipe" in what.entry:
                 tensor = made[".".join(keys)]
@@ -241,7 +241,7 @@ class Samples(Case):
 
 
 def entries_below(directory):
-    """What all meta.json below a directory say of its members and itself, but for values."""
+    """The entries and descriptions in all meta.json below a directory, without values."""
     told = [ckptfs.meta(directory).get("_ckptfs", {})]
     for name, entry in view.entries(directory).items():
         told.append(entry)
@@ -252,7 +252,7 @@ def entries_below(directory):
 
 if torch is not None:
     class Packed(torch.Tensor):
-        """A wrapper subclass with attributes whose types JSON does not tell, some in slots."""
+        """A wrapper subclass with attributes whose types JSON loses, some in slots."""
 
         __slots__ = ("_data", "_dtype", "_block")
 
@@ -277,7 +277,7 @@ class Wrappers(Case):
     """Wrapper subclasses, of our own and of libraries, are what they were."""
 
     def saved(self, root):
-        """What torch.save has saved, as the recipes of a mount make it."""
+        """The object of torch.save, rebuilt by the recipes of a mount."""
         file = self.scratch() / "wrapped.pth"
         torch.save(root, file)
         mount = self.mount(file)

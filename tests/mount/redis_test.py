@@ -50,7 +50,7 @@ class RedisCase(ckptfs.Case):
         return server
 
     def mount_quietly(self, source, *options, **more):
-        """Mounts `source`; all that is said is that there are no versions."""
+        """Mounts `source`; the only warning is that there are no versions."""
         mount = self.mount(source, *options, quiet=False, **more)
         self.assertEqual(mount.messages.count("\n"), 1, mount.messages)
         self.assertIn(NO_VERSIONS, mount.messages)

@@ -1,4 +1,4 @@
-"""What tests of checkpoints in S3 share: a real server, and users of whom it knows one."""
+"""Shared by tests of checkpoints in S3: a real server, and users, one of them known to it."""
 
 import os
 import shutil
@@ -46,7 +46,7 @@ class Case(ckptfs.Case):
         self.home = self.scratch()
 
     def nobody(self, **variables):
-        """An environment of somebody who has no credentials, but these variables."""
+        """An environment without credentials, except these variables."""
         return {k: v for k, v in os.environ.items()
                 if not k.startswith("AWS_") and not k.lower().endswith("_proxy")} | {
             "HOME": str(self.home), "AWS_ENDPOINT_URL": self.server.endpoint,

@@ -1,4 +1,4 @@
-"""Who we are to S3: each place where the AWS tools look, and tensorizer. The server of S3 is a real one that
+"""Credentials for S3, from each source of the AWS tools and of tensorizer. The server of S3 is a real one that
 knows temporary credentials; those that hand them out are on loopback."""
 
 import errno
@@ -15,7 +15,7 @@ try:
     from credential_server import CredentialServer
     from fault_server import FaultServer
 except ImportError:
-    pass  # s3_case tells what is missing.
+    pass  # s3_case reports missing packages.
 
 SIZE = 1 << 20
 NOBODY = "permission denied without credentials: AccessDenied"

@@ -100,7 +100,7 @@ class Folders(s3_case.Case):
             self.put(f"pages/n{number:04}.txt", b"not looked at")
         with ThreadPoolExecutor(8) as threads:
             list(threads.map(put, range(count)))
-        # The last ones: only who reads all pages finds them.
+        # The last ones, which are found only on the last page.
         for name in "yz":
             files[name] = f"z{name}.safetensors"
             self.put(f"pages/z{name}.safetensors", shard(name, name.encode()))

@@ -230,7 +230,7 @@ class Random(ckptfs.Case):
 
 
 class Hostile(ckptfs.Case):
-    """What small and large headers may cost."""
+    """The cost of small and large headers."""
 
     def setUp(self):
         self.file = self.scratch() / "model.safetensors"

@@ -22,7 +22,7 @@ except ImportError as error:
 
 NEW, OLD = ckptfs.SAMPLES / "torch-2.13", ckptfs.SAMPLES / "torch-1.13"
 
-# Not readable, neither for torch nor for us: golden_test.py has what we say to each.
+# Not readable for torch and ckptfs: golden_test.py has the message for each.
 BROKEN = {"failed_save.pth", "conjneg.pth", "sparse_csc.pth", "big.head512"}
 
 # Read by something else than torch.load: archives_test.py.

@@ -44,7 +44,7 @@ def passphrase_file(case, text):
 
 
 def options_of(case, sample):
-    """What it takes to read a sample."""
+    """The options needed to read a sample."""
     return [key_file(case, bytes.fromhex(sample["key"]))] if "key" in sample else []
 
 

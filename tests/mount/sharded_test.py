@@ -66,7 +66,7 @@ class Case(ckptfs.Case):
 
 
 class Samples(Case):
-    """What transformers and torch.distributed.checkpoint have written."""
+    """Files of transformers and torch.distributed.checkpoint."""
 
     def assertHolds(self, sample, source, marks):
         expected = {".".join(t["path"]): [view.Leaf(t["dtype"], tuple(t["shape"]), t["sha256"])]
@@ -118,7 +118,7 @@ class Samples(Case):
 
 
 class Damage(Case):
-    """What is missing or broken costs its tensors, and no others."""
+    """Missing or corrupt files affect only their own tensors."""
 
     def assertLost(self, pattern, lost=("b.0", "b.1")):
         mount = self.mount(self.folder, quiet=False)

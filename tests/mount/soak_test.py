@@ -68,7 +68,7 @@ class Soak(ckptfs.Case):
         self.reads = 0
 
     def start(self, *options):
-        """Mounts in the foreground, so that what is said can be read."""
+        """Mounts in the foreground, so that messages can be read."""
         self.mountpoint_ = self.mountpoint()
         command = [ckptfs.CKPTFS, "-f", f"-omemory={MEMORY}m,timeout=60", *options,
                    self.server.url("/model.safetensors"), self.mountpoint_]

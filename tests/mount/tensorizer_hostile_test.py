@@ -161,7 +161,7 @@ class Hostile(ckptfs.Case):
         found, said, _ = self.assertBounded(self.written(file))
         self.assertIn(found, (0, LIMITS), said)
 
-    # What an entry says of its tensor.
+    # The fields of an entry.
 
     def test_a_kind_that_does_not_exist(self):
         self.assertRefusal(self.written(File().add("a", "<f4", [2], b"aaaabbbb", kind=3)), ".+")

@@ -33,7 +33,7 @@ def raw(tensor):
 
 
 def leaf(tensor):
-    """As found() tells them; a meta tensor is shown as zeros."""
+    """As returned by found(); a meta tensor is shown as zeros."""
     if tensor.is_meta:
         tensor = torch.zeros(tensor.shape, dtype=tensor.dtype)
     return str(tensor.dtype), tuple(tensor.shape), raw(tensor)
@@ -46,7 +46,7 @@ def found(mount):
 
 
 def of_module(module):
-    """What write_module writes: names of the root begin with a dot."""
+    """The output of write_module, in which names of the root begin with a dot."""
     out = {}
     for path, part in module.named_modules():
         for name, tensor in (*part.named_parameters(recurse=False),

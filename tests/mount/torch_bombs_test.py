@@ -287,7 +287,7 @@ class Pickles(Container):
 
 
 class Streams(Container):
-    """What the legacy formats have beside their pickles."""
+    """Parts of the legacy formats beside their pickles."""
 
     def test_very_many_keys(self):
         self.file.write_bytes(MAGIC + VERSION + SYSTEM + pickle(b"N") + keys(

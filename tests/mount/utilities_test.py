@@ -10,7 +10,7 @@ SAMPLE = ckptfs.SAMPLES / "demo.pth"
 
 
 def listing(root):
-    """What a program can know of a tree: names, kinds, sizes, modes, times, links, bytes."""
+    """Properties of a tree that programs see: names, kinds, sizes, modes, times, links, bytes."""
     inodes, found = {}, {}
     for directory, directories, files in os.walk(root):
         directories.sort()

@@ -109,7 +109,7 @@ class Verify(ckptfs.Case):
             file.write(bytes([byte ^ 1]))
 
     def wrong(self):
-        """What is said of the storage that is wrong."""
+        """The message about the corrupt storage."""
         return (f"ckptfs: {self.file}: member 'data/1': CRC32 mismatch "
                 f"(found {zlib.crc32(BAD):#010x}, expected {zlib.crc32(GOOD):#010x})")
 
@@ -296,7 +296,7 @@ class Verify(ckptfs.Case):
 
 
 class Torch(ckptfs.Case):
-    """What torch.save writes."""
+    """Files of torch.save."""
 
     def setUp(self):
         if torch is None:

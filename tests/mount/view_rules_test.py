@@ -97,7 +97,7 @@ class Case(ckptfs.Case):
             if kind != "tensor" or key in seen:
                 continue
             if key not in tensors:
-                # A part of a composite tensor is left out with the whole.
+                # The view omits composite tensors with all their parts.
                 self.assertTrue(any(key == m or key.startswith(m + ".") for m in missing) or
                                 "foreign_dtype" in what.entry or len(missing) == 1000, key)
                 continue

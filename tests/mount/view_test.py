@@ -38,7 +38,7 @@ class Case(ckptfs.Case):
         self.folder.mkdir()
 
     def assert_view_is_right(self, mount, name=NAME):
-        """Whatever is on the mount is in the view, or is left out; returns the keys."""
+        """All tensors of the mount are in the view, or are listed as omitted; returns the keys."""
         left_out = set(ckptfs.meta(mount.path)["_ckptfs"].get("view", {}).get("left_out", []))
         found = {}
         for kind, keys, what in view.walk(mount.path):

@@ -41,7 +41,7 @@ def flat(x, keys=()):
 
 
 class Look:
-    """What is on a mount: leaves of tensors, scalars, tables, and the types that are told."""
+    """The contents of a mount: leaves of tensors, scalars, tables, and the recorded types."""
 
     def __init__(self, mount):
         self.tensors, self.values, self.tables, self.types = {}, {}, {}, {}
@@ -114,7 +114,7 @@ class Samples(ckptfs.Case):
         found = dict(look.values)
         for keys in expected.get("fallback_objects", ()):
             self.assertRegex(found.pop(dotted(keys)), r"\Anp\.\w+\(.*\)\Z")
-        if name == "model.zanj":  # Which tells of three members of this alone.
+        if name == "model.zanj":  # This one reports three members.
             told = ("meta.class_name", "meta.module_name", "meta.num_params")
             found = {k: v for k, v in found.items() if not k.startswith("meta.") or k in told}
         wanted = {}

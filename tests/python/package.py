@@ -1,4 +1,4 @@
-"""What the tests of the Python package share: the package, and a look for mounts that are left.
+"""Shared by the tests of the Python package: the package, and a check for remaining mounts.
 
 The module of the mount tests has the name of the package, ckptfs, so it is loaded by another one.
 """

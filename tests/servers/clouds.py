@@ -158,7 +158,7 @@ class Azure(Store):
         self.url += f"/{account}"
 
     def is_signed(self, request, path, query):
-        """Whether the request is signed as the specification says."""
+        """Whether the request is signed according to the specification."""
         headers = {name.lower(): value for name, value in request.headers.items()}
         signed = ["content-encoding", "content-language", "content-length", "content-md5", "content-type", "date",
                   "if-modified-since", "if-match", "if-none-match", "if-unmodified-since", "range"]

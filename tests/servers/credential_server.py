@@ -1,4 +1,4 @@
-"""What stands beside virtual machines and containers of AWS, and its security token service, on loopback.
+"""The metadata services of virtual machines and containers of AWS, and its security token service, on loopback.
 
     with CredentialServer(keys) as server:
         server.url("/")                    a service for tokens: AssumeRole, AssumeRoleWithWebIdentity

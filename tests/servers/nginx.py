@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A real web server for tests: nginx, on loopback unless told otherwise, with a directory of its own.
+"""A real web server for tests: nginx, on loopback by default, with a directory of its own.
 
     with Nginx(root) as server:              or Nginx(root, link=link): at the far end of a Link of link.py
         server.url("/m.pth")             http; server.secure_url("/m.pth") is https
