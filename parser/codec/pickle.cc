@@ -3,9 +3,14 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <new>
+
+#include "parser/base/error.h"
+#include "parser/codec/pickle/machine.h"
 
 namespace ckptfs::pickle {
 
@@ -81,6 +86,15 @@ void* Arena::Grow(void* piece, size_t old_size, size_t new_size) {
   std::memcpy(grown, piece, old_size);
   if (IsLarge(old_size)) Free(static_cast<Block*>(piece) - 1);
   return grown;
+}
+
+Graph Load(std::span<const std::byte> pickle, Budget& budget, const Resolve& resolve) {
+  // So lengths and counts in a pickle fit in 32 bits.
+  constexpr size_t kMost = std::numeric_limits<uint32_t>::max();
+  if (pickle.size() > kMost) {
+    Fail(EFBIG, "pickle has {} bytes (maximum {})", pickle.size(), kMost);
+  }
+  return Machine(pickle, budget, resolve).Run();
 }
 
 }  // namespace ckptfs::pickle

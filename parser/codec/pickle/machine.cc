@@ -390,13 +390,4 @@ void Machine::SetOn(const Value& receiver, std::span<const Value> pairs) {
                   pairs);
 }
 
-Graph Load(std::span<const std::byte> pickle, Budget& budget, const Resolve& resolve) {
-  // Then lengths and counts in a pickle fit in 32 bits.
-  constexpr size_t kMost = std::numeric_limits<uint32_t>::max();
-  if (pickle.size() > kMost) {
-    Fail(EFBIG, "pickle has {} bytes (maximum {})", pickle.size(), kMost);
-  }
-  return Machine(pickle, budget, resolve).Run();
-}
-
 }  // namespace ckptfs::pickle
