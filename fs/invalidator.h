@@ -14,6 +14,7 @@
 #include <set>
 #include <stop_token>
 #include <string>
+#include <tuple>
 
 #include "fs/namespace.h"
 #include "parser/base/mutex.h"
@@ -46,7 +47,9 @@ class Invalidator {
     uint64_t number = 0;
     std::string name;  // Empty: the inode itself.
 
-    friend auto operator<=>(const Item&, const Item&) = default;
+    friend bool operator<(const Item& a, const Item& b) {
+      return std::tie(a.number, a.name) < std::tie(b.number, b.name);
+    }
   };
 
   // Waits for an item. Returns nothing if `stop` is requested.
