@@ -7,7 +7,6 @@
 
 #include <fuse_lowlevel.h>
 
-#include <compare>
 #include <condition_variable>
 #include <cstdint>
 #include <optional>
