@@ -106,8 +106,8 @@ constexpr milliseconds kFirstTurn(50);
 constexpr unsigned kMostLevel = 16;
 
 // How often running and waiting reads are polled for cancellation.
-constexpr milliseconds kLook(50);
-constexpr milliseconds kLookAtWaiting(200);
+constexpr milliseconds kPollInterval(50);
+constexpr milliseconds kWaitingPollInterval(200);
 
 // One turn of so many goes to the read that has waited longest, even if it had more turns than
 // others: it would starve while new reads arrive.
@@ -118,7 +118,7 @@ constexpr uint64_t kOldestEvery = 4;
 SlowReads::SlowReads(size_t most_threads) : most_threads_(most_threads) {
   threads_.reserve(most_threads);
   threads_.emplace_back([this] { Serve(); });
-  looking_ = std::jthread([this](const std::stop_token& stop) { LookAtWaiting(stop); });
+  poller_ = std::jthread([this](const std::stop_token& stop) { PollWaiting(stop); });
 }
 
 SlowReads::~SlowReads() { Stop(); }
@@ -157,7 +157,7 @@ void SlowReads::Serve() {
   MutexLock lock(mutex_);
   while (true) {
     wanted_.wait(lock, [&]() REQUIRES(mutex_) {
-      return !waiting_.empty() || (is_stopped_ && !is_looking_);
+      return !waiting_.empty() || (is_stopped_ && !is_polling_);
     });
     if (waiting_.empty()) return;
     Job job = Pop();
@@ -182,11 +182,11 @@ bool SlowReads::Run(Job& job) const {
   bool is_cancelled = false;
   bool is_turn_used = false;
   const auto begin = Clock::now();
-  auto next_look = begin + kLook;
+  auto next_poll = begin + kPollInterval;
   const Cancellation::IsCancelled look = [&] {
     if (is_cancelled || is_stopped_) return true;
-    if (const auto now = Clock::now(); now >= next_look) {
-      next_look = now + kLook;
+    if (const auto now = Clock::now(); now >= next_poll) {
+      next_poll = now + kPollInterval;
       is_cancelled = job.request->IsCancelled();
     }
     return is_cancelled;
@@ -204,7 +204,7 @@ bool SlowReads::Run(Job& job) const {
 }
 
 // Refuses waiting reads whose readers have cancelled. Removes the reads from the queues meanwhile.
-void SlowReads::LookAtWaiting(const std::stop_token& stop) {
+void SlowReads::PollWaiting(const std::stop_token& stop) {
   const auto is_in_vain = [](Job& job) {
     if (!job.request->IsCancelled()) return false;
     job.request->Refuse(EINTR);
@@ -213,18 +213,18 @@ void SlowReads::LookAtWaiting(const std::stop_token& stop) {
   MutexLock lock(mutex_);
   // An idle mount must not wake up: there is nothing to poll until a read waits.
   while (has_waiting_.wait(lock, stop, [&]() REQUIRES(mutex_) { return !waiting_.empty(); })) {
-    has_waiting_.wait_for(lock, stop, kLookAtWaiting, [] { return false; });
+    has_waiting_.wait_for(lock, stop, kWaitingPollInterval, [] { return false; });
     if (stop.stop_requested()) return;
     for (unsigned level = 0; level <= kMostLevel; ++level) {
       auto found = waiting_.extract(level);
       if (found.empty()) continue;
       RecordLevel();
       Queue& queue = found.mapped();
-      is_looking_ = true;
+      is_polling_ = true;
       lock.unlock();
       const size_t count = std::erase_if(queue, is_in_vain);
       lock.lock();
-      is_looking_ = false;
+      is_polling_ = false;
       if (unanswered_ -= count; unanswered_ == 0) answered_.notify_all();
       if (!queue.empty()) {
         Queue& newer = waiting_[level];

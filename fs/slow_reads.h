@@ -91,7 +91,7 @@ class SlowReads {
 
   void Serve();
   bool Run(Job& job) const;
-  void LookAtWaiting(const std::stop_token& stop);
+  void PollWaiting(const std::stop_token& stop);
 
   void StartThread() REQUIRES(mutex_);
   void Push(Job job) REQUIRES(mutex_);
@@ -109,14 +109,14 @@ class SlowReads {
   std::map<unsigned, Queue> waiting_ GUARDED_BY(mutex_);  // By level. No queue is empty.
   size_t unanswered_ GUARDED_BY(mutex_) = 0;  // Those that wait, and those that are being read.
   // Some waiting reads are removed temporarily.
-  bool is_looking_ GUARDED_BY(mutex_) = false;
+  bool is_polling_ GUARDED_BY(mutex_) = false;
   uint64_t pushes_ GUARDED_BY(mutex_) = 0;
   uint64_t pops_ GUARDED_BY(mutex_) = 0;
   std::condition_variable_any has_waiting_;  // For the last thread.
 
   // The last members: they use the others.
   std::vector<std::jthread> threads_;  // That read; only grows.
-  std::jthread looking_;
+  std::jthread poller_;
 };
 
 }  // namespace ckptfs

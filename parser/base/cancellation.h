@@ -67,8 +67,8 @@ template <typename Predicate>
 void Cancellation::Wait(std::unique_lock<std::mutex>& lock, std::condition_variable& changed,
                         const Predicate& is_over) {
   // Longer than most waits, which are for the decompression of one block.
-  constexpr std::chrono::milliseconds kLook(10);
-  while (!changed.wait_for(lock, kLook, is_over)) {
+  constexpr std::chrono::milliseconds kPollInterval(10);
+  while (!changed.wait_for(lock, kPollInterval, is_over)) {
     lock.unlock();
     CheckPreempted(true);
     lock.lock();

@@ -109,7 +109,7 @@ class DecompressedSource final : public ByteSource, public PartlyStored {
   // A block as the first pass decoded it.
   struct Passed {
     uint32_t crc = 0;
-    std::optional<uint64_t> kept;  // Offset of the block in the scratch file.
+    std::optional<uint64_t> scratch_offset;  // Of the block in the scratch file.
   };
 
   uint64_t Count() const {
@@ -210,7 +210,7 @@ class DecompressedSource final : public ByteSource, public PartlyStored {
     if (compressed_.coding == Coding::kDeflate) {
       if (!is_last) access_point = KeepAccessPoint(decompressor, index, block);
     } else if (Count() > 1) {
-      passed.kept = decoding_->scratch.Write(block);
+      passed.scratch_offset = decoding_->scratch.Write(block);
     }
     {
       const MutexLock lock(mutex_);
@@ -263,8 +263,8 @@ class DecompressedSource final : public ByteSource, public PartlyStored {
       if (begin >= good_) return;  // Another reader has found the corruption meanwhile.
       if (index < passed_.size()) passed = passed_[index];
     }
-    if (passed && passed->kept) {
-      decoding_->scratch.Read(*passed->kept, block);
+    if (passed && passed->scratch_offset) {
+      decoding_->scratch.Read(*passed->scratch_offset, block);
     } else {
       auto decompressor = DecompressorAt(begin);
       const size_t made = decompressor->Decode(block);

@@ -50,10 +50,10 @@ size_t Decompressor::Decode(std::span<std::byte> output) {
   const auto buffer = std::make_unique_for_overwrite<std::byte[]>(kInput);
   std::span<const std::byte> input;
   access_point_.reset();
-  const auto patient_until = std::chrono::steady_clock::now() + kPollInterval;
+  const auto poll_at = std::chrono::steady_clock::now() + kPollInterval;
   while (!output.empty()) {
     if (input.empty()) {
-      if (std::chrono::steady_clock::now() > patient_until) Cancellation::Check();
+      if (std::chrono::steady_clock::now() > poll_at) Cancellation::Check();
       const std::span next(buffer.get(),
                            std::min<uint64_t>(kInput, compressed_.data.length - taken_));
       if (!next.empty()) compressed_.data.source->ReadAt(compressed_.data.offset + taken_, next);

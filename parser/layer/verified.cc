@@ -128,7 +128,7 @@ class VerifiedSource final : public ForwardingSource {
     if (!Touches(offset, buffer.size())) return source().ReadAt(offset, buffer);
     RefuseIfWrong();
     source().ReadAt(offset, buffer);
-    LookAt(offset, 0, buffer.size(), buffer);
+    RecordPieces(offset, 0, buffer.size(), buffer);
     RefuseIfWrong();
   }
 
@@ -140,7 +140,7 @@ class VerifiedSource final : public ForwardingSource {
     }
     RefuseIfWrong();
     source().ReadPiecesAt(offset, stride, length, buffer);
-    LookAt(offset, stride, length, buffer);
+    RecordPieces(offset, stride, length, buffer);
     RefuseIfWrong();
   }
 
@@ -168,8 +168,8 @@ class VerifiedSource final : public ForwardingSource {
   }
 
   // Records pieces that have been read, as by ReadPiecesAt.
-  void LookAt(uint64_t offset, uint64_t stride, size_t length,
-              std::span<const std::byte> buffer) const {
+  void RecordPieces(uint64_t offset, uint64_t stride, size_t length,
+                    std::span<const std::byte> buffer) const {
     {
       const MutexLock lock(mutex_);
       if (!check_) return;

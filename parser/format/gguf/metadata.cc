@@ -91,15 +91,15 @@ class MetadataReader {
     const uint32_t type = ReadType("type of a value");
     AppendKey(metadata_.values, key);
     metadata_.values += ':';
-    const bool is_told = type == kString || type == kBool;
-    if (!is_told) {
+    const bool is_in_json = type == kString || type == kBool;
+    if (!is_in_json) {
       AppendKey(metadata_.types, key);
       metadata_.types += ":\"";
     }
     whole_.reset();
     ReadValue(type, 0);
     metadata_.values += ',';
-    if (!is_told) metadata_.types += "\",";
+    if (!is_in_json) metadata_.types += "\",";
     Charge();
     Keep(key, type);
   }

@@ -341,8 +341,8 @@ Composite DecomposeTensor(const Value& value, Context& context) {
     default:  // kUninitialized: it has no shape yet.
       break;
   }
-  const bool is_told = innermost.function == KnownCallable::kRebuildMeta;
-  if (!is_told && innermost.requires_grad != nullptr &&
+  const bool has_requires_grad = innermost.function == KnownCallable::kRebuildMeta;
+  if (!has_requires_grad && innermost.requires_grad != nullptr &&
       innermost.requires_grad->kind == Kind::kBool) {
     composite.about.emplace_back("requires_grad",
                                  innermost.requires_grad->integer != 0 ? "true" : "false");
