@@ -76,7 +76,7 @@ std::string Cut(const std::string& whole, const Shape& shape, size_t item_size, 
   return cut;
 }
 
-// Cuts the whole along a random axis again and again, until there are `count` boxes.
+// Cuts the tensor along random axes until there are `count` boxes.
 std::vector<Region> RandomBoxes(const Shape& shape, size_t count, std::mt19937& random) {
   std::vector<Region> boxes = {{.offsets = Shape(shape.size()), .sizes = shape}};
   while (boxes.size() < count) {
@@ -296,7 +296,7 @@ TEST(Tiling, RefusesABoxOfOtherDimensions) {
           "its chunk of [2] at [0] has not as many dimensions as its shape, [2,2]"));
 }
 
-// Four boxes that go round a fifth: no cut goes through from edge to edge.
+// Four boxes around a fifth: no cut reaches from edge to edge.
 std::vector<Region> Pinwheel(uint64_t size) {
   return {{{0, 0}, {1, size - 1}},
           {{0, size - 1}, {size - 1, 1}},

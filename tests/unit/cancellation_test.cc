@@ -1,4 +1,4 @@
-// Reads that are given up, and reads that take turns.
+// Cancelled reads, and reads that take turns.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -131,7 +131,7 @@ TEST_P(DecompressedByAnyReader, LeavesTheFirstPassToAWaiter) {
   EXPECT_EQ(source->verdict(), Verdict::kRight);
 }
 
-// Fills a block with 'x', in a thread of its own, once it is let go; or fails.
+// Fills a block with 'x' in a thread, once it is released; or fails.
 class SlowFill {
  public:
   SlowFill(BlockCache& cache, const BlockCache::Key& key, bool fails)

@@ -122,7 +122,7 @@ TEST(Composite, DamageOfAPartCostsThatPart) {
             "member 'archive/data/9' not found in the archive");
 }
 
-// _rebuild_qtensor of storage 0, whose quantizer `push` makes.
+// _rebuild_qtensor of storage 0 with the quantizer that `push` writes.
 template <typename Push>
 Checkpoint ReadQuantized(std::string_view type, const Push& push) {
   return Read([&](PickleWriter& pickle) {
@@ -211,7 +211,7 @@ std::string RecipeOf(const Checkpoint& checkpoint) {
   return "";
 }
 
-// The part of the recipe of a wrapper that spells the attributes which `push` adds.
+// The part of the recipe of a wrapper with the attributes that `push` adds.
 template <typename Push>
 std::string LiteralsOf(const Push& push) {
   std::string recipe = RecipeOf(ReadWrapper("m", "W", [&](PickleWriter& pickle) {

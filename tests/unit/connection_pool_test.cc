@@ -18,7 +18,7 @@ constexpr uint64_t kLength = 1000;
 // Connections that connect to nothing.
 class ConnectionPoolTest : public ::testing::Test {
  protected:
-  // Returns a lease whose response has come as far as `received`; its connection took `connecting`.
+  // Returns a lease whose response has arrived up to `received`; connecting took `connecting`.
   std::unique_ptr<Lease> Begin(uint64_t received, milliseconds connecting) {
     auto lease = pool_.Take(kLength);
     lease->Answered(connecting, connecting);

@@ -42,7 +42,7 @@ std::string Shard(const std::string& key, const std::string& shape, const std::s
 constexpr std::string_view kFirst = "shard-00001-model-00001-of-00001.safetensors";
 constexpr std::string_view kSecond = "shard-00002-model-00001-of-00001.safetensors";
 
-// A matrix of two rows whose columns are in two files.
+// A matrix with two rows, whose columns are in two files.
 Files Columns() {
   return {{std::string(kFirst), Shard("w", "2,2", "abde", "{'w':{'saved_offsets':[0,0]}}")},
           {std::string(kSecond), Shard("w", "2,1", "cf", "{'w':{'saved_offsets':[0,2]}}")}};

@@ -31,7 +31,7 @@ using testing::Throws;
 
 constexpr size_t kMiB = size_t{1} << 20;
 
-// Bytes of which half can be foretold, as of weights. All prefixes of one text.
+// Bytes with half of the entropy, as those of weights. All are prefixes of one text.
 std::string Weights(size_t size) {
   std::mt19937 random(1);
   std::string text(size, '\0');
@@ -344,7 +344,7 @@ TEST(Decompressed, ReadsOneHugeBlock) {
   EXPECT_TRUE(IsAtRandom(*Inflated(DeflateInOneBlock(text), text.size(), Crc(text)), text, 1, 20));
 }
 
-// A tenth of the stream is what it reads at most to make one block of many again.
+// It reads at most a tenth of the stream to decode one of many blocks again.
 TEST(Decompressed, DecodesLittleForALittle) {
   const std::string text = Weights(24 * kMiB);
   const auto origin = std::make_shared<FailingSource>(Deflate(text, {.level = 1}), 0);
@@ -372,7 +372,7 @@ TEST(Decompressed, DecodesNothingTwiceInOrder) {
   EXPECT_EQ(origin->reads(), 2 * at_once);
 }
 
-// Of which a byte is another one now and then, behind the back of whoever reads.
+// A source in which a byte changes while it is read.
 class Changing final : public MemorySource {
  public:
   using MemorySource::MemorySource;

@@ -17,7 +17,7 @@ constexpr uint64_t kOther = 2;
 
 const std::string kText(100, 'x');
 
-// A decoder of deflate, which takes 40 KiB, that stands at `position`.
+// A decoder of deflate, with 40 KiB of memory, at `position`.
 std::unique_ptr<Decompressor> DecompressorAt(uint64_t position) {
   auto decompressor = std::make_unique<Decompressor>(
       CompressedOf(Coding::kDeflate, Compress(Coding::kDeflate, kText), kText.size()));

@@ -58,7 +58,7 @@ std::string BlockOf(std::string_view identity, uint64_t size, uint64_t number) {
   return bytes;
 }
 
-// One object of a cache, whose bytes are known.
+// An object of a cache, with known bytes.
 class KnownObject {
  public:
   KnownObject(const DiskCache& cache, std::string identity, uint64_t size)
@@ -72,7 +72,7 @@ class KnownObject {
     object_->Write(first, blocks);
   }
 
-  // Returns the numbers of those blocks that are there. All of these must be right.
+  // Returns the numbers of the cached blocks. All of them must be valid.
   std::vector<uint64_t> Read(uint64_t first, size_t count) const {
     std::vector<std::string> bytes;
     for (size_t i = 0; i < count; ++i) bytes.emplace_back(BlockLength(size_, first + i), '?');
@@ -412,7 +412,7 @@ TEST_F(DiskCacheTest, FollowsTheSymbolicLinkThatTheUserNames) {
   EXPECT_THAT(object.ReadAll(), ElementsAre(0, 1, 2, 3));
 }
 
-// Those of other users need root to make them.
+// Creating files of other users needs root.
 class DiskCacheOfOthersTest : public DiskCacheTest {
  protected:
   static constexpr uid_t kUs = 4711;
@@ -657,8 +657,8 @@ TEST_F(DiskCacheTest, KeepsNothingMoreForAWhileWhenAWriteHasFailed) {
   EXPECT_THAT(object.ReadAll(), ElementsAre(0, 1, 2, 3));
 }
 
-// Runs `act` in a process of its own, in which a file system of `size` bytes is mounted at `path`.
-// Returns its exit status; nothing if there can be no such file system.
+// Runs `act` in a process with a file system of `size` bytes mounted at `path`. Returns its exit
+// status; nothing if there can be no such file system.
 template <typename Act>
 std::optional<int> WithSmallDisk(const std::string& path, const std::string& size, const Act& act) {
   constexpr int kCannot = 77;

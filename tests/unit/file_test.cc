@@ -333,7 +333,7 @@ TEST_F(FolderTest, FindsTheVersionOfAFile) {
   EXPECT_NE(folder->Find("file")->version, before);
 }
 
-// A source for each of so many files, which are their own numbers; more than are kept open.
+// Sources of so many files, whose contents are their numbers; more than stay open.
 constexpr int kMany = 1100;
 
 TEST_F(FolderTest, OpensMoreFilesThanAreKeptOpen) {

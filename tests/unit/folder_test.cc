@@ -35,8 +35,8 @@ TEST(Listed, ShowsTheFirstNamesOfMany) {
   EXPECT_EQ(Listed(names), "'a', 'b', 'c', 'd', 'e' and 2 more");
 }
 
-// A folder of files "0", "1", ... that have their names in them, but for "7", which is not there.
-// Waits when a file is opened until `together` are.
+// A folder of files "0", "1", ... that contain their names; "7" is missing. Waits when a file is
+// opened until `together` are.
 class FarFolder final : public Folder {
  public:
   explicit FarFolder(size_t together) : together_(together) {}

@@ -32,7 +32,7 @@ std::string Name(int number, int count = 3) {
   return "m-0000" + std::to_string(number) + "-of-0000" + std::to_string(count) + ".gguf";
 }
 
-// A part with one tensor, which is called `tensor` and has four bytes.
+// A part with one tensor, called `tensor`, of four bytes.
 std::string Part(uint16_t number, const std::string& tensor, uint16_t count = 3,
                  int32_t tensors = 3) {
   GgufWriter writer;

@@ -1,4 +1,4 @@
-// JSON: the events of the reader, and the document made of them.
+// JSON: the events of the reader, and the document built from them.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -59,7 +59,7 @@ std::string Keys(const std::vector<std::string>& keys) {
   return pickle.Finish();
 }
 
-// The pickles of a stream: what comes before the storages.
+// The pickles of a stream, which precede the storages.
 std::string Pickles(const PickleWriter& objects, const std::vector<std::string>& keys) {
   return kMagic + kVersion + System() + objects.Finish() + Keys(keys);
 }
@@ -301,7 +301,7 @@ TEST(Legacy, LosesAStorageWhoseNumberOfElementsIsCut) {
             "storage '1' at byte " + Place(12) + ": unexpected end of file at byte " + Place(19));
 }
 
-// A source of which nothing beyond a place can be read.
+// A source that cannot be read beyond a position.
 class BrokenFrom final : public MemorySource {
  public:
   BrokenFrom(std::string bytes, uint64_t place) : MemorySource(std::move(bytes)), place_(place) {}
@@ -542,7 +542,7 @@ TEST(Nested, ReadsAFileOnceThatManyTensorsShare) {
   EXPECT_EQ(TensorAt(checkpoint, "0").data.source, TensorAt(checkpoint, "999").data.source);
 }
 
-// A pickle of an empty dict behind more opcodes than small files may have.
+// A pickle of an empty dict after more opcodes than small files may have.
 std::string LongPickle() {
   std::string pickle = "\x80\2";
   for (int i = 0; i < 5'000'000; ++i) pickle += "N0";
@@ -623,7 +623,7 @@ TEST(LengthOfPickle, SkipsTheArgumentsOfAllOpcodes) {
   EXPECT_EQ(LengthIn(all + "."), all.size() + 1);
 }
 
-// Counts what is read of zeros in the middle of which there is something else.
+// Counts the reads of zeros with other bytes in the middle.
 class CountingSource final : public MemorySource {
  public:
   using MemorySource::MemorySource;

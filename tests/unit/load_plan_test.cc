@@ -39,7 +39,7 @@ class LoadPlanTest : public ::testing::Test {
     return plan_.Next(length, [](uint32_t, uint64_t offset) { return offset; });
   }
 
-  // Fetches all that the plan has. Returns how many bytes that are.
+  // Fetches everything in the plan. Returns the number of bytes.
   uint64_t FetchAll(uint64_t length) {
     uint64_t bytes = 0;
     while (const auto piece = Next(length)) {

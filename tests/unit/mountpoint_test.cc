@@ -14,7 +14,7 @@ namespace {
 
 using testing::ThrowsMessage;
 
-// A directory of our own, which goes away at the end.
+// A temporary directory, which is removed at the end.
 class MountpointTest : public testing::Test {
  protected:
   void SetUp() override {

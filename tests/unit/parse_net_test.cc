@@ -36,7 +36,7 @@ TEST(ParseNet, EndsWhatCountsItsWorkAtTheDeadline) {
   const auto parse = [&] {
     while (true) budget.Work(1'000);
   };
-  // Small files have so many steps, which take less.
+  // The steps of small files, which take less time.
   EXPECT_NO_THROW(budget.Work(1'000));
   std::this_thread::sleep_for(milliseconds(20));
   EXPECT_THAT(parse, ThrowsMessage<Error>(

@@ -1,5 +1,4 @@
-// Every format looks at the ends of files of any length, which may be shorter than what it looks
-// for.
+// Each format inspects the ends of files of any length, which may be shorter than its mark.
 
 #include <gtest/gtest.h>
 

@@ -372,7 +372,7 @@ class BreakingServer final : public RemoteObject {
   }
 };
 
-// Remembers which blocks were written.
+// Records the written blocks.
 class NotedDisk final : public DiskObject {
  public:
   std::vector<bool> Read(uint64_t /*first*/,

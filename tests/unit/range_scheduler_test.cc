@@ -27,7 +27,7 @@ std::byte ByteAt(uint32_t object, uint64_t offset) {
   return static_cast<std::byte>((offset * 2654435761U) >> 7U ^ offset ^ uint64_t{object} * 77);
 }
 
-// Says which of `count` things happens next.
+// Returns which of `count` events happens next.
 using Choose = std::function<size_t(size_t count)>;
 
 struct Scenario {
@@ -217,7 +217,7 @@ class Model {
     }
   }
 
-  // A frame comes in two pieces.
+  // A frame arrives in two pieces.
   void Deliver(size_t i) {
     Fetching& fetching = fetching_[i];
     Frame& frame = *fetching.fetch->frames[fetching.frame];

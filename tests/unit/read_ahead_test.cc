@@ -12,7 +12,7 @@ namespace {
 constexpr uint64_t kKiB = 1024;
 constexpr uint64_t kMiB = 1024 * kKiB;
 
-// One object, and one reader whose reads are followed by all that is wished for.
+// One object, and one reader; each read is followed by all requested fetches.
 class ReadAheadTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -41,7 +41,7 @@ class ReadAheadTest : public ::testing::Test {
     return end;
   }
 
-  // Reads in order, by 128 KiB, from `begin` to `end`. Returns how far all that is wished for goes.
+  // Reads in order, by 128 KiB, from `begin` to `end`. Returns the end of all requested fetches.
   uint64_t ReadAll(uint64_t begin, uint64_t end) {
     uint64_t farthest = 0;
     for (uint64_t offset = begin; offset < end; offset += 128 * kKiB) {

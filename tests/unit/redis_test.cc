@@ -121,7 +121,7 @@ TEST(RedisUri, ShowsNoPasswordOfAQuery) {
       Fails(EINVAL, "unsupported place of the password (expected redis://:PASSWORD@host/key)"));
 }
 
-// As long as it lives, there is a variable in the environment.
+// Sets an environment variable while it exists.
 class Variable {
  public:
   Variable(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }

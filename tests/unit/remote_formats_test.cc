@@ -1,4 +1,4 @@
-// How often somebody has to wait for a network until a checkpoint is open.
+// The number of round trips until a checkpoint is open.
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

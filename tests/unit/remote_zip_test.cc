@@ -20,7 +20,7 @@ namespace {
 
 using testing::ThrowsMessage;
 
-// So large that what lies between two of them has not come along with the ends of the file.
+// So large that bytes between two of them were not fetched with the ends of the file.
 constexpr uint64_t kLarge = 300'000;
 
 // An archive with `middle` in the middle, whose local header is read late.
@@ -157,7 +157,7 @@ TEST(RemoteZip, RefusesAMemberWithoutALocalHeader) {
   EXPECT_EQ(zip.Read("m/before"), std::string(kLarge, '\0'));
 }
 
-// The length of its extra fields is made so large that the data would begin within the next member.
+// The length of its extra fields is so large that the data would begin within the next member.
 TEST(RemoteZip, RefusesAMemberThatWouldReachIntoTheNextOne) {
   const ByteSourcePtr right = Around("m/a", "abcd").Source();
   std::string archive = ReadString(*right, 0, right->size());

@@ -366,7 +366,7 @@ TEST_F(S3CredentialsCache, ReportsIfTheRenewedOnesAreTheSame) {
 }
 
 TEST(CredentialProcess, WithUnknownExitStatusFails) {
-  const auto before = std::signal(SIGCHLD, SIG_IGN);  // Then there is nothing to wait for.
+  const auto before = std::signal(SIGCHLD, SIG_IGN);  // Then waitpid finds no child.
   EXPECT_THAT(
       [] {
         FromProcess(

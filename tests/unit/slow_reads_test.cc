@@ -59,7 +59,7 @@ class Request final : public SlowReads::Request {
   const std::atomic<bool>* const is_cancelled_;
 };
 
-// A read that never ends, in steps after which another one can go on.
+// A read that never ends, in steps after which another one can continue.
 void ReadForEver() {
   while (true) {
     std::this_thread::sleep_for(milliseconds(1));

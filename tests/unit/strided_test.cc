@@ -398,7 +398,7 @@ TEST(ReachOf, RefusesElementsThatShareAByteAndAreNotDense) {
               ThrowsMessage<Error>("its elements of quint4x2 do not lie densely"));
 }
 
-// Views of all kinds, as random as they come, are what copying element by element makes of them.
+// Random views of all kinds equal copies element by element.
 class RandomViews : public testing::TestWithParam<Dtype> {
  protected:
   uint64_t Random(uint64_t least, uint64_t most) { return least + random_() % (most - least + 1); }

@@ -76,14 +76,14 @@ class Mounted {
 
   const Tree& tree() const { return tree_; }
 
-  // Paths of all files that are listed, but meta.json.
+  // Paths of all listed files except meta.json.
   std::vector<std::string> Files() const {
     std::vector<std::string> paths;
     List(Tree::kRoot, "", paths);
     return paths;
   }
 
-  // Throws if there is nothing. Names are looked up one by one.
+  // Throws if it does not exist. Names are looked up one by one.
   uint64_t Number(std::string_view path) const {
     uint64_t number = Tree::kRoot;
     while (!path.empty()) {
@@ -912,7 +912,7 @@ TEST(Tables, MustLieInTheirSource) {
                   "table 'log': data out of range: 11 bytes at byte 0 (memory has 10 bytes)"));
 }
 
-// JSON of so many bytes that it is a file of its own.
+// JSON that is large enough to be a separate file.
 std::string LongJson() { return '"' + std::string(kMaxInlineJson, 'x') + '"'; }
 
 TEST(LongValues, AreFilesOfTheirOwn) {

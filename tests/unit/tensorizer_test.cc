@@ -439,7 +439,7 @@ TEST(Tensorizer, RefusesANameThatIsNoUtf8) {
   EXPECT_EQ(NameErrorOf("\xED\xA0\x80"), "memory: name '?\?\?': it is not UTF-8");
 }
 
-// Each was given to tensorizer 2.12, which refuses it as well.
+// tensorizer 2.12 rejects each of them, too.
 TEST(Tensorizer, RefusesAListOfKeysThatIsNone) {
   for (const std::string list :
        {"", "[]", "[\"a\"", "\"a\"]", "[0] ", " [0]", "[0]]", "[0][1]", "0]", "[", "]", "{}",
@@ -743,7 +743,7 @@ TEST(Tensorizer, RefusesAFileOfWhichNothingCanBeRead) {
 }
 
 TEST(Tensorizer, RefusesHeadersThatTakeTooMuchReading) {
-  // All entries have the header of the first one, which is as long as can be.
+  // All entries have the header of the first one, which has the maximum length.
   const std::string name(65'000, 'n');
   TensorizerWriter writer;
   writer.Add({.name = name});

@@ -23,7 +23,7 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-// Reads until `text` was read or there is no more, but not for ever. Returns what was read.
+// Reads until `text` or the end, but with a timeout. Returns the input.
 std::string ReadUntil(const Fd& file, const std::string& text) {
   std::string read;
   while (read.find(text) == std::string::npos) {

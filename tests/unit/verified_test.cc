@@ -287,8 +287,7 @@ TEST(Verified, ReadsOutOfOrderBytesOnceMore) {
   EXPECT_EQ(origin->count, 16U);
 }
 
-// A source of which byte 4 and what follows can be read once, and not a second time, but then
-// again.
+// A source whose bytes from 4 on can be read once, and not a second time, but then again.
 class FailingLater final : public MemorySource {
  public:
   using MemorySource::MemorySource;
@@ -312,7 +311,7 @@ TEST(Verified, FailsNoReadBecauseAnotherOneCouldNotBeRepeated) {
   EXPECT_EQ(source->verdict(), Verdict::kRight);
 }
 
-// A source whose second read of byte 4 waits until it is let go.
+// A source whose second read of byte 4 waits until it is released.
 class WaitingSource final : public MemorySource {
  public:
   using MemorySource::MemorySource;

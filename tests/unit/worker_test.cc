@@ -109,7 +109,7 @@ TEST(Worker, CancellingDropsAJobThatWaitsBehindTheOneAtHand) {
   EXPECT_FALSE(was_done);
 }
 
-// A cache whose thread is waited for by one more block.
+// A cache; one more block waits for its thread.
 class BlocksPrefetched : public testing::Test {
  protected:
   static constexpr size_t kSize = 4096;

@@ -51,7 +51,7 @@ std::string Refusal(const std::string& archive) {
   return "not refused";
 }
 
-// Returns why the names of an archive, which can be read, are refused as paths.
+// Returns why the names of a readable archive are rejected as paths.
 std::string RefusalOfPaths(const std::string& archive) {
   const Directory directory = Read(archive);
   try {
