@@ -15,14 +15,14 @@ using ckptfs::kBlockSize;
 
 namespace {
 
-// Where the parts of a segment begin. The input has them without the gaps between them, which would
-// be most of it: a header, an index of kBlocks checksums, and bytes of the blocks.
+// The offsets of the parts of a segment. The input has the parts without the gaps between them: a
+// header, an index of kBlocks checksums, and bytes of the blocks.
 constexpr size_t kHeader = 64;
 constexpr size_t kIndexBegin = 4096;
 constexpr size_t kBlocksBegin = 32768;
 constexpr uint64_t kBlocks = 3;
 
-// Puts as much of `bytes` as there is room for at `offset`; returns the rest.
+// Writes at most `room` of `bytes` at `offset`; returns the rest.
 std::span<const uint8_t> Place(int file, size_t offset, size_t room,
                                std::span<const uint8_t> bytes) {
   const auto part = bytes.first(std::min(room, bytes.size()));
@@ -32,8 +32,8 @@ std::span<const uint8_t> Place(int file, size_t offset, size_t room,
 
 }  // namespace
 
-// Of any input, only blocks are here that are those of a file; and what is written is here then,
-// and changes no other block. Anything else is a bug.
+// The oracle: only valid blocks are cached; a written block is cached afterwards, and changes no
+// other block.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const int file = ::memfd_create("segment", MFD_CLOEXEC);
   if (file < 0) std::abort();

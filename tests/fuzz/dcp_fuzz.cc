@@ -9,9 +9,8 @@
 #include "tests/support/memory_folder.h"
 #include "tests/support/reading.h"
 
-// Any metadata and any file are a distributed checkpoint whose every tensor can be read or fails,
-// or throw Error; anything else is a bug. The input begins with the length of the metadata, in 4
-// bytes.
+// The oracle: metadata and a file are a distributed checkpoint whose tensors can be read or fail,
+// or throw Error. The input begins with the length of the metadata, in 4 bytes.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   uint32_t length = 0;
   if (size < sizeof length) return 0;

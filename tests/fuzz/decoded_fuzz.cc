@@ -26,8 +26,8 @@ std::vector<std::byte> Read(const ckptfs::ByteSource& source, uint64_t offset, u
 
 }  // namespace
 
-// Any stream is decoded or refused, by Error; anything else is a bug. What is read at random is
-// what is read in order. The first byte chooses the coding, the next ones the size and an offset.
+// The oracle: a stream is decoded, or throws Error, and random reads return the bytes of sequential
+// ones. The first byte selects the coding, the next ones the size and an offset.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < kHead) return 0;
   constexpr ckptfs::Coding kCodings[] = {ckptfs::Coding::kDeflate, ckptfs::Coding::kBzip2,
@@ -45,7 +45,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto decoded = ckptfs::MakeDecompressed(compressed, 0, decoding);
   const auto first = Read(*decoded, offset, length);
   const auto again = Read(*decoded, offset, length);
-  // Bytes that were given may turn out to be damaged, but never to be others.
+  // Returned bytes may fail later, but never differ.
   if (first.empty() ? !again.empty() : !again.empty() && first != again) std::abort();
   const auto in_order = Read(*ckptfs::MakeDecompressed(compressed, 0, decoding), 0, claimed);
   if (!in_order.empty() && !std::equal(first.begin(), first.end(),

@@ -10,8 +10,8 @@
 #include "tests/support/memory_folder.h"
 #include "tests/support/reading.h"
 
-// Any file either is a model whose every tensor can be read or fails, by itself and as a part, or
-// throws Error; anything else is a bug.
+// The oracle: a file is a model whose tensors can be read or fail, by itself and as a part, or
+// throws Error.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string file(reinterpret_cast<const char*>(data), size);
   try {

@@ -17,7 +17,7 @@
 namespace ckptfs::http {
 namespace {
 
-// The headers of an answer, one in a line.
+// The headers of a response, one in a line.
 Response AnswerOf(std::string_view text) {
   Response response;
   response.status = 206;
@@ -55,7 +55,7 @@ void CheckAnswer(const Response& response) {
   Require(response.Find("content-range") == "bytes 10-29/100");
 }
 
-// A URL is either refused or leads somewhere, and what is shown of it is no query.
+// A URL is rejected, or has a host; its query is never shown.
 void CheckUrl(std::string_view text) {
   try {
     const Url url = ParseUrl(std::string(text));

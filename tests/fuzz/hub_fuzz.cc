@@ -16,7 +16,7 @@
 namespace ckptfs::hub {
 namespace {
 
-// Visits all folders. Returns how many files they have. Names are plain, in order, each once.
+// Visits all folders. Returns the number of their files. Names are plain, sorted and unique.
 size_t CountFiles(const Listing& listing, const std::string& folder) {
   const auto check = [](const std::vector<std::string>& names) {
     Require(std::ranges::all_of(names, IsPlainName));
@@ -53,7 +53,7 @@ void CheckNextPage(const std::string& text) {
   Require(text.find(next) != std::string::npos);
 }
 
-// A URI that is accepted names the same file when it is written anew.
+// An accepted URI identifies the same file when it is formatted and parsed again.
 void CheckUri(const std::string& text) {
   const FileId id = ParseUri(ParseLocation(text.starts_with("hf://") ? text : "hf://" + text));
   const FileId again =

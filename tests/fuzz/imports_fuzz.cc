@@ -1,4 +1,4 @@
-// The imports of any file can be read, within the budget: what is wrong with it is in the result.
+// The oracle: the imports of any file can be read within the budget; errors are in the result.
 
 #include <cstdint>
 #include <memory>

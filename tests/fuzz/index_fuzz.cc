@@ -8,8 +8,8 @@
 #include "parser/io/folder.h"
 #include "parser/io/simple_sources.h"
 
-// Any input either is an index that names plain files alone, in which each tensor can be found, or
-// throws Error; anything else is a bug.
+// The oracle: an input is an index with plain names of files, in which each tensor is found, or
+// throws Error.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const ckptfs::MemorySource file(std::string(reinterpret_cast<const char*>(data), size));
   try {

@@ -14,8 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-// Whether we refuse what is right otherwise, or what nlohmann_json does not look at: it takes a NUL
-// for the end.
+// Whether ckptfs rejects valid JSON, or a part that nlohmann_json ignores: it stops at a NUL.
 bool IsOurRule(std::string_view message) {
   for (const std::string_view rule :
        {"occurs twice", "is nested more than", "byte order mark", "NUL character", "memory"}) {

@@ -56,8 +56,8 @@ std::vector<Wanted> MembersIn(std::string_view input) {
   return members;
 }
 
-// Any key can be encoded and decoded again, and any list of keys becomes a directory with legal
-// names that are all different, and so are its keys.
+// The oracle: any key can be encoded and decoded, and any list of keys becomes a directory with
+// legal and unique names and keys.
 void Check(std::string_view input) {
   Require(Decode(EncodeKey(input)) == input);
 

@@ -1,5 +1,5 @@
-// Any input either runs or throws Error, and all that a graph shows lies within it; what runs is
-// found to be as long as it is without running it, and runs in parts, too. Anything else is a bug.
+// The oracle: an input runs or throws Error, and all texts of the graph are within it. LengthOf
+// returns the length of a pickle that runs, which also runs in parts.
 
 #include <cstdint>
 #include <memory>
@@ -21,7 +21,7 @@ namespace pickle = ckptfs::pickle;
 using pickle::Kind;
 using pickle::Value;
 
-// The sum of all bytes of all values that can be reached.
+// The sum of the bytes of all reachable values.
 class Walk {
  public:
   uint64_t From(const Value& root) {

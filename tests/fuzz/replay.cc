@@ -18,10 +18,10 @@ int main(int argc, char** argv) {
   for (const auto& file : std::filesystem::directory_iterator(argv[1])) {
     std::ifstream in(file.path(), std::ios::binary);
     const std::string bytes(std::istreambuf_iterator<char>(in), {});
-    // The last one is to blame if the target dies.
+    // If the target dies, the last file is the cause.
     std::fprintf(stderr, "%s\n", file.path().c_str());
     LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
     ++count;
   }
-  return count > 0 ? 0 : 1;  // A corpus that is not where it should be.
+  return count > 0 ? 0 : 1;  // A missing corpus is a failure.
 }

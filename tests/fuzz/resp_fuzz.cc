@@ -13,7 +13,7 @@
 
 namespace {
 
-// The parts of a model are in order, do not overlap, and lie where a file can have bytes.
+// The parts of a model are sorted, do not overlap, and are within the largest file.
 void CheckKeyTable(std::string_view header) {
   const auto bytes = std::as_bytes(std::span(header));
   const ckptfs::redis::KeyTable table("p", std::vector<std::byte>(bytes.begin(), bytes.end()));

@@ -41,14 +41,14 @@ void CheckSettings(const std::string& text) {
   });
 }
 
-// Credentials are good for headers, whoever answered with them.
+// Credentials contain only characters that are valid in headers.
 void CheckCredentials(const CredentialsPtr& found) {
   const auto is_for_header = [](char c) { return c > ' ' && c < 0x7f; };
   Require(!found->access_key.empty() && std::ranges::all_of(found->access_key, is_for_header));
   Require(std::ranges::all_of(found->session_token, is_for_header));
 }
 
-// A listing has plain names, in order, each once, however often a page comes.
+// A listing has plain, sorted and unique names, even if a page is repeated.
 void CheckListing(const std::string& xml, std::string_view prefix) {
   const auto check = [](const std::vector<std::string>& names) {
     Require(std::ranges::all_of(names, IsPlainName));
@@ -56,7 +56,7 @@ void CheckListing(const std::string& xml, std::string_view prefix) {
   };
   int asked = 0;
   const Listing listing = List(prefix, [&](const Query&) {
-    // Ends what would go on.
+    // Ends the pagination.
     return ++asked <= 2 ? xml : "<ListBucketResult/>";
   });
   check(listing.files);

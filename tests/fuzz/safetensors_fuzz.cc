@@ -9,8 +9,7 @@
 #include "parser/format/safetensors/header.h"
 #include "parser/io/simple_sources.h"
 
-// Any input either is a file whose tensors, all of them valid, tile its data, or throws Error;
-// anything else is a bug.
+// The oracle: an input is a file whose tensors are valid and tile its data, or throws Error.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto file = std::make_shared<const ckptfs::MemorySource>(
       std::string(reinterpret_cast<const char*>(data), size));

@@ -1,5 +1,5 @@
-// Any archive either has members whose bytes are there, under names that are safe, or throws Error;
-// anything else is a bug. Checksums are put right first: nothing finds them by chance.
+// The oracle: an archive has members with safe names whose bytes can be read, or throws Error.
+// Checksums are corrected first, because the fuzzer would not find them.
 
 #include <algorithm>
 #include <cstdint>

@@ -16,7 +16,7 @@
 namespace {
 
 // A TensorDict whose files are the parts of `input` between NULs: its meta.json, that of the
-// collection "a" in it, and what all other files have.
+// collection "a" in it, and the content of all other files.
 ckptfs::Checkpoint ReadFolder(const std::string& input, ckptfs::Budget& budget) {
   const size_t first = std::min(input.find('\0'), input.size());
   const size_t second = std::min(input.find('\0', first + 1), input.size());

@@ -12,7 +12,7 @@
 
 namespace {
 
-// The key of the seeds that are encrypted: the bytes from 0 on.
+// The key of the encrypted seeds: the bytes from 0 on.
 std::shared_ptr<const ckptfs::Secret> AskKey(bool /*takes_passphrase*/) {
   ckptfs::SecretBytes key(32);
   uint8_t next = 0;
@@ -30,8 +30,8 @@ void Read(const std::string& file, const ckptfs::ReadOptions& options) try {
 
 }  // namespace
 
-// Any file either is a checkpoint whose every tensor can be read or fails, with a key and without,
-// or throws Error; anything else is a bug.
+// The oracle: a file is a checkpoint whose tensors can be read or fail, with and without a key, or
+// throws Error.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string file(reinterpret_cast<const char*>(data), size);
   Read(file, {});

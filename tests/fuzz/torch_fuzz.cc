@@ -8,8 +8,7 @@
 #include "parser/open.h"
 #include "tests/support/reading.h"
 
-// Any archive either is a checkpoint whose every tensor can be read or fails, or throws Error;
-// anything else is a bug.
+// The oracle: an archive is a checkpoint whose tensors can be read or fail, or throws Error.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {
     const ckptfs::Checkpoint checkpoint =

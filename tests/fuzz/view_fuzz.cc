@@ -37,8 +37,8 @@ ckptfs::ByteSourcePtr WithoutData(const ckptfs::ByteSourcePtr& view) {
 
 }  // namespace
 
-// The view of any checkpoint is a safetensors file by the rules of the reference, which the parser
-// checks.
+// The oracle: the view of any checkpoint is a safetensors file by the rules of the reference, which
+// the parser checks.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace ckptfs;
   const auto source =

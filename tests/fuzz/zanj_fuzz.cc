@@ -1,5 +1,6 @@
-// Input: the JSON of an object, and behind each byte 0xFF those of a member, which are called "a",
-// "b" and so on. They become a zip archive here, for a fuzzer would rarely get one right.
+// The input is the JSON of an object, and after each byte 0xFF the bytes of a member, called "a",
+// "b" and so on. They are put into a zip archive, because a fuzzer would rarely generate a valid
+// one.
 
 #include <cstdint>
 #include <memory>
@@ -20,7 +21,7 @@ void Append(std::string& out, uint32_t number, int bytes) {
   for (int i = 0; i < bytes; ++i) out += static_cast<char>(number >> (8 * i));
 }
 
-// Appends what the two headers of a member have in common.
+// Appends the common fields of the two headers of a member.
 void AppendCommon(std::string& out, std::string_view name, std::string_view data) {
   Append(out, 20, 2);  // Version needed; no flags, stored, no time, no CRC.
   out.append(12, '\0');

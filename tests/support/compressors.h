@@ -1,4 +1,4 @@
-// Compresses, in all ways that zip archives know and some that are rare.
+// Compresses by all methods of zip archives, in usual and in rare forms.
 
 #pragma once
 
@@ -12,26 +12,26 @@ namespace ckptfs {
 
 // The blocks of a deflated stream.
 struct DeflateOptions {
-  int level = 9;           // As of zlib; 0: blocks that are stored.
+  int level = 9;           // Of zlib; 0: stored blocks.
   bool is_fixed = false;   // Blocks with the fixed Huffman codes.
   size_t flush_after = 0;  // Bytes after which the stream is flushed, if not 0.
 };
 
 std::string Deflate(std::string_view data, const DeflateOptions& options);
 
-// Returns one block, whatever the length, of literals and a code that costs eight bits for each.
+// Returns one block of any length, of literals with eight bits each.
 std::string DeflateInOneBlock(std::string_view data);
 
 // Blocks are of 100 kB.
 std::string Bzip2(std::string_view data);
 
-// With its properties before it, as in a zip archive; ends with a marker, or not.
+// With the properties before it, as in a zip archive, and optionally an end marker.
 std::string Lzma(std::string_view data, bool has_marker = true);
 
-// Returns what `data` is compressed to, in the simplest way.
+// Compresses `data` in the simplest form.
 std::string Compress(Coding coding, std::string_view data);
 
-// Returns `compressed` as what decodes to `size` bytes, in the middle of a source.
+// Returns `compressed`, which decodes to `size` bytes, in the middle of a source.
 Compressed CompressedOf(Coding coding, std::string compressed, uint64_t size);
 
 }  // namespace ckptfs

@@ -7,8 +7,8 @@ namespace ckptfs {
 namespace {
 
 constexpr uint64_t kBlock = 32 << 10U;     // Bytes.
-constexpr uint64_t kHead = 64 << 10U;      // Bytes that the first request brings.
-constexpr uint64_t kFurther = 128 << 10U;  // Bytes that a read brings beyond what it is for.
+constexpr uint64_t kHead = 64 << 10U;      // Bytes of the first request.
+constexpr uint64_t kFurther = 128 << 10U;  // Bytes that a read fetches beyond its end.
 constexpr uint64_t kAtOnce = 8;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// A file that seems to be far away, and counts how often it was gone for.
+// A file that behaves like a remote one, and counts round trips.
 
 #pragma once
 
@@ -14,8 +14,8 @@
 
 namespace ckptfs {
 
-// Fetches as the cache of remote bytes does while a checkpoint is opened: in blocks, with some more
-// than was asked for, and nothing twice.
+// Fetches as the range cache does while a checkpoint is opened: in blocks, with more than was
+// requested, and nothing twice.
 class CountingSource final : public ByteSource {
  public:
   explicit CountingSource(ByteSourcePtr origin);
@@ -27,7 +27,7 @@ class CountingSource final : public ByteSource {
   void AdviseFile(ByteRange range) const override;
   void Prefetch(std::span<const ByteRange> ranges) const override;
 
-  // Times that somebody had to wait for bytes. Eight ranges are fetched side by side.
+  // The number of waits for bytes. Eight ranges are fetched concurrently.
   uint64_t round_trips() const;
 
   // Bytes that were fetched.
@@ -37,11 +37,11 @@ class CountingSource final : public ByteSource {
   std::vector<ByteRange> expected() const;
 
  private:
-  bool Fetch(uint64_t offset, uint64_t length) const;  // Returns whether there was anything to do.
+  bool Fetch(uint64_t offset, uint64_t length) const;  // Returns whether any were missing.
 
   const ByteSourcePtr origin_;
   mutable std::mutex mutex_;           // Guards what is below.
-  mutable std::set<uint64_t> blocks_;  // That are there.
+  mutable std::set<uint64_t> blocks_;  // The fetched ones.
   mutable uint64_t round_trips_ = 0;
   mutable std::vector<ByteRange> expected_;
 };

@@ -10,10 +10,10 @@
 
 namespace ckptfs {
 
-// The files of a checkpoint. What is added is written at once; the metadata are the last file.
+// The files of a checkpoint. Items are written immediately; the metadata are the last file.
 class DcpWriter {
  public:
-  // Where PyTorch has its classes: since 2.0, and before.
+  // The module of PyTorch's classes: since 2.0, and before.
   static constexpr std::string_view kModule = "torch.distributed.checkpoint";
   static constexpr std::string_view kOldModule = "torch.distributed._shard.checkpoint";
 
@@ -42,7 +42,7 @@ class DcpWriter {
   // A value: the pickle of an object.
   DcpWriter& AddValue(const std::string& name, const std::string& file, std::string_view pickle);
 
-  // A place of which nothing else is known.
+  // A location without anything else.
   DcpWriter& AddPlace(const std::string& name, const std::vector<int64_t>* offset,
                       const std::string& file, int64_t place, int64_t length,
                       const std::string& transform = "");

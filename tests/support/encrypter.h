@@ -1,4 +1,4 @@
-// Encrypts as the writers of encrypted checkpoints do.
+// Encrypts like the writers of encrypted checkpoints.
 
 #pragma once
 

@@ -1,4 +1,4 @@
-// Makes temporary files fail, for tests of what then still works.
+// Makes temporary files fail, to test what works without them.
 
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace ckptfs {
 
-// Where temporary files go, as long as this lives.
+// Sets the directory of temporary files while it exists.
 class TemporaryFilesIn {
  public:
   explicit TemporaryFilesIn(const std::string& directory) {
@@ -27,7 +27,7 @@ class TemporaryFilesIn {
   std::string before_;
 };
 
-// Lets no file grow beyond `size` bytes, as long as this lives.
+// Limits the size of files to `size` bytes while it exists.
 class FilesUpTo {
  public:
   explicit FilesUpTo(rlim_t size) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {

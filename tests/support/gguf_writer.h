@@ -1,4 +1,4 @@
-// Writes files of gguf, right ones and wrong ones.
+// Writes valid and invalid files of gguf.
 
 #pragma once
 
@@ -17,13 +17,13 @@
 
 namespace ckptfs {
 
-// Collects metadata and entries; each call adds what comes next, whether or not that makes sense.
+// Collects metadata and entries; each call appends, whether or not the result is valid.
 class GgufWriter {
  public:
   explicit GgufWriter(uint32_t version = 3, bool is_big_endian = false)
       : version_(version), is_big_endian_(is_big_endian) {}
 
-  // A number as the file writes it.
+  // A number in the format of the file.
   template <typename T>
   std::string Number(T number) const {
     auto bytes = std::bit_cast<std::array<char, sizeof(T)>>(number);
@@ -71,7 +71,7 @@ class GgufWriter {
     return *this;
   }
 
-  // The header without its padding. Counts may be given that are not right.
+  // The header without its padding. The counts may be wrong.
   std::string Header(uint64_t tensors, uint64_t pairs) const {
     return "GGUF" + Number(version_) + Count(tensors) + Count(pairs) + metadata_ + entries_;
   }

@@ -1,4 +1,4 @@
-// A folder that is in memory. Files of its folders have paths: "layer/meta.json".
+// A folder in memory. Files of its folders have paths: "layer/meta.json".
 
 #pragma once
 
@@ -66,13 +66,13 @@ class MemoryFolder final : public Folder {
   const std::map<std::string, std::string> files_;
 };
 
-// The folder as what a URI names.
+// The folder as the source of a URI.
 inline Source FolderOf(std::map<std::string, std::string> files) {
   return {
       .file = nullptr, .folder = std::make_shared<MemoryFolder>(std::move(files)), .file_name = ""};
 }
 
-// The same of one of its files.
+// The same for one of its files.
 inline Source FileOf(std::map<std::string, std::string> files, const std::string& name) {
   Source source = FolderOf(std::move(files));
   source.file = source.folder->Open(name);

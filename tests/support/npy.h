@@ -1,4 +1,4 @@
-// Writes arrays as NumPy saves them, and as it never would.
+// Writes arrays as NumPy does, and invalid ones.
 
 #pragma once
 

@@ -13,8 +13,8 @@
 
 namespace ckptfs {
 
-// Each method appends; Finish adds STOP. What is written is right as long as the calls are in the
-// order in which Python would push.
+// Each method appends; Finish adds STOP. The pickle is valid if the calls are in the order in which
+// Python pushes.
 class PickleWriter {
  public:
   PickleWriter() { text_ = "\x80\x02"; }
@@ -27,7 +27,7 @@ class PickleWriter {
   PickleWriter& Bool(bool value) { return Raw(value ? "\x88" : "\x89"); }
   PickleWriter& Global(std::string_view module, std::string_view name);
   PickleWriter& Mark() { return Raw("("); }
-  PickleWriter& Tuple() { return Raw("t"); }  // Of what is above the mark.
+  PickleWriter& Tuple() { return Raw("t"); }  // Of the values above the mark.
   PickleWriter& Reduce() { return Raw("R"); }
   PickleWriter& Build() { return Raw("b"); }
   PickleWriter& EmptyDict() { return Raw("}"); }

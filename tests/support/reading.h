@@ -24,7 +24,7 @@ using Files = std::map<std::string, std::string>;  // The contents of a folder's
 
 inline Checkpoint Read(Files files) { return ReadCheckpoint(FolderOf(std::move(files))); }
 
-// Returns what is wrong with a checkpoint.
+// Returns the error of a checkpoint.
 inline std::string ErrorOf(const Source& source) try {
   ReadCheckpoint(source);
   return "no error";
@@ -34,7 +34,7 @@ inline std::string ErrorOf(const Source& source) try {
 
 inline std::string ErrorOf(Files files) { return ErrorOf(FolderOf(std::move(files))); }
 
-// Reads the beginning and the end of `data`; what cannot be read is left alone.
+// Reads the beginning and the end of `data`, and ignores errors.
 inline void ReadEnds(const Extent& data) try {
   constexpr uint64_t kMost = 4096;  // Bytes.
   std::vector<std::byte> buffer(std::min(kMost, data.length));

@@ -1,4 +1,4 @@
-// Writes tar archives as tar does, and as it never would.
+// Writes tar archives as tar does, and invalid ones.
 
 #pragma once
 

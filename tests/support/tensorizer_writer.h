@@ -1,4 +1,4 @@
-// Writes files as tensorizer does, and as it never would: with an index that is just large enough.
+// Writes files as tensorizer does, except for the size of the index, and invalid ones.
 
 #pragma once
 
@@ -32,15 +32,15 @@ class TensorizerWriter {
   explicit TensorizerWriter(uint32_t version = 1, uint64_t flags = 0)
       : version_(version), flags_(flags) {}
 
-  // Adds a tensor, which the index describes by `in_index`, if that is another.
+  // Adds a tensor, which the index may describe differently (`in_index`).
   TensorizerWriter& Add(const Tensor& tensor) { return Add(tensor, tensor); }
   TensorizerWriter& Add(const Tensor& tensor, const Tensor& in_index);
 
   // Adds zeros to the index, behind the last entry.
   TensorizerWriter& AddRoom(size_t size);
 
-  // Where things of a tensor are in the file, if no more is added: its header, its entry in the
-  // index, and in there the offset of the header, behind which is that of the data.
+  // Positions in the file, if no more is added: of the header of a tensor, of its entry in the
+  // index, and there of the offset of the header, which that of the data follows.
   size_t header_offset(size_t number) const;
   size_t entry_offset(size_t number) const;
   size_t offsets_in_entry(size_t number) const;
@@ -51,7 +51,7 @@ class TensorizerWriter {
  private:
   struct Added {
     std::string entry;   // Without offsets, and ...
-    std::string length;  // ... what is behind them.
+    std::string length;  // ... the fields after them.
     std::string header;
     std::string data;
   };
@@ -72,7 +72,7 @@ std::string LittleEndian(uint64_t number, size_t size);
 // A section on encryption: a number of records, each of which has a type.
 std::string EncryptionSection(const std::vector<std::pair<unsigned, std::string>>& records);
 
-// Such records: data in chunks, and how the key comes from a passphrase.
+// Such records: data in chunks, and the derivation of the key from a passphrase.
 std::string ChunksRecord(uint64_t chunk_size, std::string_view nonce, std::string_view tags);
 std::string DerivationRecord(uint64_t passes, uint64_t memory, std::string_view salt,
                              unsigned method = 1, unsigned algorithm = 2);

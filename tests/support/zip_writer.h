@@ -1,4 +1,4 @@
-// Writes zip archives as torch does, and as torch never would.
+// Writes zip archives as torch does, and invalid ones.
 
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace ckptfs {
 
-// How to write a member. What is not set is as torch writes it, which is right.
+// How to write a member. By default it is as torch writes it.
 struct ZipEntry {
   uint16_t flags = 0x0808;     // A descriptor follows; the name is UTF-8. Go into both headers.
   uint16_t method = 0;         // Deflates nothing: see Deflate.
@@ -25,14 +25,14 @@ struct ZipEntry {
   std::optional<uint32_t> crc;
   std::optional<uint64_t> size;
   std::optional<uint64_t> compressed_size;
-  std::optional<uint64_t> header;            // Where the local header is.
+  std::optional<uint64_t> header;            // Offset of the local header.
   std::optional<std::string> central_extra;  // Instead of the zip64 block.
   bool is_zip64 = false;                     // Puts sizes and offset into a zip64 block.
   std::string comment;
   uint16_t disk = 0;
 };
 
-// How to write the whole.
+// How to write the archive.
 struct ZipArchive {
   std::string prefix;          // Before the archive.
   bool counts_prefix = false;  // Offsets count from the beginning of the prefix.
@@ -54,7 +54,7 @@ struct ZipArchive {
   uint32_t disks = 1;
 };
 
-// Add members, then take the archive. Data may be huge if they are zeros: those take no memory.
+// Add members, then take the archive. Zeros take no memory.
 class ZipWriter {
  public:
   explicit ZipWriter(ZipArchive archive = {});
@@ -64,7 +64,7 @@ class ZipWriter {
   // Adds `size` zeros. Their CRC is 0.
   ZipWriter& AddZeros(std::string_view name, uint64_t size, const ZipEntry& entry = {});
 
-  // Adds what `data` deflates to.
+  // Adds deflated `data`.
   ZipWriter& AddDeflated(std::string_view name, std::string_view data, ZipEntry entry = {});
 
   // Returns the archive. Precondition: there are no zeros in it.
