@@ -24,6 +24,9 @@ constexpr std::string_view kTreeSuffix = ".d";
 constexpr char kClash = '~';
 constexpr size_t kMostClashes = 8;
 
+// Programs read no longer names.
+constexpr size_t kLongestName = 255;
+
 // Remote folders that one listing looks into.
 constexpr size_t kMostRemoteFolders = 50;
 
@@ -73,7 +76,7 @@ void StoreFolder::Refresh() {
 }
 
 std::optional<StoreItem> StoreFolder::Find(const std::string& name) {
-  if (!IsPlainName(name)) return std::nullopt;
+  if (!(folder_->is_remote() ? IsPlainName(name) : IsLocalName(name))) return std::nullopt;
   Refresh();
   if (auto info = folder_->Find(name)) {
     const auto kind = info->is_folder ? StoreItem::Kind::kFolder : StoreItem::Kind::kFile;
@@ -106,6 +109,7 @@ std::optional<StoreItem> StoreFolder::FindView(const std::string& name) const {
 
 // A '~' is added to the name of a tree as long as there is something of that name.
 std::optional<StoreItem> StoreFolder::FindTree(const std::string& name) {
+  if (name.size() > kLongestName) return std::nullopt;
   std::string taken = name;
   while (taken.ends_with(kClash)) {
     taken.pop_back();
@@ -141,7 +145,7 @@ std::optional<StoreItem> StoreFolder::FindTreeOf(const std::string& checkpoint) 
   }
   // A link beside its target has a tree beside that of the target.
   const auto target = folder_->FindLink(checkpoint);
-  if (!target || !IsPlainName(*target) || !FindTreeOf(*target)) return std::nullopt;
+  if (!target || !IsLocalName(*target) || !FindTreeOf(*target)) return std::nullopt;
   return StoreItem{.kind = StoreItem::Kind::kLink,
                    .info = {.modified = folder_->modified()},
                    .target = *target + std::string(kTreeSuffix),
@@ -198,8 +202,11 @@ std::shared_ptr<const StoreListing> StoreFolder::List() {
   }
   const auto add_tree = [&](const std::string& checkpoint, mode_t type) {
     std::string name = checkpoint + std::string(kTreeSuffix);
-    while (taken.contains(name)) name += kClash;
-    add(std::move(name), type);
+    for (size_t clashes = 0; taken.contains(name); ++clashes) {
+      if (clashes == kMostClashes) return;
+      name += kClash;
+    }
+    if (name.size() <= kLongestName) add(std::move(name), type);
   };
   PeriodicCheck steps;
   for (const std::string& name : files) {

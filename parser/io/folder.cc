@@ -17,10 +17,14 @@
 
 namespace ckptfs {
 
-bool IsPlainName(std::string_view name) {
+bool IsLocalName(std::string_view name) {
   using std::string_view_literals::operator""sv;
   return !name.empty() && name != "." && name != ".." &&
-         name.find_first_of("/\\\0"sv) == std::string_view::npos;
+         name.find_first_of("/\0"sv) == std::string_view::npos;
+}
+
+bool IsPlainName(std::string_view name) {
+  return IsLocalName(name) && name.find('\\') == std::string_view::npos;
 }
 
 std::string Listed(std::span<const std::string> names) {

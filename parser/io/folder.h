@@ -39,7 +39,7 @@ class Folder {
   virtual std::vector<std::string> List() const = 0;
 
   // Opens the file `name`. Throws Error, whose message need not name it: ENOENT if it is missing,
-  // EBADMSG if IsPlainName does not hold.
+  // EBADMSG if it is no name (IsPlainName, or IsLocalName).
   virtual ByteSourcePtr Open(const std::string& name) const = 0;
 
   // The same for a file whose first bytes may not be needed. A remote folder that knows the length
@@ -51,19 +51,19 @@ class Folder {
   virtual std::vector<std::string> ListFolders() const = 0;
 
   // Opens the directory `name`; null if it does not exist or is a link, which could lead anywhere,
-  // and in circles. Throws Error; EBADMSG if IsPlainName does not hold.
+  // and in circles. Throws Error as Open does.
   virtual std::shared_ptr<const Folder> OpenFolder(const std::string& name) const = 0;
 
   // Returns what is known of the file or folder `name` without opening it; nothing if there is none
-  // that List or ListFolders would return. Throws Error; EBADMSG if IsPlainName does not hold.
+  // that List or ListFolders would return. Throws Error as Open does.
   virtual std::optional<EntryInfo> Find(const std::string& name) const = 0;
 
   // The names of the links in it that lead to directories, in the order of their bytes. Throws Error.
   virtual std::vector<std::string> ListLinks() const { return {}; }
 
   // Returns where the link `name` leads: the path of a directory of the same checkpoint or store,
-  // from this folder. Nothing if it is no link, or leads elsewhere. Throws Error; EBADMSG if
-  // IsPlainName does not hold.
+  // from this folder. Nothing if it is no link, or leads elsewhere. Throws Error as Open
+  // does.
   virtual std::optional<std::string> FindLink(const std::string& /*name*/) const { return {}; }
 
   // Whether opening a file may cost a round trip over a network.
@@ -149,8 +149,10 @@ std::optional<EntryInfo> FindAccessible(const Folder& folder, const std::string&
 // Whether the suffix of `name` is that of a checkpoint, and it is not hidden.
 bool IsCalledCheckpoint(std::string_view name);
 
-// Whether `name` names a file of a folder itself: not empty, ".", or "..", and without '/', '\' or
-// NUL.
+// Whether a local folder can have a file `name`: not empty, ".", or "..", and without '/' or NUL.
+bool IsLocalName(std::string_view name);
+
+// The same for a name that a server or a file contains: without '\', too.
 bool IsPlainName(std::string_view name);
 
 // Returns the first of many names of files, for a message.

@@ -224,7 +224,7 @@ class LocalFolder final : public Folder {
   std::vector<std::string> ListFolders() const override { return ListIf(&LocalFolder::IsFolder); }
 
   ByteSourcePtr Open(const std::string& name) const override {
-    RequirePlain(name);
+    RequireName(name);
     OpenFile file = OpenForReading(name);
     root_->Report(file.st);
     std::string full_name = (std::filesystem::path(name_) / name).string();
@@ -236,7 +236,7 @@ class LocalFolder final : public Folder {
   }
 
   FolderPtr OpenFolder(const std::string& name) const override {
-    RequirePlain(name);
+    RequireName(name);
     Fd fd(::openat(fd_->number(), name.c_str(), O_PATH | O_CLOEXEC | O_DIRECTORY | O_NOFOLLOW));
     if (fd.number() >= 0) {
       if (root_->opened) root_->Report(StatOf(fd));
@@ -248,7 +248,7 @@ class LocalFolder final : public Folder {
   }
 
   std::optional<EntryInfo> Find(const std::string& name) const override {
-    RequirePlain(name);
+    RequireName(name);
     struct stat st = {};
     if (::fstatat(fd_->number(), name.c_str(), &st, AT_SYMLINK_NOFOLLOW) < 0) {
       if (errno == ENOENT || errno == ENAMETOOLONG) return std::nullopt;
@@ -276,7 +276,7 @@ class LocalFolder final : public Folder {
   std::vector<std::string> ListLinks() const override { return ListIf(&LocalFolder::IsLink); }
 
   std::optional<std::string> FindLink(const std::string& name) const override {
-    RequirePlain(name);
+    RequireName(name);
     struct stat st = {};
     if (::fstatat(fd_->number(), name.c_str(), &st, AT_SYMLINK_NOFOLLOW) < 0 ||
         !S_ISLNK(st.st_mode)) {
@@ -295,8 +295,8 @@ class LocalFolder final : public Folder {
   }
 
  private:
-  static void RequirePlain(const std::string& name) {
-    if (!IsPlainName(name)) Fail(EBADMSG, "invalid file name");
+  static void RequireName(const std::string& name) {
+    if (!IsLocalName(name)) Fail(EBADMSG, "invalid file name");
   }
 
   // Opens the file `name`. Regular files, as most are, cost an open and two stats. Anything else is

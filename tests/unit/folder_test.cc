@@ -30,6 +30,15 @@ TEST(PlainName, IsThatOfAFileInAFolder) {
   EXPECT_FALSE(IsPlainName(std::string_view("a\0b", 3)));
 }
 
+TEST(Folder, LocalFilesMayHaveBackslashes) {
+  EXPECT_TRUE(IsLocalName("a\\b"));
+  EXPECT_TRUE(IsLocalName("..."));
+  EXPECT_FALSE(IsLocalName(""));
+  EXPECT_FALSE(IsLocalName(".."));
+  EXPECT_FALSE(IsLocalName("a/b"));
+  EXPECT_FALSE(IsLocalName(std::string_view("a\0b", 3)));
+}
+
 TEST(Listed, ShowsTheFirstNamesOfMany) {
   const std::vector<std::string> names = {"a", "b", "c", "d", "e", "f", "g"};
   EXPECT_EQ(Listed(names), "'a', 'b', 'c', 'd', 'e' and 2 more");
