@@ -137,6 +137,7 @@ Checkpoint Read(const Source& source, const ReadOptions& options) {
 }  // namespace
 
 bool IsCheckpoint(const Source& source) {
+  if (IsOfDistributed(source.file_name)) return false;
   const Sample sample(*source.file);
   return sample.format() != nullptr ||
          std::ranges::any_of(FolderFormats(), [&](const FolderFormat* format) {

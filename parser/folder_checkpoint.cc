@@ -246,7 +246,10 @@ void Annotate(Checkpoint& checkpoint, std::span<const std::string> twins) {
 
 }  // namespace
 
+bool IsOfDistributed(std::string_view name) { return name.ends_with(".distcp"); }
+
 bool IsOneOfSeveral(std::string_view name) {
+  if (IsOfDistributed(name)) return true;
   constexpr std::string_view kDigits = "0123456789";
   constexpr std::string_view kOf = "-of-";
   const size_t of = name.find(kOf);
@@ -283,7 +286,8 @@ std::vector<FolderCheckpoint> FindCheckpoints(const Folder& folder,
   std::optional<Error> refusal;
   const auto search = [&](bool (*is_searched)(std::string_view name)) {
     for (const std::string& name : searched) {
-      if (name.starts_with('.') || IsSidecar(name, files) || !is_searched(name)) continue;
+      if (name.starts_with('.') || IsOfDistributed(name) || IsSidecar(name, files)) continue;
+      if (!is_searched(name)) continue;
       const Format* format = FormatIn(folder, name, refusal);
       if (format != nullptr) Add(format->is_archive ? archives : checkpoints, {.name = name});
       if (checkpoints.size() >= most) return;

@@ -29,8 +29,13 @@ struct FolderCheckpoint {
 std::vector<FolderCheckpoint> FindCheckpoints(const Folder& folder,
                                               std::span<const std::string> files, size_t most);
 
-// Returns whether `name` is that of one of several files: "model-00002-of-00003.safetensors".
+// Returns whether `name` is that of one of several files: "model-00002-of-00003.safetensors", or
+// "__0_0.distcp".
 bool IsOneOfSeveral(std::string_view name);
+
+// Returns whether `name` is that of a file of a distributed checkpoint. Without its metadata, the items
+// in it cannot be told apart: it looks like an archive with the last one.
+bool IsOfDistributed(std::string_view name);
 
 // Whether the files of `folder` are one checkpoint, and its subfolders contain no others. Throws as
 // FindCheckpoints does.
