@@ -1,9 +1,11 @@
 #include "fs/companions.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <optional>
 #include <utility>
 
+#include "parser/base/error.h"
 #include "parser/layer/lazy_file.h"
 
 namespace ckptfs {
@@ -11,6 +13,9 @@ namespace {
 
 constexpr size_t kMostCompanions = 10'000;
 constexpr int kMostDepth = 8;
+
+// Remote subfolders whose listing may take a request.
+constexpr int kMostRemoteFolders = 20;
 
 class Finder {
  public:
@@ -30,26 +35,36 @@ class Finder {
       if (!Count()) return entries;
       entries.push_back({.name = name, .file = MakeListedFile(folder, name, *info), .entries = {}});
     }
-    if (depth == kMostDepth || (folder->is_remote() && !folder->is_immutable())) return entries;
+    if (depth == kMostDepth) return entries;
     for (const std::string& name : folder->ListFolders()) {
       if (is_part(name) || name.starts_with('.')) continue;
-      const FolderPtr below = folder->OpenFolder(name);
-      if (below == nullptr) continue;
       const std::optional<EntryInfo> info = FindAccessible(*folder, name);
       if (!info || !is_shown_(*info)) continue;
-      if (!Count()) return entries;
-      entries.push_back({.name = name, .file = nullptr, .entries = Find(below, {}, depth + 1)});
+      if (!Count() || !CountFolder(*folder)) return entries;
+      try {
+        const FolderPtr below = folder->OpenFolder(name);
+        if (below == nullptr) continue;
+        entries.push_back({.name = name, .file = nullptr, .entries = Find(below, {}, depth + 1)});
+      } catch (const Error& e) {
+        if (e.code() != EACCES) throw;
+      }
     }
     return entries;
   }
 
-  bool are_all() const { return count_ <= kMostCompanions; }
+  bool are_all() const { return count_ <= kMostCompanions && remote_ <= kMostRemoteFolders; }
 
  private:
   bool Count() { return ++count_ <= kMostCompanions; }
 
+  bool CountFolder(const Folder& folder) {
+    if (folder.is_remote() && !folder.is_immutable()) ++remote_;
+    return remote_ <= kMostRemoteFolders;
+  }
+
   const std::function<bool(const EntryInfo& info)>& is_shown_;
   size_t count_ = 0;
+  int remote_ = 0;  // Folders.
 };
 
 }  // namespace

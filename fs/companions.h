@@ -19,8 +19,8 @@ struct Companions {
 };
 
 // Returns the files of `folder` that are not among `parts` and for which `is_shown` holds, and
-// those of its subfolders; of remote subfolders only if that takes no request. Files are opened
-// when they are read. Throws Error.
+// those of its subfolders, unless access to a subfolder is denied. Files are opened when they are
+// read. Throws Error.
 Companions FindCompanions(const FolderPtr& folder, std::span<const std::string> parts,
                           const std::function<bool(const EntryInfo& info)>& is_shown);
 

@@ -116,6 +116,24 @@ class Folders(s3_case.Case):
         self.assertEqual(ckptfs.read(mount / "a.memmap"), b"here")
         self.assertIn("m2.safetensors", mount.messages)
 
+    def test_companions_in_subfolders_are_there(self):
+        self.put("repo/model.safetensors", shard("w", b"weights"))
+        for key in ("config.json", "1_Pooling/config.json", "a/b/c.txt", ".cache/hidden.txt"):
+            self.put(f"repo/{key}", key.encode())
+        mount = self.mount("s3://models/repo/", env=self.somebody())
+        for key in ("config.json", "1_Pooling/config.json", "a/b/c.txt"):
+            self.assertEqual(ckptfs.read(mount / key), key.encode())
+        self.assertFalse((mount / ".cache").exists())
+
+    def test_companions_of_many_subfolders_are_not_listed(self):
+        self.put("wide/model.safetensors", shard("w", b"weights"))
+        for i in range(30):
+            self.put(f"wide/{i:02}/notes.txt", b"notes\n")
+        mount = self.mount("s3://models/wide/", env=self.somebody(), quiet=False)
+        self.assertIn("shows not all of the very many other files", mount.messages)
+        self.assertEqual(ckptfs.read(mount / "19/notes.txt"), b"notes\n")
+        self.assertFalse((mount / "20").exists())
+
     def test_nothing_is_below_the_prefix(self):
         done = self.ckptfs("s3://models/no/such/", self.mountpoint(), env=self.somebody())
         self.assertRefused(done, SOURCE, "s3://models/no/such/: no such object or folder")
