@@ -44,8 +44,8 @@ bool DetectFolder(const Folder& folder, const std::string& name) {
   return below != nullptr && IsOneCheckpoint(*below);
 }
 
-// Changes if files are added, removed or replaced.
-std::string VersionOf(const Folder& folder) {
+// Changes if files are added, removed or replaced. Nothing if the folder must not be listed.
+std::optional<std::string> VersionOf(const Folder& folder) try {
   const timespec modified = folder.modified();
   std::string text = fmt::format("{}.{}", modified.tv_sec, modified.tv_nsec);
   const std::vector<std::string> files = folder.List();
@@ -54,6 +54,9 @@ std::string VersionOf(const Folder& folder) {
     text += fmt::format("/{}:{}", files[i], info ? info->version : "");
   }
   return fmt::format("{:x}:{}", HashOf(text), files.size());
+} catch (const Error& e) {
+  if (e.code() != EACCES) throw;
+  return std::nullopt;
 }
 
 }  // namespace
@@ -130,8 +133,9 @@ std::optional<StoreItem> StoreFolder::FindTreeOf(const std::string& checkpoint) 
     std::string identity = info->version;
     if (info->is_folder) {
       const FolderPtr below = folder_->OpenFolder(checkpoint);
-      if (below == nullptr) return std::nullopt;
-      identity += VersionOf(*below);
+      const auto version = below == nullptr ? std::nullopt : VersionOf(*below);
+      if (!version) return std::nullopt;
+      identity += *version;
       info->modified = below->modified();
     }
     const bool is_one = info->is_folder ? IsCheckpointFolder(checkpoint, identity)

@@ -169,15 +169,19 @@ bool IsCalledPart(std::string_view name) {
 }
 
 // Whether a folder below `folder` contains a part of a checkpoint. Looks into `most` of them, and
-// counts down.
+// counts down. One to which access is denied, such as lost+found, contains none.
 bool HasCheckpointBelow(const Folder& folder, int& most, int depth = 3) {
   for (const std::string& name : folder.ListFolders()) {
     if (name.starts_with('.')) continue;
     if (--most < 0) return false;
-    const FolderPtr below = folder.OpenFolder(name);
-    if (below == nullptr) continue;
-    if (std::ranges::any_of(below->List(), IsCalledPart)) return true;
-    if (depth > 1 && HasCheckpointBelow(*below, most, depth - 1)) return true;
+    try {
+      const FolderPtr below = folder.OpenFolder(name);
+      if (below == nullptr) continue;
+      if (std::ranges::any_of(below->List(), IsCalledPart)) return true;
+      if (depth > 1 && HasCheckpointBelow(*below, most, depth - 1)) return true;
+    } catch (const Error& e) {
+      if (e.code() != EACCES) throw;
+    }
   }
   return false;
 }

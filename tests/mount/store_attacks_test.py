@@ -81,6 +81,52 @@ class Names(Case):
         self.assertEqual(len(os.listdir(mount.path)), 100_000)
 
 
+class Unreadable(Case):
+    """What the daemon must not read, such as lost+found, takes away nothing else."""
+
+    def setUp(self):
+        super().setUp()
+        if os.geteuid() != 0:
+            self.skipTest("needs root")
+        self.need_command("setpriv")
+
+    def mount_without_privilege(self):
+        """Mounts as a root whom permissions bind."""
+        mountpoint = self.mountpoint()
+        done = ckptfs.run("setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-all",
+                          ckptfs.CKPTFS, self.folder, mountpoint)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        mount = ckptfs.Mount(mountpoint, self.daemon_of(mountpoint), done.stderr)
+        self.addCleanup(mount.release)
+        return mount
+
+    def make_private(self):
+        self.write("private/z.safetensors")
+        (self.folder / "secret.txt").write_text("secret\n")
+        for name, mode in ("private", 0o700), ("secret.txt", 0o600):
+            os.chown(self.folder / name, 65534, 65534)
+            os.chmod(self.folder / name, mode)
+
+    def test_in_a_checkpoint(self):
+        self.write("model.safetensors", b"mmmm")
+        self.make_private()
+        mount = self.mount_without_privilege()
+        self.assertEqual(ckptfs.read(mount / "a.memmap"), b"mmmm")
+        self.assertEqual(names(mount), ["a.memmap", "meta.json", "secret.txt"])
+        self.assertErrno(errno.EACCES, ckptfs.read, mount / "secret.txt")
+
+    def test_in_a_store(self):
+        self.write_two()
+        self.make_private()
+        mount = self.mount_without_privilege()
+        self.assertEqual(names(mount), ["private", "secret.txt", "x.safetensors", "x.safetensors.d",
+                                        "y.safetensors", "y.safetensors.d"])
+        self.assertEqual(ckptfs.read(mount / "x.safetensors.d/a.memmap"), b"xxxx")
+        self.assertErrno(errno.EACCES, os.listdir, mount / "private")
+        self.assertErrno(errno.EACCES, ckptfs.read, mount / "secret.txt")
+        self.assertErrno(errno.ENOENT, os.stat, mount / "private.d")
+
+
 class Races(Case):
     """Others change the directory while readers walk through it."""
 
