@@ -1,8 +1,9 @@
 #include "fs/companions.h"
 
-#include <algorithm>
 #include <cerrno>
 #include <optional>
+#include <set>
+#include <string_view>
 #include <utility>
 
 #include "parser/base/error.h"
@@ -24,9 +25,8 @@ class Finder {
 
   std::vector<BesideEntry> Find(const FolderPtr& folder, std::span<const std::string> parts,
                                 int depth) {
-    const auto is_part = [&](const std::string& name) {
-      return std::ranges::count(parts, name) != 0;
-    };
+    const std::set<std::string_view> set(parts.begin(), parts.end());
+    const auto is_part = [&](const std::string& name) { return set.contains(name); };
     std::vector<BesideEntry> entries;
     for (const std::string& name : folder->List()) {
       if (is_part(name)) continue;
