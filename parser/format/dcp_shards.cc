@@ -14,6 +14,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <deque>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -228,12 +229,13 @@ void ShardedTensors::AddChunk(const ShardFile& file, uint32_t number,
 
 constexpr size_t kMostShards = 10'000;
 
-std::vector<std::string> FilesOf(std::span<const std::string> names) {
-  std::vector<std::string> files;
-  for (const std::string& name : names) {
-    if (!name.starts_with('.') && name.ends_with(".safetensors")) files.push_back(name);
-  }
-  return files;
+bool IsFile(std::string_view name) {
+  return !name.starts_with('.') && name.ends_with(".safetensors");
+}
+
+std::vector<std::string> FilesOf(std::vector<std::string> names) {
+  std::erase_if(names, [](const std::string& name) { return !IsFile(name); });
+  return names;
 }
 
 // Whether the beginning of a file, where its metadata are, mentions sharding information. To read the
@@ -272,10 +274,16 @@ std::optional<uint32_t> NumberOf(std::string_view name) {
 // those with the writer's names come first.
 std::vector<std::string> Searched(std::span<const std::string> names) {
   constexpr size_t kMost = 32;
-  std::vector<std::string> files = FilesOf(names);
-  if (files.size() > kMostShards) return {};
-  std::stable_partition(files.begin(), files.end(),
-                        [](const std::string& name) { return NumberOf(name) > 0; });
+  std::vector<std::string> files;
+  std::vector<std::string> others;
+  size_t count = 0;
+  for (const std::string& name : names) {
+    if (!IsFile(name)) continue;
+    if (++count > kMostShards) return {};
+    std::vector<std::string>& found = NumberOf(name) > 0 ? files : others;
+    if (found.size() < kMost) found.push_back(name);
+  }
+  std::ranges::move(others, std::back_inserter(files));
   files.resize(std::min(files.size(), kMost));
   return files;
 }
