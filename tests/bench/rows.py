@@ -316,7 +316,8 @@ ROWS = {
     "programs": Row(3, ("ckptfs", "directory"), stores.programs, (
         Goal("from_pretrained, safetensors", "directory", 1.2),
         Goal("from_pretrained, bin", "directory", 1),
-        Goal("from_pretrained, safetensors, peak MiB", "directory", 1.05))),
+        Goal("from_pretrained, safetensors, peak MiB", "directory", 1.05),
+        Goal("from_pretrained, bin, peak MiB", "directory", 1.05))),
     "ckpt_ls": Row(5, ("ckptfs", "torch"), commands.ls, (
         Goal("list", "torch", 0.03),)),
     "ckpt_stat": Row(5, ("ckptfs", "numpy"), commands.stat, (
