@@ -17,6 +17,7 @@
 #include "parser/base/part_name.h"
 #include "parser/detect.h"
 #include "parser/format.h"
+#include "parser/format/common/diagnose.h"
 #include "parser/io/folder.h"
 
 namespace ckptfs {
@@ -334,8 +335,9 @@ Checkpoint ReadFolder(const FolderPtr& folder, const ReadOptions& options) {
     Fail(ENOTUNIQ, "directory with checkpoints in its subfolders: name the one to mount");
   }
   if (found.empty()) {
-    Fail(ENOTSUP, "directory without a checkpoint in a supported format{}{}",
-         files.empty() ? "" : ", but with ", Listed(files));
+    const std::string_view what = DiagnoseUnknownFolder(files);
+    Fail(ENOTSUP, "directory without a checkpoint in a supported format{}{}{}{}",
+         files.empty() ? "" : ", but with ", Listed(files), what.empty() ? "" : ": ", what);
   }
   if (found.size() >= kMost) FailForSeveral(found, false);
   if (found.size() > 1) return ReadOneWithTensors(folder, found, options);

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "parser/base/error.h"
 #include "parser/folder_checkpoint.h"
@@ -22,6 +23,7 @@ namespace {
 
 using testing::AllOf;
 using testing::ElementsAre;
+using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Property;
 using testing::StrEq;
@@ -215,6 +217,42 @@ TEST(DiagnoseUnknownFile, ATarArchive) {
 TEST(DiagnoseUnknownFile, AFileThatWasNeverWritten) {
   EXPECT_EQ(RecognizeText(std::string(4096, '\0')),
             "it begins with zeros only: perhaps it was not copied to the end");
+}
+
+TEST(DiagnoseUnknownFile, AModelOfOnnx) {
+  EXPECT_THAT(RecognizeText("\x08\x0e\x3a\x7d\x0a\x11"s), HasSubstr("ONNX"));
+  EXPECT_THAT(RecognizeText("\x08\x07\x12\x07pytorch"s), HasSubstr("ONNX"));
+}
+
+TEST(DiagnoseUnknownFile, AStateOfFlax) {
+  EXPECT_THAT(RecognizeText("\x81\xa6params\x81\xa7"s), HasSubstr("MessagePack"));
+  EXPECT_THAT(RecognizeText("\xde\0\x64\xa2k0\xc7"s), HasSubstr("MessagePack"));
+}
+
+TEST(DiagnoseUnknownFile, AnIndexOfTensorFlow) {
+  EXPECT_THAT(RecognizeText("\0\0\1\x57\xfb\x80\x8b\x24\x75\x47\xdb"s), HasSubstr("TensorFlow"));
+}
+
+TEST(DiagnoseUnknownFile, AModelOfGgmlBeforeGguf) {
+  EXPECT_THAT(RecognizeText("tjgg\3\0\0\0"s), HasSubstr("convert it to gguf"));
+}
+
+TEST(DiagnoseUnknownFile, NothingInBytesThatBeginAsAMap) {
+  EXPECT_EQ(RecognizeText("\x81"s), "");
+  EXPECT_EQ(RecognizeText("\x81\xa6par"s), "");
+  EXPECT_EQ(RecognizeText("\xde"s), "");
+  EXPECT_EQ(RecognizeText("\x08\x07"s), "");
+}
+
+TEST(DiagnoseUnknownFolder, TheFormatByTheNamesOfFiles) {
+  const auto of = [](std::vector<std::string> names) {
+    return std::string(DiagnoseUnknownFolder(names));
+  };
+  EXPECT_EQ(of({"fingerprint.pb", "saved_model.pb"}), "it is a TensorFlow SavedModel");
+  EXPECT_EQ(of({"checkpoint", "model.data-00000-of-00001", "model.index"}),
+            "it is a TensorFlow checkpoint");
+  EXPECT_EQ(of({"_METADATA", "manifest.ocdbt"}), "it is an Orbax checkpoint");
+  EXPECT_EQ(of({"README.md"}), "");
 }
 
 TEST(DiagnoseUnknownFile, NothingInOtherBytes) { EXPECT_EQ(RecognizeText("hello, world"), ""); }

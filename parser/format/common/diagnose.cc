@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <utility>
 
 namespace ckptfs {
 namespace {
@@ -28,6 +29,9 @@ constexpr std::string_view kZip =
 constexpr std::string_view kZlib =
     "it is compressed by zlib, perhaps by joblib.dump(compress=...): load it and dump it without "
     "compress";
+
+constexpr std::string_view kGgml =
+    "it is a model in the ggml format before gguf: convert it to gguf first";
 
 constexpr Mark kMarks[] = {
     {0, "PYTORCH1"sv,
@@ -72,11 +76,63 @@ constexpr Mark kMarks[] = {
      "ELF"sv,
      "it is a program (ELF)"},
     {0, "SQLite format 3\0"sv, "it is an SQLite database"},
+
+    {512, "\x89HDF\r\n\x1a\n"sv, "it is an HDF5 file (as of MATLAB), which is not supported"},
+    {0, "MATLAB 5.0 MAT-file"sv, "it is a MATLAB file, which is not supported"},
+    {0, "lmgg"sv, kGgml},
+    {0, "fmgg"sv, kGgml},
+    {0, "tjgg"sv, kGgml},
+    {0, "algg"sv, "it is an adapter in the ggml format before gguf: convert it to gguf first"},
+    {4, "TFL3"sv, "it is a TensorFlow Lite model, which is not supported"},
+    {4, "ORTM"sv, "it is an ONNX Runtime model, which is not supported"},
+    {0, "PAR1"sv, "it is a Parquet file, which is not supported"},
+    {0, "ARROW1"sv, "it is an Arrow file, which is not supported"},
+    {0, "FEA1"sv, "it is a Feather file, which is not supported"},
+    {0, "CBM1"sv, "it is a CatBoost model, which is not supported"},
+    {0, "\x0c\xdb\x3a\x2a"sv,
+     "it is part of an OCDBT database (as of Orbax), which is not supported"},
+    {0, "\x12\1\0\0\0\0\0\0"sv, "it is an MXNet file, which is not supported"},
 };
+
+// The last bytes of the index of a TensorFlow checkpoint, which is a LevelDB table.
+constexpr std::string_view kTableEnd = "\x57\xfb\x80\x8b\x24\x75\x47\xdb"sv;
 
 bool IsAt(const Probe& probe, size_t offset, std::string_view bytes) {
   return probe.head.size() >= offset && probe.head.size() - offset >= bytes.size() &&
          std::memcmp(probe.head.data() + offset, bytes.data(), bytes.size()) == 0;
+}
+
+bool IsTable(const Probe& probe) {
+  const size_t size = kTableEnd.size();
+  return probe.tail.size() >= size &&
+         std::memcmp(probe.tail.last(size).data(), kTableEnd.data(), size) == 0;
+}
+
+// Whether a message of Protocol Buffers begins with a version, and continues with a field that has
+// a length: the first two fields of an ONNX model, a Core ML model and a TensorFlow SavedModel.
+bool IsProtobufModel(const Probe& probe) {
+  if (probe.head.size() < 4) return false;
+  const auto at = [&](size_t i) { return std::to_integer<unsigned>(probe.head[i]); };
+  constexpr unsigned kMostFields = 15;
+  return at(0) == 0x08 && at(1) >= 1 && at(1) < 0x20 && (at(2) & 7) == 2 && at(2) >> 3 >= 2 &&
+         at(2) >> 3 <= kMostFields;
+}
+
+// Whether the file begins with a map whose first key is printable text, as a state of Flax does.
+bool IsMessagePack(const Probe& probe) {
+  const auto at = [&](size_t i) -> unsigned {
+    return i < probe.head.size() ? std::to_integer<unsigned>(probe.head[i]) : 0;
+  };
+  const size_t key = at(0) == 0xde ? 3 : at(0) == 0xdf ? 5 : 1;
+  if (key == 1 && (at(0) < 0x81 || at(0) > 0x8f)) return false;
+  const bool is_short = at(key) > 0xa0 && at(key) <= 0xbf;
+  if (!is_short && at(key) != 0xd9) return false;
+  const size_t first = is_short ? key + 1 : key + 2;
+  const size_t length = is_short ? at(key) - 0xa0 : at(key + 1);
+  if (length == 0 || first + length >= probe.head.size()) return false;
+  return std::ranges::all_of(probe.head.subspan(first, length), [](std::byte b) {
+    return b >= std::byte{0x20} && b < std::byte{0x7f};
+  });
 }
 
 bool IsZero(const Probe& probe) {
@@ -90,8 +146,33 @@ Diagnosis DiagnoseUnknownFile(const Probe& probe) {
   for (const Mark& mark : kMarks) {
     if (IsAt(probe, mark.offset, mark.bytes)) return {mark.sentence, mark.is_json};
   }
+  if (IsTable(probe)) return {"it is the index of a TensorFlow checkpoint, which is not supported"};
+  if (IsProtobufModel(probe)) {
+    return {"it looks like Protocol Buffers (ONNX, Core ML, TensorFlow), which is not supported"};
+  }
+  if (IsMessagePack(probe))
+    return {"it looks like MessagePack (as of Flax), which is not supported"};
   if (IsZero(probe)) return {"it begins with zeros only: perhaps it was not copied to the end"};
   return {};
+}
+
+std::string_view DiagnoseUnknownFolder(std::span<const std::string> files) {
+  constexpr std::pair<std::string_view, std::string_view> kNames[] = {
+      {"manifest.ocdbt", "it is an Orbax checkpoint"},
+      {"_METADATA", "it is an Orbax checkpoint"},
+      {"zarr.json", "it is a Zarr array"},
+      {".zarray", "it is a Zarr array"},
+      {".zgroup", "it is a Zarr array"},
+      {"saved_model.pb", "it is a TensorFlow SavedModel"},
+      {"Manifest.json", "it looks like a Core ML package"},
+  };
+  for (const auto& [name, what] : kNames) {
+    if (std::ranges::find(files, name) != files.end()) return what;
+  }
+  const bool is_tensorflow = std::ranges::any_of(files, [](std::string_view name) {
+    return name.find(".data-00000-of-") != std::string_view::npos;
+  });
+  return is_tensorflow ? "it is a TensorFlow checkpoint" : "";
 }
 
 }  // namespace ckptfs

@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include <span>
+#include <string>
 #include <string_view>
 
 #include "parser/format.h"
@@ -16,5 +18,9 @@ struct Diagnosis {
 
 // Returns the diagnosis of a file: "it is a gzip archive: unpack it first".
 Diagnosis DiagnoseUnknownFile(const Probe& probe);
+
+// Returns the diagnosis of a directory without a checkpoint, by the names of its files: "it is a
+// TensorFlow SavedModel". Empty if there is no guess.
+std::string_view DiagnoseUnknownFolder(std::span<const std::string> files);
 
 }  // namespace ckptfs
