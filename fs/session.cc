@@ -25,6 +25,7 @@
 #include <cstdlib>
 #include <future>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -122,7 +123,7 @@ void Session::AwaitEnd() {
   }
 }
 
-void Session::Run() {
+void Session::Run() try {
   // Wakes the thread of the loop when it waits; a handler is needed, but nothing for it to do.
   struct sigaction wake = {};
   wake.sa_handler = [](int) {};
@@ -136,18 +137,19 @@ void Session::Run() {
   const pthread_t main_thread = pthread_self();
   std::promise<int> promise;
   std::future<int> result = promise.get_future();
+  std::promise<void> idle_promise;
+  const std::future<void> idle = idle_promise.get_future();
+  std::jthread invalidation([&](const std::stop_token& stop) {
+    invalidator_.Run(session_.get(), stop);
+    idle_promise.set_value();
+  });
+  // Last: nothing ends this thread if another one cannot be started.
   std::jthread loop([&] {
     const std::unique_ptr<fuse_loop_config, decltype(&fuse_loop_cfg_destroy)> config(
         fuse_loop_cfg_create(), fuse_loop_cfg_destroy);
     fuse_loop_cfg_set_max_threads(config.get(), kThreads);
     promise.set_value(fuse_session_loop_mt(session_.get(), config.get()));
     pthread_kill(main_thread, SIGINT);
-  });
-  std::promise<void> idle_promise;
-  const std::future<void> idle = idle_promise.get_future();
-  std::jthread invalidation([&](const std::stop_token& stop) {
-    invalidator_.Run(session_.get(), stop);
-    idle_promise.set_value();
   });
 
   AwaitEnd();
@@ -169,6 +171,8 @@ void Session::Run() {
   if (const int code = result.get(); code < 0) {
     Fail(-code, "cannot go on: {}", ErrnoText(-code));
   }
+} catch (const std::system_error& e) {
+  Fail(EAGAIN, "cannot start a thread: {}", e.code().message());
 }
 
 }  // namespace ckptfs

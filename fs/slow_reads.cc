@@ -118,7 +118,12 @@ constexpr uint64_t kOldestEvery = 4;
 SlowReads::SlowReads(size_t most_threads) : most_threads_(most_threads) {
   threads_.reserve(most_threads);
   threads_.emplace_back([this] { Serve(); });
-  poller_ = std::jthread([this](const std::stop_token& stop) { PollWaiting(stop); });
+  try {
+    poller_ = std::jthread([this](const std::stop_token& stop) { PollWaiting(stop); });
+  } catch (const std::system_error&) {
+    Stop();  // Else the first thread, which the destructor joins, would never end.
+    throw;
+  }
 }
 
 SlowReads::~SlowReads() { Stop(); }

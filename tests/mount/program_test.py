@@ -56,6 +56,23 @@ class Program(ckptfs.Case):
         run = ckptfs.Mount(mountpoint, self.daemon_of(mountpoint), "")
         self.assertEqual(run.unmount(), 0)
 
+    def test_without_room_for_its_threads_it_ends(self):
+        if ckptfs.IS_SANITIZED:
+            self.skipTest("sanitizers reserve more than any limit of address space")
+        mountpoint = self.mountpoint()
+        for kibibytes in range(14 << 10, 50 << 10, 3 << 9):
+            with self.subTest(kibibytes=kibibytes):
+                done = ckptfs.run("prlimit", f"--as={kibibytes << 10}", ckptfs.CKPTFS, SAMPLE, mountpoint,
+                                  timeout=20)
+                if done.returncode == 0 and ckptfs.is_mounted(mountpoint):
+                    ckptfs.run("fusermount3", "-u", mountpoint)
+                ckptfs.wait_until(lambda: not ckptfs.is_mounted(mountpoint))
+                while True:
+                    try:
+                        os.waitpid(-1, 0)
+                    except ChildProcessError:
+                        break
+
     def test_the_daemon_keeps_nothing_of_its_caller(self):
         mount = self.mount(SAMPLE, pass_fds=())
         self.assertEqual(os.readlink(f"/proc/{mount.daemon}/cwd"), "/")
