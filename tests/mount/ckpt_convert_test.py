@@ -305,6 +305,16 @@ class Convert(ckptfs.Case):
         self.refuse(3, "No such file", self.source, self.folder / "no" / "out.npz", "--dtype", "float32")
         self.assertEqual(self.files(), ["model.pth"])
 
+    def test_a_tensor_in_no_regular_file_is_no_mistake_on_the_command_line(self):
+        folder = self.folder / "td"
+        tensordict.TensorDict({"w": torch.ones(2), "v": torch.ones(2)}, []).memmap(folder)
+        (folder / "w.memmap").unlink()
+        os.mkfifo(folder / "w.memmap")
+        self.refuse(ckptfs.CORRUPT, "not a regular file", folder, self.folder / "out.npz")
+        (folder / "w.memmap").unlink()
+        (folder / "w.memmap").mkdir()
+        self.refuse(ckptfs.CORRUPT, "is a directory", folder, self.folder / "out.npz")
+
     def test_a_full_disk_leaves_nothing(self):
         self.save({str(i): torch.zeros(100_000) for i in range(20)})
 

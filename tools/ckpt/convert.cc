@@ -105,7 +105,7 @@ Checkpoint Selected(const Model& model, const ConvertOptions& options) {
     if (!Matches(entry.key, options.pattern)) continue;
     Key key{.text = map(entry.key), .kind = Key::Kind::kWhole};
     if (const auto* const tensor = std::get_if<Tensor>(entry.content)) {
-      if (tensor->error) throw WithContext(Quoted(entry.key), *tensor->error);
+      CheckReadable(*tensor, entry.key);
       has_tensor = true;
       selected.root.members.push_back({std::move(key), dtype ? CastTo(*tensor, *dtype) : *tensor});
     } else if (const auto* const value = std::get_if<Value>(entry.content)) {

@@ -2,10 +2,13 @@
 
 #include <fnmatch.h>
 
+#include <cerrno>
 #include <map>
 #include <tuple>
 #include <utility>
 #include <variant>
+
+#include "parser/base/error.h"
 
 namespace ckptfs::ckpt {
 namespace {
@@ -45,6 +48,13 @@ std::vector<TensorEntry> TensorsOf(std::span<const Entry> entries) {
     tensors.push_back({.key = entry.key, .tensor = tensor, .stored = tensor, .tied_to = tied_to});
   }
   return tensors;
+}
+
+void CheckReadable(const Tensor& tensor, std::string_view key) {
+  if (!tensor.error) return;
+  const int code = tensor.error->code();
+  const bool is_of_a_file = code == EINVAL || code == EISDIR;  // Not a regular file, a directory.
+  throw WithContext(Quoted(key), is_of_a_file ? Error(EIO, tensor.error->what()) : *tensor.error);
 }
 
 bool Matches(const std::string& key, const std::string& pattern) {

@@ -32,6 +32,10 @@ struct TensorEntry {
 // Returns those of `entries` that are tensors.
 std::vector<TensorEntry> TensorsOf(std::span<const Entry> entries);
 
+// Throws the error of a tensor that cannot be read. Its code is never one that a command uses for its
+// command line.
+void CheckReadable(const Tensor& tensor, std::string_view key);
+
 // Whether `key` matches `pattern`, a pattern of the shell whose "*" matches dots, too. Every key matches
 // an empty one.
 bool Matches(const std::string& key, const std::string& pattern);

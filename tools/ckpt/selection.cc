@@ -36,7 +36,7 @@ Tensor SelectedTensor(const Model& model, const std::string& key, Elements eleme
   if (tensor == nullptr) {
     Fail(ENOENT, "{}: has no tensor {}", model.name(), Quoted(sliced.key));
   }
-  if (tensor->error) throw WithContext(Quoted(sliced.key), *tensor->error);
+  CheckReadable(*tensor, sliced.key);
   const Tensor result = elements == Elements::kNumbers ? Dequantized(*tensor) : *tensor;
   return whole != nullptr ? result : Sliced(result, sliced.slice);
 }
