@@ -225,6 +225,7 @@ constexpr std::string_view kType = "fuse.ckptfs";
 
 // A line of the table of mounts; see proc(5).
 struct MountLine {
+  std::string id;
   std::string type;
   std::string options;  // Of the file system: "rw,user_id=1000,...".
 };
@@ -252,17 +253,16 @@ std::optional<MountLine> FindMount(const std::string& path) {
   std::ifstream table("/proc/self/mountinfo");
   for (std::string line; std::getline(table, line);) {
     std::istringstream words(line);
-    std::string id;
+    MountLine mount;
     std::string parent;
     std::string device;
     std::string root;
     std::string place;
-    words >> id >> parent >> device >> root >> place;
+    words >> mount.id >> parent >> device >> root >> place;
     if (Unescaped(place) != path) continue;
     std::string word;
     while (words >> word && word != "-") {
     }
-    MountLine mount;
     std::string source;
     words >> mount.type >> source >> mount.options;
     found = std::move(mount);
@@ -275,14 +275,27 @@ bool IsBelow(const std::string& path, const std::string& directory) {
          (path.size() == directory.size() || path[directory.size()] == '/');
 }
 
-// Whether the process of `entry`, in /proc, has its working directory or a file below `path`.
-bool Uses(const fs::path& entry, const std::string& path) {
+// Whether the descriptor `entry`, in /proc/PID/fdinfo, is of the mount `id`.
+bool IsOfMount(const fs::path& entry, const std::string& id) {
+  std::ifstream info(entry);
+  for (std::string name, value; info >> name >> value;) {
+    if (name == "mnt_id:") return value == id;
+  }
+  return false;
+}
+
+// Whether the process of `entry`, in /proc, has its working directory or a file below `path`, where
+// `id` is mounted. The daemon itself has the directory below the mount, whose path is the same.
+bool Uses(const fs::path& entry, const std::string& path, const std::string& id) {
   std::error_code error;
   if (IsBelow(fs::read_symlink(entry / "cwd", error), path)) return true;
   for (fs::directory_iterator each(entry / "fd", error), end; !error && each != end;
        each.increment(error)) {
     std::error_code gone;
-    if (IsBelow(fs::read_symlink(each->path(), gone), path)) return true;
+    if (IsBelow(fs::read_symlink(each->path(), gone), path) &&
+        IsOfMount(entry / "fdinfo" / each->path().filename(), id)) {
+      return true;
+    }
   }
   return false;
 }
@@ -290,13 +303,15 @@ bool Uses(const fs::path& entry, const std::string& path) {
 // Returns ": python3 (1234), bash (5678)", as far as this user may see it.
 std::string UsersOf(const std::string& path) {
   constexpr size_t kMost = 3;
+  const std::string self = fmt::to_string(::getpid());
+  const std::optional<MountLine> mount = FindMount(path);
   std::vector<std::string> users;
   std::error_code error;
   for (fs::directory_iterator each("/proc", error), end; !error && each != end;
        each.increment(error)) {
     const std::string number = each->path().filename();
     if (number.find_first_not_of("0123456789") != std::string::npos) continue;
-    if (!Uses(each->path(), path)) continue;
+    if (number == self || !mount || !Uses(each->path(), path, mount->id)) continue;
     std::string name;
     std::ifstream comm(each->path() / "comm");
     std::getline(comm, name);
