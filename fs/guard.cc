@@ -9,6 +9,7 @@
 #include <exception>
 #include <fstream>
 #include <new>
+#include <system_error>
 #include <utility>
 
 #include "parser/base/error.h"
@@ -110,6 +111,12 @@ int Guard(Log& log, const Step& step, bool no_fail, const std::function<int()>& 
     code = ExitCodeOf(step, e.code());
   } catch (const std::bad_alloc&) {
     log.Write(Log::Level::kError, "out of memory");
+  } catch (const std::system_error& e) {
+    log.Error("{}{}",
+              e.code() == std::errc::resource_unavailable_try_again
+                  ? "cannot start a thread: "
+                  : "internal error, please report it: ",
+              e.what());
   } catch (const std::exception& e) {
     log.Error("internal error, please report it: {}", e.what());
   }

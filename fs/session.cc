@@ -25,7 +25,6 @@
 #include <cstdlib>
 #include <future>
 #include <optional>
-#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -123,7 +122,7 @@ void Session::AwaitEnd() {
   }
 }
 
-void Session::Run() try {
+void Session::Run() {
   // Wakes the thread of the loop when it waits; a handler is needed, but nothing for it to do.
   struct sigaction wake = {};
   wake.sa_handler = [](int) {};
@@ -171,8 +170,6 @@ void Session::Run() try {
   if (const int code = result.get(); code < 0) {
     Fail(-code, "cannot go on: {}", ErrnoText(-code));
   }
-} catch (const std::system_error& e) {
-  Fail(EAGAIN, "cannot start a thread: {}", e.code().message());
 }
 
 }  // namespace ckptfs

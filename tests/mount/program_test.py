@@ -64,6 +64,7 @@ class Program(ckptfs.Case):
             with self.subTest(kibibytes=kibibytes):
                 done = ckptfs.run("prlimit", f"--as={kibibytes << 10}", ckptfs.CKPTFS, SAMPLE, mountpoint,
                                   timeout=20)
+                self.assertNotIn("internal error", done.stderr)
                 if done.returncode == 0 and ckptfs.is_mounted(mountpoint):
                     ckptfs.run("fusermount3", "-u", mountpoint)
                 ckptfs.wait_until(lambda: not ckptfs.is_mounted(mountpoint))
