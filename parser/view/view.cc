@@ -47,8 +47,10 @@ std::string WithLength(const std::string& header) {
 }
 
 // Whether readers can count the bits of a tensor. One without elements may have any other
-// dimensions, and the reference refuses a whole file for one that it cannot count.
+// dimensions, and the reference refuses a whole file for one that it cannot count. In the format, a
+// single pair of float4 would be a single float4, which is half of a byte.
 bool IsCountable(const Tensor& tensor) {
+  if (tensor.dtype == Dtype::kFloat4E2m1fnX2 && tensor.shape.empty()) return false;
   uint64_t bits = 8 * uint64_t{ItemSize(tensor.dtype)};
   return std::ranges::none_of(tensor.shape, [&bits](uint64_t size) {
     return __builtin_mul_overflow(bits, std::max<uint64_t>(size, 1), &bits);

@@ -182,6 +182,16 @@ TEST(SafetensorsView, LeavesOutWhatTheReferenceCannotCount) {
   EXPECT_THAT(MakeSafetensorsView(checkpoint, budget).left_out, ElementsAre("empty", "huge"));
 }
 
+TEST(SafetensorsView, LeavesOutASinglePairOfFloat4) {
+  const ByteSourcePtr source = Bytes("ab");
+  Checkpoint checkpoint;
+  Add(checkpoint, "pair", TensorOf(Dtype::kFloat4E2m1fnX2, {}, source));
+  Add(checkpoint, "pairs", TensorOf(Dtype::kFloat4E2m1fnX2, {2}, source));
+  const Shown shown = ViewOf(checkpoint);
+  EXPECT_THAT(shown.left_out, ElementsAre("pair"));
+  EXPECT_EQ(shown.header["pairs"]["shape"], json({4}));
+}
+
 TEST(NpyView, HasAHeader) {
   const auto view = MakeNpyView(TensorOf(Dtype::kFloat32, {1}, Bytes("abcd")));
   const std::string all = ReadString({view, 0, view->size()});
