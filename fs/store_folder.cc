@@ -195,6 +195,7 @@ std::shared_ptr<const StoreListing> StoreFolder::List() {
   auto listing = std::make_shared<StoreListing>();
   std::vector<mode_t> types;
   const auto add = [&](std::string name, mode_t type) {
+    if (name.size() > Tree::kMaxName) return;  // The kernel would refuse the whole listing.
     listing->names.push_back(std::move(name));
     types.push_back(type);
   };

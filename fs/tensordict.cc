@@ -159,13 +159,15 @@ class Layout {
     }
   }
 
-  // Adds the files beside the checkpoint, under names that it does not use.
+  // Adds the files beside the checkpoint, under names that it does not use. Names in the listing of a
+  // server have any length: those that a tree cannot have are left out.
   void AddBeside() {
     if (options_.beside.empty()) return;
     std::unordered_set<std::string, SecretHash> taken = names_.Taken();
     taken.insert({std::string(kMetaName), std::string(kIndexName)});
     std::vector<const BesideEntry*> clashing;
     for (const BesideEntry& entry : options_.beside) {
+      if (entry.name.size() > Tree::kMaxName) continue;
       if (!taken.insert(entry.name).second) {
         clashing.push_back(&entry);
       } else {
@@ -189,6 +191,7 @@ class Layout {
     const uint32_t inode = builder_.AddDirectory(parent);
     std::vector<Entry> entries;
     for (const BesideEntry& each : entry.entries) {
+      if (each.name.size() > Tree::kMaxName) continue;
       entries.push_back({.name = each.name, .inode = AddBesideEntry(each, inode)});
     }
     builder_.SetEntries(inode, std::move(entries));

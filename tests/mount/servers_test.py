@@ -245,6 +245,29 @@ class S3(Case):
             SOURCE, "ckptfs: s3://b/d/: listing too long: more than 4000 pages\n"))
 
 
+    def test_names_of_any_length_are_left_out(self):
+        lengths = (255, 1024, 1025, 4094, 5000, 100_000)
+        keys = ["d/model.safetensors", *("d/" + "x" * length for length in lengths)]
+        listing = "".join(f"<Contents><Key>{key}</Key><ETag>1</ETag><Size>{len(model())}</Size></Contents>"
+                          for key in keys)
+
+        def answer(request):
+            if "list-type" not in request.target:
+                return file_response(request, model())
+            return response(200, f"<ListBucketResult><IsTruncated>false</IsTruncated>{listing}"
+                                 "</ListBucketResult>".encode())
+
+        server = self.start(WebLiar(answer))
+        for options, own in ("", {"meta.json", "w.memmap"}), ("store,", {"model.safetensors", "model.safetensors.d"}):
+            with self.subTest(options=options):
+                mount = self.mount("s3://b/d/", "-o", f"{options}no_sign,endpoint={server.url('')}",
+                                   quiet=False, env=environment())
+                names = set(os.listdir(mount.path))
+                self.assertLessEqual(own, names)
+                self.assertLessEqual(names - own, {"x" * 255, "x" * 1024})
+                mount.unmount()
+
+
 class TensorDicts(Case):
     """Of which a server does not say what is there."""
 
