@@ -106,6 +106,21 @@ class Values(ckptfs.Case):
             numpy.testing.assert_allclose((row["mean"], row["deviation"]), (finite.mean(), finite.std()),
                                           rtol=1e-9, atol=1e-9, err_msg=key)
 
+    def test_deviation_of_values_that_are_close_together(self):
+        """Sums of squares would lose the digits of it, or overflow."""
+        noise = self.random.standard_normal(300001)
+        arrays = {"far": 1e6 + noise, "ones": 1 + noise / 1000, "equal": numpy.full(5000, 0.1), "one": numpy.array([0.3]),
+                  "half": (1000 + noise).astype("f2"), "float": (1e4 + noise).astype("f4"),
+                  "int": 2**40 + self.random.integers(0, 100, 5000),
+                  "huge": 1e160 * (1 + noise * 1e-10), "late": numpy.concatenate([noise, 1e3 + noise])}
+        status, rows = self.stat(self.save("close.pth", {key: torch.from_numpy(a) for key, a in arrays.items()}))
+        self.assertEqual(status, 0)
+        for key, array in arrays.items():
+            wide = array.astype(numpy.longdouble)
+            numpy.testing.assert_allclose(
+                (rows[key]["mean"], rows[key]["deviation"]), (float(wide.mean()), float(wide.std())),
+                rtol=1e-7, atol=1e-12, err_msg=key)
+
     def test_stat_check(self):
         file = self.save("x.pth", {"a": torch.tensor([1., float("nan")]), "b": torch.ones(2)})
         self.assertEqual([ckpt("stat", "--check", file, *pattern).returncode for pattern in ([], ["b"])], [1, 0])

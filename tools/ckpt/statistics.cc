@@ -7,6 +7,7 @@
 #include <cmath>
 #include <complex>
 #include <cstddef>
+#include <numeric>
 #include <span>
 #include <type_traits>
 #include <vector>
@@ -17,7 +18,8 @@
 namespace ckptfs::ckpt {
 namespace {
 
-// Elements that are decoded at a time: they stay in the first level of the cache.
+// Elements that are decoded at a time: they stay in the first level of the cache. Numbers that need not be
+// decoded are not copied there.
 constexpr size_t kBlock = 2048;
 
 // Sums and extremes in independent lanes, so that the compiler uses vector registers.
@@ -46,6 +48,11 @@ struct Measured<std::complex<Part>> {
     return std::hypot(static_cast<double>(value.real()), static_cast<double>(value.imag()));
   }
 };
+
+// Whether the bytes of elements are the numbers that are measured, on processors that are little-endian.
+template <typename Element>
+constexpr bool kIsNumber =
+    std::is_same_v<Element, Native<typename Measured<typename Element::Value>::Type>>;
 
 template <typename T>
 Number NumberOf(T value) {
@@ -94,6 +101,17 @@ std::span<T> Finite(std::span<T> values, Statistics& statistics) {
   return values.first(static_cast<size_t>(end - values.begin()));
 }
 
+// Returns the sum of the squares of the distances from `mean`.
+template <typename T>
+double SquaresOf(std::span<const T> values, double mean) {
+  std::array<double, kLanes> squares{};
+  ForLanes(values, [&](size_t lane, T value) {
+    const double distance = static_cast<double>(value) - mean;
+    squares[lane] += distance * distance;
+  });
+  return std::accumulate(squares.begin(), squares.end(), 0.0);
+}
+
 // Returns the figures of finite values. If there are others, or the sum overflows, the mean is not
 // finite.
 template <typename T>
@@ -108,23 +126,23 @@ Statistics OfFinite(std::span<const T> values) {
   ForLanes(values, [&](size_t lane, T value) {
     least[lane] = value < least[lane] ? value : least[lane];
     most[lane] = value > most[lane] ? value : most[lane];
-    sums[lane] += static_cast<double>(value);
     zeros[lane] += value == T() ? 1 : 0;
+    const auto number = static_cast<double>(value);
+    sums[lane] += number;
+    squares[lane] += number * number;
   });
-  double sum = 0;
-  for (size_t lane = 0; lane < kLanes; ++lane) {
-    sum += sums[lane];
-    statistics.zeros += zeros[lane];
-  }
-  const double mean = sum / static_cast<double>(values.size());
-  ForLanes(values, [&](size_t lane, T value) {
-    const double distance = static_cast<double>(value) - mean;
-    squares[lane] += distance * distance;
-  });
-  for (const double square : squares) statistics.squares += square;
+  statistics.zeros = std::accumulate(zeros.begin(), zeros.end(), uint64_t{0});
   statistics.min = NumberOf(*std::ranges::min_element(least));
   statistics.max = NumberOf(*std::ranges::max_element(most));
-  statistics.mean = mean;
+  const double sum = std::accumulate(sums.begin(), sums.end(), 0.0);
+  const double square = std::accumulate(squares.begin(), squares.end(), 0.0);
+  statistics.mean = sum / static_cast<double>(values.size());
+  statistics.squares = square - sum * statistics.mean;
+  // The difference has lost digits if it is small. Overflows end here, too.
+  constexpr double kMostLost = 1024;
+  if (!(statistics.squares * kMostLost >= square) || !std::isfinite(square)) {
+    statistics.squares = SquaresOf(values, statistics.mean);
+  }
   return statistics;
 }
 
@@ -169,21 +187,27 @@ auto FastestForBlock() {
 template <typename Element, typename Function>
 void ForBlocks(const Tensor& tensor, uint64_t begin, uint64_t end, const Function& function) {
   using Conversion = Measured<typename Element::Value>;
-  constexpr uint64_t kChunk = uint64_t{256} << 10U;  // Bytes: they stay in the second level.
-  const uint64_t last = end * Element::kSize;
-  std::vector<std::byte> buffer(std::min(kChunk, last - begin * Element::kSize));
-  std::array<typename Conversion::Type, kBlock> block;
-  for (uint64_t at = begin * Element::kSize; at < last;) {
-    std::span chunk = std::span(buffer).first(std::min(kChunk, last - at));
-    tensor.data.source->ReadAt(tensor.data.offset + at, chunk);
-    at += chunk.size();
-    while (!chunk.empty()) {
-      const size_t count = std::min(kBlock, chunk.size() / Element::kSize);
-      for (size_t i = 0; i < count; ++i) {
-        block[i] = Conversion::Of(Element::Load(chunk.data() + i * Element::kSize));
+  using Type = typename Conversion::Type;
+  constexpr uint64_t kChunk = (uint64_t{256} << 10U) / Element::kSize;  // For the second level.
+  using Stored =
+      std::conditional_t<kIsNumber<Element>, Type, std::array<std::byte, Element::kSize>>;
+  std::vector<Stored> buffer(std::min(kChunk, end - begin));
+  while (begin < end) {
+    const std::span chunk = std::span(buffer).first(std::min(kChunk, end - begin));
+    tensor.data.source->ReadAt(tensor.data.offset + begin * Element::kSize,
+                               std::as_writable_bytes(chunk));
+    begin += chunk.size();
+    if constexpr (kIsNumber<Element>) {
+      function(chunk);
+    } else {
+      std::array<Type, kBlock> block;
+      for (size_t at = 0; at < chunk.size(); at += kBlock) {
+        const size_t count = std::min(kBlock, chunk.size() - at);
+        for (size_t i = 0; i < count; ++i) {
+          block[i] = Conversion::Of(Element::Load(chunk[at + i].data()));
+        }
+        function(std::span(block).first(count));
       }
-      function(std::span(block).first(count));
-      chunk = chunk.subspan(count * Element::kSize);
     }
   }
 }
@@ -217,7 +241,7 @@ void Statistics::Add(const Statistics& other) {
     const double distance = other.mean - mean;
     const double share = theirs / (ours + theirs);
     mean += distance * share;
-    squares += other.squares + distance * distance * ours * share;
+    squares += other.squares + distance * ours * share * distance;  // 0 if there are none of ours.
   }
   count += other.count;
   nans += other.nans;
