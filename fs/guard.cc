@@ -17,6 +17,7 @@
 namespace ckptfs {
 
 ExitCode ExitCodeOf(Step step, int error) {
+  constexpr int kUsageErrors[] = {EBUSY, EEXIST, EINVAL, EISDIR, ENOTDIR, ENOTEMPTY, EROFS};
   if (error == ENOMEM) return ExitCode::kUnexpected;
   switch (step) {
     case Step::kStart:
@@ -33,8 +34,8 @@ ExitCode ExitCodeOf(Step step, int error) {
     case Step::kMount:
       return ExitCode::kFuse;
     case Step::kCommand:
-      // A slice that does not fit, or an output that exists.
-      if (error == EINVAL || error == EEXIST || error == EISDIR) return ExitCode::kUsage;
+      // A slice that does not fit, or an output that exists or cannot be there.
+      if (std::ranges::count(kUsageErrors, error) != 0) return ExitCode::kUsage;
       break;
     case Step::kParse:
       break;
@@ -60,6 +61,7 @@ ExitCode ExitCodeOf(Step step, int error) {
     case ESTALE:
     case ETIMEDOUT:
       return ExitCode::kSource;
+    case EDQUOT:
     case EMFILE:
     case ENFILE:
     case ENOSPC:

@@ -6,6 +6,7 @@ import resource
 import signal
 import subprocess
 import time
+import urllib.parse
 
 import ckptfs
 from ckpt_case import CKPT, ckpt, samples
@@ -285,12 +286,90 @@ class Convert(ckptfs.Case):
             self.assertEqual(ckpt("diff", self.source, out).returncode, 0)
         out = self.folder / "arrays"
         self.convert(out, "--to", "npy")
-        (out / "old").write_text("old")
+        (out / "old.npy").write_text("old")
         self.refuse(2, "file exists", self.source, out, "--to", "npy")
-        self.assertTrue((out / "old").exists())
+        self.assertTrue((out / "old.npy").exists())
         self.convert(out, "-f", "--to", "npy")
-        self.assertFalse((out / "old").exists())
+        self.assertFalse((out / "old.npy").exists())
         self.refuse(2, "is a directory", self.source, out, "-f", "--to", "npz")
+
+    def test_other_folders_and_devices_are_not_replaced(self):
+        self.model()
+        other = self.folder / "other"
+        other.mkdir()
+        for target in "npy", "tensordict":
+            (other / "thesis.txt").write_text("years")
+            self.refuse(2, f"{other}: folder with other files than -f replaces", self.source, other, "-f", "--to", target)
+            self.assertEqual((other / "thesis.txt").read_text(), "years")
+            (other / "thesis.txt").unlink()
+            self.convert(other, "-f", "--to", target)
+            for path in other.iterdir():
+                path.unlink()
+        fifo, link = self.folder / "fifo", self.folder / "link"
+        os.mkfifo(fifo)
+        link.symlink_to("/dev/null")
+        for out in fifo, link:
+            self.refuse(2, f"{out}: is not a regular file", self.source, out, "-f", "--to", "npz")
+            self.assertFalse(out.is_file())
+        self.assertEqual(self.files(), ["fifo", "link", "model.pth", "other"])
+        self.refuse(2, "Not a directory", self.source, self.source / "out.npz")
+        self.refuse(2, "busy", self.source, f"{other}/.", "-f", "--to", "npy")
+
+    def test_keys_that_are_no_file_names(self):
+        state = self.save({key: torch.full((2,), i) for i, key in enumerate(
+            ["..", ".", "/", "a", "a.b", "A", "", "a/../../x", "nul\0x", "-rf", ".ckpt", "a\\b", "c:", "%2F", "x" * 251])})
+        out = self.folder / "arrays"
+        self.convert(out, "--to", "npy", "--verify")
+        self.assertEqual(self.files(), ["arrays", "model.pth"])
+        self.assertSame({urllib.parse.unquote(path.name[:-4]): torch.from_numpy(numpy.load(path)) for path in out.iterdir()},
+                        state)
+        del state["nul\0x"]
+        torch.save(state, self.source)
+        self.convert(self.folder / "arrays.npz")
+        with numpy.load(self.folder / "arrays.npz") as arrays:
+            self.assertSame({key: torch.from_numpy(arrays[key]) for key in arrays}, state)
+        for key in "x" * 252, "ü" * 126:
+            self.save({key: torch.ones(1)})
+            self.refuse(6, "too long for a file name", self.source, self.folder / "long", "--to", "npy")
+        for keys, message in (["nul\0x"], "a zip archive cannot have the key"), (["a.npy", "a"], "NumPy confuses the keys"):
+            self.save({key: torch.ones(1) for key in keys})
+            self.refuse(4, message, self.source, self.folder / "x.npz")
+
+    def test_the_source_is_replaced_by_itself(self):
+        state = self.save({"a": torch.randn(1_000_000), "b": torch.randn(7)})
+        self.convert(self.source, "-f", "--to", "safetensors", "--verify")
+        self.assertSame(load_file(self.source), state)
+        self.convert(self.source, "-f", "--to", "safetensors", "--dtype", "bf16")
+        self.assertSame(load_file(self.source), {key: tensor.bfloat16() for key, tensor in state.items()})
+        self.assertEqual(self.files(), ["model.pth"])
+
+    def test_writers_at_once(self):
+        state = self.save({"a": torch.randn(100_000), "b": torch.randn(7)})
+        for out, *options in ("x.npz",), ("x.npz", "-f"), ("x", "--to", "npy"), ("x", "-f", "--to", "npy"):
+            processes = [subprocess.Popen([CKPT, "convert", self.source, self.folder / out, *options],
+                                          stderr=subprocess.DEVNULL) for _ in range(6)]
+            codes = sorted(process.wait(60) for process in processes)
+            if "-f" not in options:
+                self.assertEqual(codes, [0, *[2] * 5], (out, options))
+            self.assertEqual(codes[0], 0)
+            self.assertEqual(self.files(), sorted({"model.pth", "x.npz", out}))
+        with numpy.load(self.folder / "x.npz") as arrays:
+            self.assertSame({key: torch.from_numpy(arrays[key]) for key in arrays}, state)
+        self.assertEqual(sorted(path.name for path in (self.folder / "x").iterdir()), ["a.npy", "b.npy"])
+
+    def test_a_full_file_system(self):
+        self.save({str(i): torch.randn(100_000) for i in range(20)})
+        full = self.folder / "full"
+        full.mkdir()
+        done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", full], capture_output=True, text=True)
+        if done.returncode != 0:
+            self.skipTest(done.stderr)
+        self.addCleanup(subprocess.run, ["umount", full], check=True)
+        (full / "old.npz").write_text("old")
+        for out, *options in ("old.npz", "-f"), ("x.npz",), ("x.tensors", "--verify"), ("x", "--to", "npy"):
+            self.refuse(1, "No space left on device", self.source, full / out, *options)
+            self.assertEqual([path.name for path in full.iterdir()], ["old.npz"])
+        self.assertEqual((full / "old.npz").read_text(), "old")
 
     def test_refused(self):
         self.save({"w": torch.ones(2).bfloat16(), "x": torch.ones(2)})

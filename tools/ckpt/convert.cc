@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -119,6 +120,24 @@ Checkpoint Selected(const Model& model, const ConvertOptions& options) {
 }
 
 bool IsFolder(Target target) { return target == Target::kNpy || target == Target::kTensorDict; }
+
+// Throws Error(EEXIST) if the folder `path` has what no conversion to `target` has written: it would be
+// deleted with the folder.
+void CheckReplaced(const std::string& path, Target target) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (!fs::is_directory(path, error)) return;
+  bool is_ours = fs::is_empty(path, error) || target == Target::kNpy ||
+                 fs::exists(fs::path(path) / "meta.json", error);
+  if (target == Target::kNpy) {
+    for (fs::directory_iterator entry(path, error), end; entry != end; entry.increment(error)) {
+      is_ours &= entry->path().string().ends_with(".npy");
+    }
+  }
+  if (error) Fail(error.value(), "{}: {}", path, ErrnoText(error.value()));
+  if (is_ours) return;
+  Fail(EEXIST, "{}: folder with other files than -f replaces; remove it first", path);
+}
 
 std::vector<PlannedFile> Plan(Checkpoint& checkpoint, Target target, const std::string& path,
                               uint64_t shard) {
@@ -256,7 +275,11 @@ void Convert(const Model& model, const ConvertOptions& options) {
   const Interruption interruption;
   std::optional<OutputFolder> folder;
   if (IsFolder(target)) {
-    if (options.existing == Existing::kKeep) CheckOutput(options.output, Existing::kKeep);
+    if (options.existing == Existing::kKeep) {
+      CheckOutput(options.output, Existing::kKeep);
+    } else {
+      CheckReplaced(options.output, target);
+    }
     folder.emplace(options.output);
   }
   const std::string& path = folder ? folder->temporary() : options.output;

@@ -42,7 +42,10 @@ void CheckOutput(const std::filesystem::path& path, Existing existing) {
     FailErrno("{}", path.string());
   }
   if (existing == Existing::kKeep) FailExists(path);
-  if (S_ISDIR(status.st_mode)) Fail(EISDIR, "{}: is a directory", path.string());
+  const bool is_link = S_ISLNK(status.st_mode);
+  if (is_link && ::stat(path.c_str(), &status) != 0) return;  // It leads nowhere.
+  if (!is_link && S_ISDIR(status.st_mode)) Fail(EISDIR, "{}: is a directory", path.string());
+  if (!S_ISREG(status.st_mode)) Fail(EEXIST, "{}: is not a regular file", path.string());
 }
 
 OutputFile::OutputFile(std::filesystem::path path) : path_(std::move(path)) {

@@ -15,8 +15,8 @@ namespace ckptfs::ckpt {
 // Whether an existing file is replaced.
 enum class Existing : uint8_t { kKeep, kReplace };
 
-// Throws Error(EEXIST) if `path` exists and shall be kept, and Error if it is a directory that would be
-// replaced.
+// Throws Error(EEXIST) if `path` exists and shall be kept, and Error if it would be replaced and is no
+// regular file, such as /dev/null, nor a link to one.
 void CheckOutput(const std::filesystem::path& path, Existing existing);
 
 // A file that gets its name once it is complete. Until then it has none, so that nothing is left if the

@@ -2,13 +2,16 @@
 #include <cerrno>
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "parser/base/encoding.h"
 #include "parser/base/error.h"
+#include "parser/base/hash.h"
 #include "parser/base/text.h"
 #include "parser/view/view.h"
 #include "tools/ckpt/entries.h"
@@ -154,16 +157,31 @@ std::string FileNameOf(const std::string& key) {
   return name;
 }
 
+// Throws Error if there is a key "a" beside "a.npy", for which numpy.load would return the former.
+void CheckNpzKeys(std::span<const NamedTensor> tensors) {
+  std::unordered_set<std::string_view, SecretHash> keys;
+  for (const auto& [key, tensor] : tensors) keys.insert(key);
+  for (const auto& [key, tensor] : tensors) {
+    if (!key.ends_with(kNpySuffix)) continue;
+    const auto other = std::string_view(key).substr(0, key.size() - kNpySuffix.size());
+    if (!keys.contains(other)) continue;
+    Fail(ENOTSUP, "NumPy confuses the keys {} and {}; --map may help", Quoted(other), Quoted(key));
+  }
+}
+
 }  // namespace
 
 std::vector<PlannedFile> PlanNpz(const Checkpoint& checkpoint, const std::string& path) {
   constexpr size_t kMostName = std::numeric_limits<uint16_t>::max();
   PlannedFile file{.path = path, .links = {}, .segments = {}, .finish = nullptr};
   std::vector<ZipMember> members;
+  const std::vector<NamedTensor> tensors = NamedTensorsOf(checkpoint);
+  CheckNpzKeys(tensors);
   uint64_t end = 0;
-  for (const auto& [key, tensor] : NamedTensorsOf(checkpoint)) {
-    if (!utf8::IsValid(key) || key.size() + kNpySuffix.size() > kMostName) {
-      Fail(ENOTSUP, "{}: a zip archive cannot have the key {}", path, Quoted(key));
+  for (const auto& [key, tensor] : tensors) {
+    if (!utf8::IsValid(key) || key.size() + kNpySuffix.size() > kMostName ||
+        key.find('\0') != std::string::npos) {
+      Fail(ENOTSUP, "{}: a zip archive cannot have the key {}; --map may help", path, Quoted(key));
     }
     ByteSourcePtr array = NpyOf(key, tensor);
     ZipMember member{.name = key + std::string(kNpySuffix), .offset = end, .size = array->size()};
