@@ -439,7 +439,7 @@ class Convert(ckptfs.Case):
             out = self.folder / "out.safetensors"
             done = ckpt("convert", sample, out, "-f")
             if done.returncode != 0:
-                self.assertRegex(done.stderr, "safetensors cannot have", sample)
+                self.assertRegex(done.stderr, "safetensors (cannot have|has no dtype)", sample)
                 continue
             self.assertEqual(ckpt("diff", sample, out).stdout.count("values"), 0, sample)
             self.assertEqual(len(load_file(out)), len(rows), sample)

@@ -66,7 +66,7 @@ class Values(ckptfs.Case):
         file = self.save("q.pth", {"x": torch.zeros(4, dtype=torch.uint8).view(torch.bits8)})
         done = ckpt("show", file, "x")
         self.assertEqual((done.returncode, done.stderr),
-                         (ckptfs.FORMAT, "ckpt: 'x': elements of bits8 are not shown\n"))
+                         (ckptfs.FORMAT, "ckpt: 'x': ckpt does not decode bits8\n"))
 
     def stat(self, file, *options):
         done = ckpt("stat", "--json", *options, file)
@@ -197,7 +197,7 @@ class Values(ckptfs.Case):
             if name in tables:
                 self.assertEqual((change["change"], figures[name]["min"]), ("shape", None))
                 self.assertEqual(ckpt("show", file, name).stderr,
-                                 f"ckpt: '{name}': elements of {name} are not shown\n")
+                                 f"ckpt: '{name}': ckpt does not decode {name}\n")
                 continue
             self.assertEqual((change["change"], change["second"]["dtype"], change["differing"]),
                              ("dtype", name, 0))
@@ -208,6 +208,20 @@ class Values(ckptfs.Case):
             text = ckpt("show", file, f"{name}[1:3, 5::97]").stdout
             wanted = numpy.array2string(array[1:3, 5::97])
             self.assertEqual(text.split("\n", 1)[1][:len(wanted) + 1], wanted + "\n")
+
+    def test_blocks_that_are_not_decoded(self):
+        sentence = "ckpt does not decode IQ2_XXS"
+        (a, _), (b, _) = self.write_blocks("a.gguf"), self.write_blocks("b.gguf")
+        for arguments in ("stat", a, "IQ2_XXS"), ("diff", a, b, "IQ2_XXS"):
+            self.assertEqual(ckpt(*arguments).stdout.splitlines()[1][-len(sentence):], sentence)
+        change, = json.loads(ckpt("diff", "--json", a, b, "IQ2_XXS").stdout)
+        self.assertEqual([change[name] for name in ("change", "max_absolute", "max_relative", "cosine")],
+                         ["values", None, None, None])
+        for target, name in ("npz", "NumPy"), ("gguf", "GGUF"), ("safetensors", "safetensors"), ("tensors", "tensorizer"):
+            for dtype, advice in ("IQ2_XXS", sentence), ("Q4_K", "--dtype may help"):
+                done = ckpt("convert", a, self.directory / "x", "--only", dtype, "--to", target)
+                self.assertEqual((done.returncode, done.stderr),
+                                 (4, f"ckpt: {name} has no dtype {dtype} for '{dtype}'; {advice}\n"))
 
     def test_blocks_of_big_endian_gguf(self):
         file, _ = self.write_blocks("model.gguf", gguf.GGUFEndian.BIG)
@@ -242,6 +256,7 @@ class Values(ckptfs.Case):
             if tensor.numel():
                 numpy.testing.assert_allclose([figures[key]["min"], figures[key]["max"]],
                                               [tensor.min(), tensor.max()], rtol=1e-4)
+        self.assertEqual(figures["torch.qint8 (7, 300)"]["count"], 2100)
         # The same integers, and another scale.
         whole = torch.arange(-3, 3, dtype=torch.int8)
         a = self.save("a.pth", {"x": torch._make_per_tensor_quantized_tensor(whole, 0.5, 1)})
@@ -249,6 +264,27 @@ class Values(ckptfs.Case):
         change, = json.loads(ckpt("diff", "--json", a, b).stdout)
         self.assertEqual((change["change"], change["differing"], change["max_absolute"]), ("values", 5, 1.0))
         self.assertEqual(ckpt("show", a, "x").stdout.split("\n")[1], numpy.array2string((whole.numpy() - 1) * numpy.float32(.5)))
+
+    def test_quantized_integers_that_share_bytes(self):
+        quantized, floats = {}, {}
+        for dtype, zero_point in (torch.quint4x2, 7), (torch.quint2x4, 1):
+            for shape in (), (1,), (3, 5), (7, 301), (2, 3, 4), (0, 3), (300, 1001):
+                key = f"{dtype} {shape}".removeprefix("torch.")
+                values = torch.from_numpy(numpy.asarray(self.random.standard_normal(shape) * 2, numpy.float32))
+                quantized[key] = torch.quantize_per_tensor(values, 0.5, zero_point, dtype)
+                floats[key] = quantized[key].dequantize()
+        a, b = self.save("quantized.pth", quantized), self.save("floats.pth", floats)
+        changes = json.loads(ckpt("diff", "--json", a, b).stdout)
+        self.assertEqual([(row["key"], row["change"], row.get("differing", 0)) for row in changes],
+                         [(key, "dtype", 0) for key in quantized])
+        figures = {row["key"]: row for row in json.loads(ckpt("stat", "--json", a).stdout)}
+        for key, tensor in floats.items():
+            self.assertEqual((figures[key]["count"], figures[key]["zeros"]), (tensor.numel(), (tensor == 0).sum()), key)
+        wanted = numpy.array2string(floats["quint4x2 (3, 5)"].numpy()[1:, ::2])
+        self.assertEqual(ckpt("show", a, "quint4x2 (3, 5)[1:, ::2]").stdout.split("\n", 1)[1][:len(wanted)], wanted)
+        out = self.directory / "floats.safetensors"
+        self.assertEqual(ckpt("convert", "--dtype", "float32", "--verify", a, out).returncode, 0)
+        self.assertEqual(ckpt("diff", out, b).returncode, 0)
 
     def test_float4(self):
         codes = self.random.integers(0, 256, (3, 40), numpy.uint8)

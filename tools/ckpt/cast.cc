@@ -123,12 +123,16 @@ std::optional<Dtype> CastTypeNamed(std::string_view name) {
   return {};
 }
 
-Tensor Cast(Tensor tensor, Dtype dtype) {
+bool IsFloat(Dtype dtype) {
   bool is_float = false;
-  VisitElementType(tensor.dtype, [&](auto type) {
+  VisitElementType(dtype, [&](auto type) {
     is_float = std::is_floating_point_v<typename decltype(type)::Value>;
   });
-  if (!is_float || tensor.dtype == dtype || tensor.sizes != nullptr) return tensor;
+  return is_float;
+}
+
+Tensor Cast(Tensor tensor, Dtype dtype) {
+  if (!IsFloat(tensor.dtype) || tensor.dtype == dtype || tensor.sizes != nullptr) return tensor;
   const uint64_t length = ByteSize(dtype, tensor.shape);
   if (tensor.data.source != nullptr) {
     tensor.data.source = std::make_shared<CastSource>(std::move(tensor.data), tensor.dtype, dtype);

@@ -14,6 +14,9 @@ namespace ckptfs::ckpt {
 // there is none.
 std::optional<Dtype> CastTypeNamed(std::string_view name);
 
+// Whether elements of that type are floating-point numbers, which can be cast.
+bool IsFloat(Dtype dtype);
+
 // Returns `tensor` with its elements as `dtype`, rounded as PyTorch's to() does. A tensor whose elements
 // are not floating-point numbers is returned as it is. `dtype` is one of CastTypeNamed. Throws
 // Error(EOVERFLOW) if the result would be too large.

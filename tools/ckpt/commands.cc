@@ -195,7 +195,8 @@ void AddConvert(CLI::App& app, Chosen& chosen) {
   command->add_option("--shard", options.shard, "files of at most so many bytes, and an index")
       ->type_name("SIZE");
   command->add_flag("--verify", options.is_verified, "read the files again and compare them");
-  command->add_flag("-f,--force", arguments->is_forced, "replace a file or folder of an earlier conversion");
+  command->add_flag("-f,--force", arguments->is_forced,
+                    "replace a file or folder of an earlier conversion");
   SetAction(command, chosen, arguments, [](const Opener& open, ConvertArguments& a) {
     a.options.existing = a.is_forced ? Existing::kReplace : Existing::kKeep;
     Convert(*open(a.source, nullptr), a.options);

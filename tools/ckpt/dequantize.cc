@@ -26,17 +26,34 @@ struct Decoder {
   bool has_shape_in_bytes = false;  // The last dimension of the tensor.
 };
 
+float DequantizedNumber(const Quantizer& quantizer, auto integer) {
+  const auto number = static_cast<double>(integer) - static_cast<double>(quantizer.zero_point);
+  return static_cast<float>(number) * static_cast<float>(quantizer.scale);
+}
+
+// Of integers that share bytes: the first is in the lowest bits. Rows do not start on a byte, although
+// PyTorch makes room for that.
+Decoder DecoderOfPacked(const Quantizer& quantizer, unsigned per_byte) {
+  const auto decode = [quantizer, per_byte](const std::byte* bytes, size_t count, float* elements) {
+    const unsigned bits = 8 / per_byte;
+    for (size_t i = 0; i < count * per_byte; ++i) {
+      const auto byte = std::to_integer<unsigned>(bytes[i / per_byte]);
+      const unsigned integer = byte >> (i % per_byte * bits) & ((1U << bits) - 1);
+      elements[i] = DequantizedNumber(quantizer, integer);
+    }
+  };
+  return {.bytes = 1, .elements = per_byte, .decode = decode};
+}
+
 Decoder DecoderOf(const Quantizer& quantizer, Dtype dtype) {
+  if (ElementsPerItem(dtype) > 1) return DecoderOfPacked(quantizer, ElementsPerItem(dtype));
   Decoder decoder;
   VisitElementType(dtype, [&](auto type) {
     using Element = decltype(type);
     if constexpr (std::is_integral_v<typename Element::Value>) {
-      const auto scale = static_cast<float>(quantizer.scale);
-      const auto zero_point = static_cast<double>(quantizer.zero_point);
-      const auto decode = [=](const std::byte* from, size_t count, float* elements) {
+      const auto decode = [quantizer](const std::byte* from, size_t count, float* elements) {
         for (size_t i = 0; i < count; ++i) {
-          const auto number = static_cast<double>(Element::Load(from + i * Element::kSize));
-          elements[i] = static_cast<float>(number - zero_point) * scale;
+          elements[i] = DequantizedNumber(quantizer, Element::Load(from + i * Element::kSize));
         }
       };
       decoder = {.bytes = Element::kSize, .elements = 1, .decode = decode};
@@ -123,6 +140,7 @@ Tensor Dequantized(const Tensor& tensor) {
   }
   uint64_t size = tensor.data.length / decoder->bytes;
   if (__builtin_mul_overflow(size, decoder->elements * sizeof(float), &size)) return tensor;
+  size = std::min<uint64_t>(size, ElementCountOf(result) * sizeof(float));  // Without padding.
   result.data = {std::make_shared<DecodedSource>(tensor.data, std::move(*decoder)), 0, size};
   return result;
 }

@@ -237,12 +237,24 @@ std::string JsonOf(const Pair& pair) {
     const Comparison& result = *pair.comparison;
     members.emplace_back("elements", fmt::to_string(result.count));
     members.emplace_back("differing", fmt::to_string(result.differing));
-    members.emplace_back("max_absolute", NumberJson(result.max_absolute));
-    members.emplace_back("max_relative", NumberJson(result.max_relative));
-    members.emplace_back("cosine", NumberJson(result.Cosine()));
+    const auto or_null = [&](double value) {
+      return HasNumbers(*pair.a) ? NumberJson(value) : "null";
+    };
+    members.emplace_back("max_absolute", or_null(result.max_absolute));
+    members.emplace_back("max_relative", or_null(result.max_relative));
+    members.emplace_back("cosine", or_null(result.Cosine()));
   }
   if (pair.error) members.emplace_back("error", json::String(MessageOf(pair.error)));
   return json::Object(members);
+}
+
+std::string NoteOf(const Pair& pair) {
+  if (pair.error) return std::string(MessageOf(pair.error));
+  if (pair.a == nullptr || pair.b == nullptr) return "";
+  for (const Tensor* const tensor : {pair.a, pair.b}) {
+    if (!HasNumbers(*tensor)) return NoNumbersText(*tensor);
+  }
+  return "";
 }
 
 std::vector<std::string> CellsOf(const Pair& pair) {
@@ -260,7 +272,7 @@ std::vector<std::string> CellsOf(const Pair& pair) {
   } else {
     cells.resize(cells.size() + 3);
   }
-  cells.emplace_back(MessageOf(pair.error));
+  cells.push_back(NoteOf(pair));
   return cells;
 }
 
@@ -274,7 +286,7 @@ void PrintPairs(std::span<const Pair> pairs, OutputFormat format) {
                {"absolute", Align::kRight},
                {"relative", Align::kRight},
                {"cosine", Align::kRight},
-               {"error", Align::kLeft}});
+               {"note", Align::kLeft}});
   std::string json = "[";
   size_t count = 0;
   for (const Pair& pair : pairs) {

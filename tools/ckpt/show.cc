@@ -45,8 +45,7 @@ std::string HistogramText(const Tensor& tensor, const Statistics& statistics) {
 
 void Show(const Model& model, const std::string& key) {
   const Tensor tensor = SelectedTensor(model, key, Elements::kNumbers);
-  if (!HasNumbers(tensor))
-    Fail(ENOTSUP, "{}: elements of {} are not shown", Quoted(key), DtypeNameOf(tensor));
+  if (!HasNumbers(tensor)) Fail(ENOTSUP, "{}: {}", Quoted(key), NoNumbersText(tensor));
   std::string text =
       fmt::format("{} {} {}\n", Printable(key), DtypeNameOf(tensor), ShapeText(tensor.shape));
   text += ArrayText(tensor) + "\n";

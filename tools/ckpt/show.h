@@ -9,7 +9,7 @@
 namespace ckptfs::ckpt {
 
 // Prints the elements of the tensor `key`, or of a slice of it, their figures and a histogram. Throws
-// Error: ENOTSUP if they are not numbers.
+// Error: ENOTSUP if ckpt does not decode them.
 void Show(const Model& model, const std::string& key);
 
 }  // namespace ckptfs::ckpt

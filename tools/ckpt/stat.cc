@@ -57,7 +57,7 @@ std::vector<std::string> CellsOf(const TensorEntry& entry, const Figures& figure
     cells.push_back(is_known ? fmt::to_string(n) : "");
   }
   cells.push_back(figures.error          ? fmt::format("error: {}", MessageOf(figures.error))
-                  : !figures.has_numbers ? "not numbers"
+                  : !figures.has_numbers ? NoNumbersText(*entry.tensor)
                                          : "");
   return cells;
 }

@@ -253,6 +253,10 @@ bool HasNumbers(const Tensor& tensor) {
   return VisitElementType(tensor.dtype, [](auto) {}) && tensor.sizes == nullptr;
 }
 
+std::string NoNumbersText(const Tensor& tensor) {
+  return fmt::format("ckpt does not decode {}", DtypeNameOf(tensor));
+}
+
 Statistics StatisticsOf(const Tensor& tensor, uint64_t begin, uint64_t end) {
   Statistics statistics;
   VisitElementType(tensor.dtype, [&](auto type) {

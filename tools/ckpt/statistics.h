@@ -47,6 +47,9 @@ struct Statistics {
 // Whether the elements of `tensor` are numbers: neither packed nor of an unknown type.
 bool HasNumbers(const Tensor& tensor);
 
+// Returns a sentence about a tensor that has none: "ckpt does not decode IQ2_XXS".
+std::string NoNumbersText(const Tensor& tensor);
+
 // Reads elements `begin` to `end` of `tensor`, which has numbers. Quantized elements are the integers.
 // Any thread may call this. Throws Error.
 Statistics StatisticsOf(const Tensor& tensor, uint64_t begin, uint64_t end);

@@ -11,6 +11,10 @@
 #include "parser/base/hash.h"
 #include "parser/base/text.h"
 #include "parser/io/simple_sources.h"
+#include "tools/ckpt/cast.h"
+#include "tools/ckpt/dequantize.h"
+#include "tools/ckpt/entries.h"
+#include "tools/ckpt/statistics.h"
 
 namespace ckptfs::ckpt {
 
@@ -34,6 +38,17 @@ Segment SegmentOf(uint64_t offset, std::string text) {
 
 Segment SegmentOf(uint64_t offset, const Tensor& tensor) {
   return {.offset = offset, .source = std::make_shared<Slice>(tensor.data), .crc = 0};
+}
+
+void FailDtype(std::string_view target, const std::string& key, const Tensor& tensor) {
+  const Tensor numbers = Dequantized(tensor);
+  std::string advice;
+  if (!HasNumbers(numbers)) {
+    advice = "; " + NoNumbersText(numbers);
+  } else if (IsFloat(numbers.dtype)) {
+    advice = "; --dtype may help";
+  }
+  Fail(ENOTSUP, "{} has no dtype {} for {}{}", target, DtypeNameOf(tensor), Quoted(key), advice);
 }
 
 }  // namespace ckptfs::ckpt

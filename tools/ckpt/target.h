@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "parser/checkpoint.h"
@@ -41,6 +42,9 @@ std::vector<NamedTensor> NamedTensorsOf(const Checkpoint& checkpoint);
 // Returns a segment of the bytes of `text` or of `tensor`.
 Segment SegmentOf(uint64_t offset, std::string text);
 Segment SegmentOf(uint64_t offset, const Tensor& tensor);
+
+// Throws Error(ENOTSUP): the target, which is called `target`, has no such dtype.
+[[noreturn]] void FailDtype(std::string_view target, const std::string& key, const Tensor& tensor);
 
 // Each of these returns the files of a checkpoint whose root has all tensors with their whole keys. The
 // checkpoint must outlive the result. Throws Error: ENOTSUP if the target cannot have a tensor, EFBIG

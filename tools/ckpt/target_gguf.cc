@@ -57,10 +57,7 @@ void AddInfo(LittleEndian& out, const std::string& key, const Tensor& tensor, ui
   constexpr size_t kMostName = 63;  // Bytes, and dimensions: those of ggml.
   constexpr size_t kMostDimensions = 4;
   const auto type = TypeOf(tensor);
-  if (!type) {
-    Fail(ENOTSUP, "GGUF has no dtype {} for {}; --dtype may help", DtypeNameOf(tensor),
-         Quoted(key));
-  }
+  if (!type) FailDtype("GGUF", key, tensor);
   if (key.empty() || key.size() > kMostName || key.find('\0') != std::string::npos) {
     Fail(ENOTSUP, "GGUF cannot have the key {}, but 1 to {} bytes; --map may help", Quoted(key),
          kMostName);

@@ -26,7 +26,7 @@ constexpr std::string_view kNpySuffix = ".npy";
 ByteSourcePtr NpyOf(const std::string& key, const Tensor& tensor) {
   ByteSourcePtr file = MakeNpyView(tensor);
   if (file != nullptr) return file;
-  Fail(ENOTSUP, "NumPy has no dtype {} for {}; --dtype may help", DtypeNameOf(tensor), Quoted(key));
+  FailDtype("NumPy", key, tensor);
 }
 
 // The records of a zip archive, see parser/codec/zip_records.h. Sizes and offsets from kZipLimit on are in

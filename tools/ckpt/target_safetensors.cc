@@ -12,6 +12,7 @@
 #include "parser/base/json.h"
 #include "parser/io/folder.h"
 #include "parser/view/view.h"
+#include "tools/ckpt/statistics.h"
 #include "tools/ckpt/target.h"
 
 namespace ckptfs::ckpt {
@@ -21,6 +22,13 @@ PlannedFile PlanOne(const Checkpoint& checkpoint, std::string path) {
   Budget budget;
   SafetensorsView view = MakeSafetensorsView(checkpoint, budget);
   if (!view.left_out.empty()) {
+    for (const Member& member : checkpoint.root.members) {
+      const auto* const tensor = std::get_if<Tensor>(&member.content);
+      if (tensor == nullptr || member.key.text != view.left_out.front()) continue;
+      if (tensor->quantizer || !HasNumbers(*tensor)) {
+        FailDtype("safetensors", member.key.text, *tensor);
+      }
+    }
     Fail(ENOTSUP, "{}: safetensors cannot have {}", path, Listed(view.left_out));
   }
   if (view.file == nullptr) {

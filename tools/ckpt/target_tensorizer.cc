@@ -98,7 +98,7 @@ void CheckTensor(const std::string& key, const Tensor& tensor) {
     Fail(ENOTSUP, "tensorizer cannot have the key {}; --map may help", Quoted(key));
   }
   const auto dtype = DtypeTextOf(tensor);
-  if (!dtype) Fail(ENOTSUP, "tensorizer has no dtype {} for {}", DtypeNameOf(tensor), Quoted(key));
+  if (!dtype) FailDtype("tensorizer", key, tensor);
   if (dtype->is_opaque && tensor.data.length == 0) {
     Fail(ENOTSUP, "tensorizer cannot read {}: it is empty, and of {}", Quoted(key),
          DtypeNameOf(tensor));

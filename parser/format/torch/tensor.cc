@@ -262,10 +262,12 @@ void AddQuantizer(Values quantizer, Budget& budget, Tensor& tensor) {
       "quantizer",
       fmt::format(R"({{"scheme":{},"scale":{},"zero_point":{}}})", json::String(Repr(quantizer[0])),
                   ValueOf(scale, budget).json, ValueOf(zero_point, budget).json));
+  if (scale.kind != Kind::kFloat || zero_point.kind != Kind::kInt) return;
   const auto integers = IntegersOf(tensor.dtype);
-  const bool has_numbers = scale.kind == Kind::kFloat && zero_point.kind == Kind::kInt;
-  if (!integers || !has_numbers) return;
-  tensor.quantizer = {.scale = scale.real, .zero_point = zero_point.integer};
+  if (integers || ElementsPerItem(tensor.dtype) > 1) {
+    tensor.quantizer = {.scale = scale.real, .zero_point = zero_point.integer};
+  }
+  if (!integers) return;
   tensor.annotations.emplace_back(
       "recipe", json::String(fmt::format("torch._make_per_tensor_quantized_tensor("
                                          "tensor.view(torch.{}).reshape({}), {}, {})",

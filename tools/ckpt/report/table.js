@@ -40,7 +40,7 @@ function keyCell(tensor) {
 }
 
 function histogramCell(tensor) {
-  if (tensor.figures === null) return tensor.error === null ? 'not numbers' : '';
+  if (tensor.figures === null) return tensor.error === null ? `ckpt does not decode ${tensor.dtype}` : '';
   if (tensor.figures.bins.length > 0) return smallHistogram(tensor.figures);
   return tensor.figures.min === null ? '' : 'constant';
 }
