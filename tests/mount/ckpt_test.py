@@ -177,6 +177,24 @@ class Slices(ckptfs.Case):
                              (ckptfs.USAGE, "", f"ckpt: {sentence}\n"))
 
 
+class Holes(ckptfs.Case):
+    def test_terabytes_of_zeros_without_data(self):
+        """A tensor on the device meta, of 665 bytes of tensorizer."""
+        data = (ckptfs.TESTS / "corpus" / "tensorizer" / "long_enc").read_bytes()
+        rows, large = (4294967301).to_bytes(8, "little"), 1 << 42
+        self.assertEqual(data.count(rows), 2)
+        file = self.scratch() / "zeros.tensors"
+        file.write_bytes(data.replace(rows, large.to_bytes(8, "little")))
+        key = "long.meta"
+        row, = json.loads(ckpt("stat", "--json", file, key).stdout)
+        self.assertEqual([row[name] for name in ("count", "zeros", "min", "max", "mean", "deviation")],
+                         [2 * large, 2 * large, 0, 0, 0, 0])
+        self.assertEqual(ckpt("diff", file, file, key).returncode, 0)
+        self.assertIn("min 0  max 0", ckpt("show", file, key).stdout)
+        report = ckpt("report", file)
+        self.assertEqual((report.returncode, "</html>" in report.stdout), (ckptfs.CORRUPT, True))
+
+
 class Errors(ckptfs.Case):
     def assertSays(self, code, pattern, *arguments, **options):
         done = ckpt(*arguments, **options)

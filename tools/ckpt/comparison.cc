@@ -136,6 +136,7 @@ void Comparison::Add(const Comparison& other) {
 }
 
 bool AreSame(const Tensor& a, const Tensor& b, uint64_t begin, uint64_t end) {
+  if (a.data.source->is_hole() && b.data.source->is_hole()) return true;
   constexpr uint64_t kChunk = uint64_t{256} << 10U;  // Both stay in the second level of the cache.
   std::vector<std::byte> left(std::min(kChunk, end - begin));
   std::vector<std::byte> right(left.size());

@@ -132,18 +132,21 @@ struct Part {
   std::optional<Error> error;
 };
 
-// Splits `count` units of each pair, which count(pair) returns.
+// Splits `count` units of each pair, which count(pair) returns, into parts of `most`, unless there were
+// too many.
 template <typename Count>
 std::vector<Part> PartsOf(std::span<const Pair> pairs, std::span<const size_t> chosen,
                           uint64_t most, const Count& count) {
   std::vector<Part> parts;
   for (const size_t i : chosen) {
+    constexpr uint64_t kMostParts = 4096;
     const uint64_t units = count(pairs[i]);
-    for (uint64_t begin = 0; begin < units; begin += most) {
+    const uint64_t size = std::max(most, units / kMostParts);
+    for (uint64_t begin = 0; begin < units; begin += size) {
       Part& part = parts.emplace_back();
       part.pair = i;
       part.begin = begin;
-      part.end = std::min(units, begin + most);
+      part.end = std::min(units, begin + size);
     }
   }
   return parts;

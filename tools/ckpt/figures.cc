@@ -19,15 +19,17 @@ struct Piece {
 bool IsRead(const Tensor& tensor) { return !tensor.error && HasNumbers(tensor); }
 
 std::vector<Piece> PiecesOf(std::span<const TensorEntry> tensors) {
-  constexpr uint64_t kMostElements = uint64_t{4} << 20U;
+  constexpr uint64_t kMostElements = uint64_t{4} << 20U;  // ... unless that were too many pieces.
+  constexpr uint64_t kMostPieces = 4096;
   std::vector<Piece> pieces;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const Tensor& tensor = *tensors[i].tensor;
     if (!IsRead(tensor)) continue;
     const uint64_t count = ElementCountOf(tensor);
+    const uint64_t most = std::max(kMostElements, count / kMostPieces);
     uint64_t begin = 0;
     do {
-      const uint64_t end = std::min(count, begin + kMostElements);
+      const uint64_t end = std::min(count, begin + most);
       pieces.push_back({.tensor = i, .begin = begin, .end = end, .statistics = {}, .error = {}});
       begin = end;
     } while (begin < count);
