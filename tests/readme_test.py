@@ -4,7 +4,8 @@
 A directory stands for the *.md files in it. In each fenced block that begins with ```console, the
 lines that start with "$ " are commands; a line that starts with "> " continues the command above.
 All commands of a file run in order in one bash, in a new directory that contains a checkpoint
-model.pth and an empty directory mnt, with ckptfs and ckpt in the PATH and the package in the PYTHONPATH.
+model.pth and an empty directory mnt, with ckptfs and ckpt in the PATH and the package in the
+PYTHONPATH, unless that is set.
 Requests over http:// and to S3 go to a local server, which has model.pth on every host and in the
 bucket "bucket". Each command must exit with 0. Its output is not compared.
 """
@@ -60,7 +61,7 @@ def run(program, ckpt, steps, server):
         environment = {name: value for name, value in os.environ.items()
                        if not name.startswith("AWS_") and not name.lower().endswith("_proxy")}
         environment |= {"PATH": os.pathsep.join(path), "HOME": name, "http_proxy": server,
-                        "PYTHONPATH": str(TESTS.parent / "packaging" / "python"),
+                        "PYTHONPATH": os.environ.get("PYTHONPATH", str(TESTS.parent / "packaging" / "python")),
                         "AWS_ENDPOINT_URL": server, "AWS_EC2_METADATA_DISABLED": "true"}
         status_file = directory / "bin" / "statuses"
         status_file.touch()

@@ -2,9 +2,11 @@
 
 import os
 import shutil
+import signal
+import sys
 import warnings
 
-from package import Case, ckptfs, mounts, torch
+from package import PACKAGE, Case, ckptfs, mounts, torch
 
 
 class Lifetime(Case):
@@ -26,6 +28,29 @@ class Lifetime(Case):
                 raise ZeroDivisionError
         self.assertEqual(self.mounted(), [])
         self.assertEqual(tensor.tolist(), [0, 1, 2, 3])
+
+    def test_an_exception_in_nested_models_unmounts_all(self):
+        with self.assertRaisesRegex(ckptfs.Error, "none.pth"):
+            with ckptfs.open(self.file) as outer, ckptfs.open(self.file) as inner:
+                self.assertEqual(self.mounted(), [str(outer.path), str(inner.path)])
+                with inner:  # Again, which closes it.
+                    pass
+                self.assertEqual(self.mounted(), [str(outer.path)])
+                ckptfs.open(self.directory / "none.pth")
+        self.assertEqual(self.mounted(), [])
+
+    def test_signals_that_raise_an_exception_unmount(self):
+        code = """
+import ckptfs, os, signal, sys
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+with ckptfs.open(sys.argv[1]) as model, ckptfs.open(sys.argv[1]) as other:
+    os.kill(os.getpid(), getattr(signal, sys.argv[2]))
+    signal.pause()
+"""
+        for name, status in ("SIGTERM", 143), ("SIGINT", -signal.SIGINT):
+            environment = os.environ | {"PYTHONPATH": str(PACKAGE)}
+            done = mounts.run(sys.executable, "-B", "-c", code, self.file, name, env=environment)
+            self.assertEqual((done.returncode, self.mounted()), (status, []), done.stderr)
 
     def test_close(self):
         model = ckptfs.open(self.file)
