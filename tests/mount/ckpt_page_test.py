@@ -123,6 +123,57 @@ class Page(ckptfs.Case):
         self.value("history.back()")
         self.browser.wait_for(f"{CRUMBS} === 'all model h'")
 
+    def test_treemap_is_a_tree_for_screen_readers(self):
+        self.open(self.save(self.model()))
+        nodes = {node["nodeId"]: node for node in self.browser.call("Accessibility.getFullAXTree")["nodes"]}
+
+        def describe(node):
+            properties = {entry["name"]: entry["value"].get("value") for entry in node.get("properties", [])}
+            return (node["role"]["value"], node.get("name", {}).get("value"), properties)
+
+        def items(node):
+            """The nearest tree items below a node."""
+            for child in (nodes[i] for i in node.get("childIds", []) if i in nodes):
+                if not child["ignored"] and child["role"]["value"] == "treeitem":
+                    yield child
+                else:
+                    yield from items(child)
+
+        tree, = (node for node in nodes.values() if not node["ignored"] and node["role"]["value"] == "tree")
+        self.assertRegex(describe(tree)[1], "^Treemap. Arrow keys")
+        model, = items(tree)
+        _, name, properties = describe(model)
+        self.assertRegex(name, "^model: ")
+        self.assertEqual((properties["level"], properties["expanded"], properties["focusable"]), (1, True, True))
+        modules = [describe(node) for node in items(model)]
+        self.assertEqual([(name.partition(":")[0], properties["level"], properties.get("expanded"))
+                          for _, name, properties in modules],
+                         [("model.h", 2, True), ("model.embed.weight", 2, None)])
+        layers = [describe(node)[1].partition(":")[0] for node in items(next(items(model)))]
+        self.assertEqual(sorted(layers), sorted(f"model.h.{i}" for i in range(12)))
+        self.browser.call("Accessibility.disable")
+
+    def test_keys_of_a_tree(self):
+        self.open(self.save({f"{name}.{i}": torch.ones(10 * (3 - i), 10) for name in ("up", "down") for i in range(3)}))
+        focused = "document.activeElement.item.path"
+        self.value("document.querySelector('#treemap [tabindex=\"0\"]').focus()")
+        self.assertEqual(self.value(focused), "down")
+        for key, path in ((("End", 35), "up"), (DOWN, "up.0"), (("End", 35), "up.2"), (("Home", 36), "up.0"),
+                          (("1", 49), "up.1"), (("2", 50), "up.2"), (("x", 88), "up.2"), (("ArrowUp", 38), "up"),
+                          (("d", 68), "down")):
+            self.browser.press(*key)
+            self.assertEqual(self.value(focused), path, key)
+        self.assertEqual(self.value("document.querySelectorAll('#treemap [tabindex=\"0\"]').length"), 1)
+
+    def test_a_module_that_is_too_small_for_its_parts_opens(self):
+        page = self.save({"large": torch.ones(10 ** 6), **{f"small.{i}": torch.ones(1, 2) for i in range(3000)}},
+                         "--no-values")
+        self.open(page)
+        self.value("[...document.querySelectorAll('#treemap .tile')].find((tile) => tile.item.path === 'small').focus()")
+        self.assertEqual(self.value("document.activeElement.getAttribute('aria-expanded')"), "false")
+        self.browser.press(*DOWN)
+        self.browser.wait_for(f"{CRUMBS} === 'all small'")
+
     def test_pointer(self):
         page = self.save(self.model())
         self.open(page)

@@ -125,11 +125,13 @@ function listenToTreemap() {
   });
   place.addEventListener('keydown', (event) => {
     const tile = tileOf(event);
-    if (tile === null) return;
-    if (event.key === 'Enter' || event.key === ' ') open(tile);
+    if (tile === null || event.ctrlKey || event.altKey || event.metaKey) return;
+    const isClosed = tile.getAttribute('aria-expanded') === 'false';
+    const next = treemap.nextOf(tile, event.key);
+    if (event.key === 'Enter' || event.key === ' ' || (event.key === 'ArrowDown' && isClosed)) open(tile);
     else if (event.key === 'Escape') change({module: itemAt(state.module).parent?.path ?? '', page: 1}, true);
-    else if (event.key.startsWith('Arrow')) treemap.move(tile, event.key);
-    else return;
+    else if (next) treemap.move(tile, next);
+    else if (!event.key.startsWith('Arrow')) return;
     event.preventDefault();
   });
 }

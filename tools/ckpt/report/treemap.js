@@ -78,8 +78,8 @@ class Treemap {
     this.colours = colours;
     this.count = 0;
     this.image = svg('svg', {
-      viewBox: `0 0 ${width} ${height}`, width, height, role: 'group',
-      'aria-label': 'Treemap. Arrow keys move, Enter opens, Escape goes back.',
+      viewBox: `0 0 ${width} ${height}`, width, height, role: 'tree', 'aria-orientation': 'horizontal',
+      'aria-label': 'Treemap. Arrow keys, Home, End and first letters move, Enter opens, Escape goes back.',
     });
     this.frames = [];
     this.addFrame(drawnItems(module), {x: 0, y: 0, width, height}, this.image);
@@ -101,9 +101,10 @@ class Treemap {
   tile(item, name, {x, y, width, height}, parent) {
     if (width < 0.5 || height < 0.5) return;
     const group = svg('g', {
-      class: 'tile', role: 'button', tabindex: '-1', 'aria-label': `${printable(item.path)}: ${describe(item)}`,
+      class: 'tile', role: 'treeitem', tabindex: '-1', 'aria-label': `${printable(item.path)}: ${describe(item)}`,
     });
     group.item = item;
+    group.drawnName = name;
     parent.append(group);
     const gap = Math.min(1, width / 4, height / 4);
     const box = {x: x + gap / 2, y: y + gap / 2, width: width - gap, height: height - gap};
@@ -116,7 +117,12 @@ class Treemap {
     group.append(svg('rect', {...rounded(box), rx: Math.min(3, width / 6).toFixed(1),
                               class: isFrame ? 'frame' : this.classOf(item)}));
     if (isFrame ? hasHead : height > 16) this.label(group, name, item, box);
-    if (isFrame) this.addFrame(items, inner, group);
+    // A module that is no frame is opened as a whole.
+    if (item.tensor === null) group.setAttribute('aria-expanded', String(isFrame));
+    if (!isFrame) return;
+    const inside = svg('g', {role: 'group'});
+    group.append(inside);
+    this.addFrame(items, inner, inside);
   }
 
   // A module that is too small for a frame has the colour of its largest tensor.
@@ -137,14 +143,25 @@ class Treemap {
     group.append(text);
   }
 
-  // Moves the focus from a tile with the arrow keys: left and right to those beside it, up to the frame
-  // around it, down into it.
-  move(tile, key) {
+  // Returns where a key moves the focus from a tile, if anywhere: left and right to those beside it, to the
+  // first and the last of these, up to the frame around it, down into it, and to the next one beside it
+  // whose name begins with a letter.
+  nextOf(tile, key) {
     const beside = [...tile.parentNode.querySelectorAll(':scope > .tile')];
-    const step = {ArrowLeft: -1, ArrowRight: 1}[key];
-    const next = step ? beside[beside.indexOf(tile) + step]
-      : key === 'ArrowUp' ? tile.parentNode.closest('.tile') : tile.querySelector('.tile');
-    if (!next) return;
+    const at = beside.indexOf(tile);
+    const targets = {
+      ArrowLeft: () => beside[at - 1], ArrowRight: () => beside[at + 1], Home: () => beside[0],
+      End: () => beside.at(-1), ArrowUp: () => tile.parentNode.closest('.tile'),
+      ArrowDown: () => tile.querySelector('.tile'),
+    };
+    if (Object.hasOwn(targets, key)) return targets[key]();
+    if (key.length > 1) return null;
+    const others = [...beside.slice(at + 1), ...beside.slice(0, at)];
+    return others.find((other) => other.drawnName.toLowerCase().startsWith(key.toLowerCase()));
+  }
+
+  // Moves the focus from a tile to `next`.
+  move(tile, next) {
     tile.setAttribute('tabindex', '-1');
     next.setAttribute('tabindex', '0');
     next.focus();
