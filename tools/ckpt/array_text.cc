@@ -63,7 +63,7 @@ template <typename Element>
 std::vector<typename Element::Value> Shown(const Tensor& tensor, std::span<const Axis> axes) {
   std::vector<typename Element::Value> values;
   ForShown(axes, 0, [&](uint64_t index) {
-    std::array<std::byte, Element::kSize> bytes;
+    std::array<std::byte, Element::kSize> bytes{};
     tensor.data.source->ReadAt(tensor.data.offset + index * Element::kSize, bytes);
     values.push_back(Element::Load(bytes.data()));
   });
@@ -191,7 +191,10 @@ std::vector<std::string> IntegerTexts(std::span<const T> values) {
 
 std::vector<std::string> BoolTexts(const std::vector<bool>& values, bool is_scalar) {
   std::vector<std::string> texts;
-  for (const bool value : values) texts.push_back(!value ? "False" : is_scalar ? "True" : " True");
+  texts.reserve(values.size());
+  for (const bool value : values) {
+    texts.emplace_back(!value ? "False" : is_scalar ? "True" : " True");
+  }
   return texts;
 }
 
@@ -246,8 +249,8 @@ class Layout {
         extend(Part(depth + 1, indent, width));
         if (!is_last) line += ' ';
       } else {
-        if (axis.is_summarized && i == kEdge) text += indent + "..." + line_end;
-        text += indent + Part(depth + 1, indent + " ", width - 1);
+        if (axis.is_summarized && i == kEdge) text.append(indent).append("...").append(line_end);
+        text.append(indent).append(Part(depth + 1, indent + " ", width - 1));
         if (!is_last) text += line_end;
       }
     }

@@ -26,10 +26,10 @@ void AddPair(double a, double b, Comparison& sum, bool& differs) {
     differs = true;
     const double distance = std::abs(a - b);
     const double larger = std::max(std::abs(a), std::abs(b));
-    constexpr double kInfinite = std::numeric_limits<double>::infinity();
     const bool is_finite = std::isfinite(distance);
-    sum.max_absolute = std::max(sum.max_absolute, is_finite ? distance : kInfinite);
-    sum.max_relative = std::max(sum.max_relative, is_finite ? distance / larger : kInfinite);
+    const double infinite = std::numeric_limits<double>::infinity();
+    sum.max_absolute = std::max(sum.max_absolute, is_finite ? distance : infinite);
+    sum.max_relative = std::max(sum.max_relative, is_finite ? distance / larger : infinite);
   }
   if (!std::isfinite(a) || !std::isfinite(b)) return;
   sum.dot += a * b;
@@ -102,7 +102,7 @@ class Reader {
       using Element = decltype(type);
       if constexpr (std::is_integral_v<typename Element::Value>) {
         for (size_t i = 0; i < integers_.size(); ++i) {
-          integers_[i] = Element::Load(bytes_.data() + i * Element::kSize);
+          integers_[i] = +Element::Load(bytes_.data() + i * Element::kSize);  // No character.
         }
       }
     });

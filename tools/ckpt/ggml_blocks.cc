@@ -83,7 +83,7 @@ struct Q3K {
 
   static void Decode(const std::byte* block, float* elements) {
     const std::byte* const scales = block + 96;
-    std::array<float, 16> factors;
+    std::array<float, 16> factors{};
     for (size_t i = 0; i < factors.size(); ++i) {
       const unsigned code = BitsAt(scales, i, 8, 4) | BitsAt(scales + 8, i, 4, 2) << 4U;
       factors[i] = HalfAt(block, 108) * (static_cast<float>(code) - 32);
