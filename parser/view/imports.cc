@@ -152,10 +152,9 @@ void Collector::Add(const pickle::Graph& graph, const std::string& member, bool 
     const std::string name = torch::QualifiedName(object.target);
     const auto import =
         std::ranges::lower_bound(added, name, {}, [](const Import& i) { return i.global.name; });
-    if (import == added.end() || import->global.name != name || !import->global.is_refused ||
-        !import->call.empty()) {
+    if (import == added.end() || import->global.name != name || !import->global.is_refused)
       continue;
-    }
+    if (++import->calls > 1) continue;
     import->call = CallText(name, object.arguments);
     budget_.Charge(import->call.size());
   }

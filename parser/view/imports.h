@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@ namespace ckptfs {
 struct Import {
   Global global;
   std::string call;    // The first call of it: "posix.system('ls')". Empty: none, or it is allowed.
+  size_t calls = 0;    // How many there are, unless it is allowed.
   std::string member;  // Of the archive, with the pickle: "model/data.pkl". Empty: the file itself.
 
   // False: the bytes may be a text that begins like a pickle. They are incomplete, without PROTO,

@@ -66,6 +66,7 @@ class ScanCase(ckptfs.Case):
         self.marker = self.folder / "executed"
         self.call = Call(os.system, f"touch {self.marker}")
         self.evil = pickle.dumps(self.call)
+        self.evil_command = f"touch {self.marker}".encode()
         self.found = f"posix.system('touch {self.marker}')"
 
     def write(self, name, data):
@@ -113,6 +114,23 @@ class Hidden(ScanCase):
             file = io.BytesIO(data)
             pickle.load(file), pickle.load(file)
         self.assertFound("x.pkl", pickle.dumps({}) + self.evil, f"dangerous: {self.found}", runs=load_two)
+
+    def test_calls_after_the_first_are_counted(self):
+        """The first one may be harmless."""
+        data = b"".join(b"cos\nsystem\n(S'" + command + b"'\ntR0" for command in (b"true", b"true", self.evil_command))
+        self.assertFound("x.pkl", data + b"N.", "dangerous: os.system('true'), and 2 more", runs=pickle.loads)
+        file = self.write("x.pkl", data + b"N.")
+        finding, = json.loads(ckpt("scan", "--json", file).stdout)[0]["findings"]
+        self.assertEqual((finding["call"], finding["calls"]), ("os.system('true')", 3))
+
+    def test_arguments_are_escaped_and_cut(self):
+        long = "echo \x1b[31m\n" + "A" * 5000
+        file = self.write("x.pkl", pickle.dumps(Call(os.system, long)))
+        call = f"posix.system({long!r})"[:200] + "..."
+        self.assertEqual(self.scan(file)[1][0], f"{file}: dangerous: {call}")
+        self.assertEqual(json.loads(ckpt("scan", "--json", file).stdout)[0]["findings"][0]["call"], call)
+        result, = json.loads(ckpt("scan", "--sarif", file).stdout)["runs"][0]["results"]
+        self.assertEqual(result["message"]["text"], f"loading calls {call}")
 
     def test_results_that_are_dropped(self):
         data = self.evil[:-1] + b"0N."
@@ -261,7 +279,7 @@ class Scan(ScanCase):
         file = self.save("model.pth", {"x": self.call})
         (found,) = json.loads(ckpt("scan", "--json", file).stdout)
         self.assertEqual(found, {"file": str(file), "error": None, "findings": [
-            {"global": "posix.system", "danger": "code", "call": self.found, "member": "model/data.pkl"}]})
+            {"global": "posix.system", "danger": "code", "call": self.found, "calls": 1, "member": "model/data.pkl"}]})
 
     def test_sarif(self):
         file = self.folder / 'name "x".pkl'

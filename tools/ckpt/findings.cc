@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <string_view>
 
@@ -12,8 +13,10 @@ namespace {
 
 // The call, or the name of what is only imported, after the member of an archive.
 std::string TextOf(const Import& import) {
-  return fmt::format("{}{}{}", import.member, import.member.empty() ? "" : ": ",
-                     import.call.empty() ? import.global.name : import.call);
+  const size_t others = import.calls - std::min<size_t>(import.calls, 1);
+  return fmt::format("{}{}{}{}", import.member, import.member.empty() ? "" : ": ",
+                     import.call.empty() ? import.global.name : import.call,
+                     others == 0 ? "" : fmt::format(", and {} more", others));
 }
 
 std::string Text(std::span<const ScannedFile> files) {
@@ -42,10 +45,10 @@ std::string Json(std::span<const ScannedFile> files) {
     if (!file.is_checkpoint && !file.error) continue;
     std::string findings;
     for (const auto& [import, danger] : file.findings) {
-      findings += fmt::format(R"({}{{"global":{},"danger":{},"call":{},"member":{}}})",
+      findings += fmt::format(R"({}{{"global":{},"danger":{},"call":{},"calls":{},"member":{}}})",
                               findings.empty() ? "" : ",", json::String(import.global.name),
                               json::String(danger == Danger::kCode ? "code" : "refused"),
-                              StringOrNull(import.call), StringOrNull(import.member));
+                              StringOrNull(import.call), import.calls, StringOrNull(import.member));
     }
     text += fmt::format("{}{{\"file\":{},\"findings\":[{}],\"error\":{}}}",
                         text.size() == 1 ? "\n" : ",\n", json::String(file.name), findings,
