@@ -268,6 +268,51 @@ class Convert(ckptfs.Case):
                 self.assertTrue(torch.equal(bits(found[key].nan_to_num(0)), bits(expected.nan_to_num(0)))
                                 if expected.is_floating_point() else torch.equal(found[key], expected), (key, name))
 
+    def test_dtype_of_all_types(self):
+        names = ("bool uint8 int8 int16 int32 int64 uint16 uint32 uint64 float8_e4m3fn float8_e5m2 float8_e4m3fnuz "
+                 "float8_e5m2fnuz float8_e8m0fnu complex64 complex128").split()
+        state = {}
+        for name in names:
+            dtype = getattr(torch, name)
+            values = torch.arange(256, dtype=torch.uint8)
+            state[name] = (values.view(dtype) if dtype.itemsize == 1 and dtype != torch.bool else values.to(dtype))
+        state |= {"empty": torch.empty(0, 3), "scalar": torch.tensor(0.1), "view": torch.randn(9, 8).t()[::2]}
+        self.save(state)
+        for name in FLOATS:
+            for target in "safetensors", "tensors":
+                # These have no complex128, and no empty bfloat16.
+                kept = [key for key in state if (key, target) != ("complex128", "safetensors")
+                        and (key, target, name) != ("empty", "tensors", "bfloat16")]
+                torch.save({key: state[key] for key in kept}, self.source)
+                out = self.folder / f"out.{target}"
+                self.convert(out, "-f", "--verify", "--dtype", name)
+                found = load_file(out) if target == "safetensors" else TensorDeserializer(out, device="cpu")
+                for key in kept:
+                    tensor, dtype = state[key], getattr(torch, name)
+                    expected = tensor.to(dtype) if tensor.is_floating_point() else tensor
+                    self.assertEqual((found[key].dtype, found[key].shape), (expected.dtype, expected.shape), key)
+                    numpy.testing.assert_array_equal(
+                        *((t.double() if t.is_floating_point() else t).detach().numpy() for t in (found[key], expected)), key)
+
+    def test_shard_sizes_at_the_boundary(self):
+        for sizes, shard, wanted in (([4, 4], 8, [[0, 1]]), ([4, 4], 7, [[0], [1]]), ([4, 4, 4], 8, [[0, 1], [2]]),
+                                     ([9, 1, 1], 4, [[0], [1, 2]]), ([1, 9, 1], 4, [[0], [1], [2]]), ([0, 4, 0], 4, [[0, 1, 2]]),
+                                     ([4, 0, 4, 0], 4, [[0, 1], [2, 3]]), ([5], 1, [[0]])):
+            self.save({str(i): torch.full((size,), i, dtype=torch.uint8) for i, size in enumerate(sizes)})
+            folder = self.folder / "out"
+            folder.mkdir()
+            self.convert(folder / "model.safetensors", "--shard", str(shard), "--verify")
+            files = sorted(folder.glob("*.safetensors"))
+            self.assertEqual([sorted(map(int, load_file(file))) for file in files], wanted, (sizes, shard))
+            self.assertEqual((folder / "model.safetensors.index.json").exists(), len(wanted) > 1)
+            self.assertEqual(ckpt("diff", self.source, folder).returncode, 0)
+            for path in folder.iterdir():
+                path.unlink()
+            folder.rmdir()
+        for size in "0", "-5", "5TB", "5gb", "1.5GB", "99999999999GB", "GB", " 5":
+            self.refuse(2, f"--shard: '{size}' is no number of bytes, such as 5GB", self.source,
+                        self.folder / "x.safetensors", f"--shard={size}")
+
     def test_only_some_and_other_keys(self):
         state = self.save({"model": {"a": torch.ones(2), "b": torch.zeros(3)}, "other": torch.ones(1)})
         out = self.folder / "out.safetensors"
