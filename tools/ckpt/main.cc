@@ -10,7 +10,7 @@
 #include "fs/options.h"
 #include "fs/process.h"
 #include "parser/base/error.h"
-#include "tools/ckpt/commands.h"
+#include "tools/ckpt/command_line.h"
 #include "tools/ckpt/model.h"
 
 namespace ckptfs::ckpt {

@@ -1,4 +1,4 @@
-#include "tools/ckpt/commands.h"
+#include "tools/ckpt/command_line.h"
 
 #include <optional>
 #include <utility>
