@@ -1,4 +1,4 @@
-#include "tools/ckpt/cat.h"
+#include "tools/ckpt/commands.h"
 
 #include <unistd.h>
 

@@ -3,16 +3,8 @@
 #include <optional>
 #include <utility>
 
-#include "tools/ckpt/cat.h"
-#include "tools/ckpt/convert.h"
-#include "tools/ckpt/diff.h"
-#include "tools/ckpt/info.h"
-#include "tools/ckpt/ls.h"
+#include "tools/ckpt/commands.h"
 #include "tools/ckpt/output.h"
-#include "tools/ckpt/report.h"
-#include "tools/ckpt/scan.h"
-#include "tools/ckpt/show.h"
-#include "tools/ckpt/stat.h"
 #include "tools/ckpt/verify.h"
 
 namespace ckptfs::ckpt {

@@ -1,4 +1,4 @@
-#include "tools/ckpt/convert.h"
+#include "tools/ckpt/commands.h"
 
 #include <zlib.h>
 

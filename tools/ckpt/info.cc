@@ -1,4 +1,4 @@
-#include "tools/ckpt/info.h"
+#include "tools/ckpt/commands.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "tools/ckpt/ls.h"
+#include "tools/ckpt/commands.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

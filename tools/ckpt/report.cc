@@ -1,4 +1,4 @@
-#include "tools/ckpt/report.h"
+#include "tools/ckpt/commands.h"
 
 #include <algorithm>
 #include <span>

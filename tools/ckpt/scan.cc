@@ -1,4 +1,4 @@
-#include "tools/ckpt/scan.h"
+#include "tools/ckpt/commands.h"
 
 #include <algorithm>
 #include <cstddef>

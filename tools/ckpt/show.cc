@@ -1,4 +1,4 @@
-#include "tools/ckpt/show.h"
+#include "tools/ckpt/commands.h"
 
 #include <fmt/format.h>
 
