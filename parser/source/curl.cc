@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <mutex>
 #include <new>
+#include <utility>
 
 #include "parser/base/error.h"
 #include "parser/base/text.h"
@@ -119,6 +120,8 @@ CurlConnection::CurlConnection(const CurlShare& share, const TrustedCertificates
     LibCurl().easy_setopt(handle, CURLOPT_CAPATH, trust.directory.c_str());
   LibCurl().easy_setopt(handle, CURLOPT_OPENSOCKETFUNCTION, &OpenSocket);
   LibCurl().easy_setopt(handle, CURLOPT_OPENSOCKETDATA, this);
+  LibCurl().easy_setopt(handle, CURLOPT_SOCKOPTFUNCTION, &SetUpSocket);
+  LibCurl().easy_setopt(handle, CURLOPT_SOCKOPTDATA, this);
   LibCurl().easy_setopt(handle, CURLOPT_CLOSESOCKETFUNCTION, &CloseSocket);
   LibCurl().easy_setopt(handle, CURLOPT_CLOSESOCKETDATA, this);
 }
@@ -131,25 +134,60 @@ void CurlConnection::ShutDown() {
   for (const curl_socket_t socket : open_) ::shutdown(socket, SHUT_RDWR);
 }
 
+void CurlConnection::ConnectMore(SpareSockets& spare, size_t count,
+                                 SpareSockets::Clock::duration round_trip) {
+  const MutexLock lock(mutex_);
+  if (!open_.empty()) spare.Connect(open_.back(), count, round_trip);
+}
+
+// Records a socket for ShutDown. Returns false if there can be none any more.
+bool CurlConnection::Register(curl_socket_t socket) noexcept {
+  const MutexLock lock(mutex_);
+  if (is_shut_) return false;
+  try {
+    open_.push_back(socket);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  return true;
+}
+
+// Returns a connected socket of spare_, or CURL_SOCKET_BAD.
+curl_socket_t CurlConnection::OpenSpare(const curl_sockaddr& address) noexcept {
+  SpareSockets::Spare spare = spare_->Take(&address.addr, address.addrlen);
+  const curl_socket_t socket = spare.socket.Release();
+  if (socket < 0) return CURL_SOCKET_BAD;
+  const bool is_registered = Register(socket);
+  if (is_registered && AwaitConnected(socket, spare.latest)) return connected_ = socket;
+  CloseSocket(this, socket);
+  return CURL_SOCKET_BAD;
+}
+
 curl_socket_t CurlConnection::OpenSocket(void* self, curlsocktype /*purpose*/,
                                          curl_sockaddr* address) noexcept {
   auto& connection = *static_cast<CurlConnection*>(self);
-  const MutexLock lock(connection.mutex_);
-  if (connection.is_shut_) return CURL_SOCKET_BAD;
-  const curl_socket_t socket =
-      ::socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
-  if (socket < 0) return CURL_SOCKET_BAD;
+  curl_socket_t socket = CURL_SOCKET_BAD;
+  if (connection.spare_ != nullptr) socket = connection.OpenSpare(*address);
+  if (socket == CURL_SOCKET_BAD) {
+    socket = ::socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+    if (socket < 0) return CURL_SOCKET_BAD;
+    if (!connection.Register(socket)) {
+      ::close(socket);
+      return CURL_SOCKET_BAD;
+    }
+  }
   if (address->family != AF_UNIX) {
     constexpr unsigned kMilliseconds = 2 * 1000 * static_cast<unsigned>(kProbeAfter);
     ::setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &kMilliseconds, sizeof kMilliseconds);
   }
-  try {
-    connection.open_.push_back(socket);
-  } catch (const std::bad_alloc&) {
-    ::close(socket);
-    return CURL_SOCKET_BAD;
-  }
   return socket;
+}
+
+int CurlConnection::SetUpSocket(void* self, curl_socket_t socket,
+                                curlsocktype /*purpose*/) noexcept {
+  auto& connected = static_cast<CurlConnection*>(self)->connected_;
+  const bool is_connected = socket == std::exchange(connected, CURL_SOCKET_BAD);
+  return is_connected ? CURL_SOCKOPT_ALREADY_CONNECTED : CURL_SOCKOPT_OK;
 }
 
 int CurlConnection::CloseSocket(void* self, curl_socket_t socket) noexcept {

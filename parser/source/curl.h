@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "parser/base/mutex.h"
+#include "parser/source/spare_sockets.h"
 
 namespace ckptfs {
 
@@ -94,6 +95,13 @@ class CurlConnection {
 
   CURL* handle() const { return handle_.get(); }
 
+  // Has this use connections of `spare`, which must outlive it, instead of new ones.
+  void Use(SpareSockets& spare) { spare_ = &spare; }
+
+  // Begins `count` connections to the same server in `spare`. To be called while this is connected,
+  // by the thread that it belongs to.
+  void ConnectMore(SpareSockets& spare, size_t count, SpareSockets::Clock::duration round_trip);
+
   // Shuts all sockets down and prevents new ones, so that a transfer ends at once. Callable from
   // any thread.
   void ShutDown();
@@ -107,11 +115,17 @@ class CurlConnection {
   static curl_socket_t OpenSocket(void* self, curlsocktype purpose,
                                   curl_sockaddr* address) noexcept;
   static int CloseSocket(void* self, curl_socket_t socket) noexcept;
+  static int SetUpSocket(void* self, curl_socket_t socket, curlsocktype purpose) noexcept;
+
+  bool Register(curl_socket_t socket) noexcept;
+  curl_socket_t OpenSpare(const curl_sockaddr& address) noexcept;
 
   Mutex mutex_;  // Held so that no socket is closed while ShutDown uses it.
   std::vector<curl_socket_t> open_ GUARDED_BY(mutex_);
   bool is_shut_ GUARDED_BY(mutex_) = false;
-  std::unique_ptr<CURL, Close> handle_;  // Destroyed first: its destructor closes sockets.
+  SpareSockets* spare_ = nullptr;
+  curl_socket_t connected_ = CURL_SOCKET_BAD;  // The last one of spare_.
+  std::unique_ptr<CURL, Close> handle_;        // Destroyed first: its destructor closes sockets.
 };
 
 // Throws the Error for a transfer on `handle` that ended with `code`: std::bad_alloc, EHOSTUNREACH

@@ -115,12 +115,19 @@ class Transfer {
   static size_t OnBody(char* data, size_t size, size_t count, void* self) noexcept;
   static int OnProgress(void* self, curl_off_t total_down, curl_off_t down, curl_off_t total_up,
                         curl_off_t up) noexcept;
+  static int OnConnected(void* self, char* remote, char* local, int remote_port,
+                         int local_port) noexcept;
 
   void TakeHeader(std::string_view line);
   void EndHead();
 
   // How long it took from the call until an event.
   std::chrono::microseconds Elapsed(CURLINFO until) const;
+  // How long it took to establish the TCP connection; 0 if there was one.
+  std::chrono::microseconds Handshake() const {
+    return Elapsed(CURLINFO_CONNECT_TIME_T) - Elapsed(CURLINFO_NAMELOOKUP_TIME_T);
+  }
+
   void TakeBody(std::string_view bytes);
 
   bool IsCancelled() const { return stop_.stop_requested() || Cancellation::IsRequested(); }
@@ -180,6 +187,8 @@ Response Transfer::Run(const CurlConnection& connection) {
   LibCurl().easy_setopt(handle, CURLOPT_NOPROGRESS, 0L);
   LibCurl().easy_setopt(handle, CURLOPT_XFERINFOFUNCTION, &OnProgress);
   LibCurl().easy_setopt(handle, CURLOPT_XFERINFODATA, this);
+  LibCurl().easy_setopt(handle, CURLOPT_PREREQFUNCTION, &OnConnected);
+  LibCurl().easy_setopt(handle, CURLOPT_PREREQDATA, this);
   LibCurl().easy_setopt(handle, CURLOPT_ERRORBUFFER, details.data());
 
   const CURLcode code = LibCurl().easy_perform(handle);
@@ -227,6 +236,13 @@ int Transfer::OnProgress(void* self, curl_off_t /*total_down*/, curl_off_t down,
   return static_cast<Transfer*>(self)->CheckProgress(down + up) ? 0 : 1;
 }
 
+int Transfer::OnConnected(void* self, char* /*remote*/, char* /*local*/, int /*remote_port*/,
+                          int /*local_port*/) noexcept {
+  auto& transfer = *static_cast<Transfer*>(self);
+  transfer.lease_.Connected(transfer.Handshake(), transfer.request_.connections);
+  return CURL_PREREQFUNC_OK;
+}
+
 bool Transfer::CheckProgress(curl_off_t bytes) {
   if (IsCancelled()) return false;
   const Clock::time_point now = Clock::now();
@@ -270,9 +286,8 @@ std::chrono::microseconds Transfer::Elapsed(CURLINFO until) const {
 
 void Transfer::EndHead() {
   has_head_ = true;
-  response_.round_trip =
-      lease_.Answered(Elapsed(CURLINFO_PRETRANSFER_TIME_T),
-                      Elapsed(CURLINFO_CONNECT_TIME_T) - Elapsed(CURLINFO_NAMELOOKUP_TIME_T));
+  response_.round_trip = lease_.Answered(Elapsed(CURLINFO_PRETRANSFER_TIME_T), Handshake());
+  if (response_.status / 100 != 2) lease_.ForgetSpare();
   is_for_receiver_ = receiver_ != nullptr && receiver_->Begin(response_);
 }
 

@@ -29,6 +29,10 @@ struct Request {
 
   uint64_t length = 0;              // Bytes of the body of the response; 0 if not known.
   size_t largest_body = 1U << 20U;  // Bytes of Response::body: the rest is cut off.
+
+  // How many connections will probably be needed at once, this one included, when the response has
+  // begun. If round trips are long, they are established meanwhile.
+  size_t connections = 1;
   TimeLimits limits;
 };
 

@@ -20,6 +20,22 @@ Lease::~Lease() {
   pool_.returned_.notify_all();
 }
 
+void Lease::Connected(std::chrono::microseconds handshake, size_t connections) {
+  // Otherwise they are established as soon as they are needed.
+  constexpr std::chrono::milliseconds kLong(8);
+  if (handshake < kLong) return;
+  size_t existing = pool_.spare_.count();
+  {
+    const MutexLock lock(pool_.mutex_);
+    existing += pool_.idle_.size() + pool_.leases_.size();
+  }
+  if (existing < connections) {
+    connection_->ConnectMore(pool_.spare_, connections - existing, handshake);
+  }
+}
+
+void Lease::ForgetSpare() { pool_.spare_.Clear(); }
+
 std::chrono::microseconds Lease::Answered(Clock::duration connecting,
                                           std::chrono::microseconds handshake) {
   constexpr std::chrono::milliseconds kReused(1);  // More than it takes if there is a connection.
@@ -69,6 +85,7 @@ std::unique_ptr<Lease> ConnectionPool::Take(uint64_t length) {
   }
   if (connection == nullptr) {
     connection = std::make_unique<CurlConnection>(share_, trust_, user_agent_);
+    connection->Use(spare_);
   }
   return std::make_unique<Lease>(*this, std::move(connection), length);
 }

@@ -12,6 +12,7 @@
 
 #include "parser/base/mutex.h"
 #include "parser/source/curl.h"
+#include "parser/source/spare_sockets.h"
 
 namespace ckptfs::http {
 
@@ -29,6 +30,13 @@ class Lease {
   ~Lease();
 
   CurlConnection& connection() { return *connection_; }
+
+  // Records that there is a connection, which took `handshake` to establish, before the request is
+  // sent. If that is long, begins so many that the pool has `connections`.
+  void Connected(std::chrono::microseconds handshake, size_t connections);
+
+  // Closes the connections that Connected has begun: the server sends the client elsewhere.
+  void ForgetSpare();
 
   // Records that the response begins. It took `connecting` until its request was sent, and
   // `handshake` of that to establish a TCP connection, if it was a new one. Returns the handshake
@@ -77,6 +85,7 @@ class ConnectionPool {
   const TrustedCertificates trust_;
   const std::string user_agent_;
   const CurlShare share_;  // Destroyed after the connections.
+  SpareSockets spare_;     // The same.
   Mutex mutex_;
   std::condition_variable returned_;
   // The last one was used last.
