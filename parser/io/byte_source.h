@@ -96,6 +96,9 @@ class ByteSource {
   // Whether a read may cost a round trip over a network, however few bytes it is for.
   virtual bool is_remote() const { return false; }
 
+  // Whether a round trip takes so long that it is worth some bytes that are fetched in vain.
+  virtual bool is_distant() const { return false; }
+
   // Advises that `range`, which lies within the source, is one file of the mount: a sequential
   // reader of its beginning is likely to read it to its end. Call it once for each file, before the
   // mount. Does nothing if the kernel does the read-ahead.
@@ -127,6 +130,7 @@ class ForwardingSource : public ByteSource {
   Verdict verdict() const override { return source_->verdict(); }
   bool is_hole() const override { return source_->is_hole(); }
   bool is_remote() const override { return source_->is_remote(); }
+  bool is_distant() const override { return source_->is_distant(); }
   void AdviseFile(ByteRange range) const override { source_->AdviseFile(range); }
   void Prefetch(std::span<const ByteRange> ranges) const override { source_->Prefetch(ranges); }
 

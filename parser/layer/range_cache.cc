@@ -55,6 +55,11 @@ class RangeCache::Cached final : public ByteSource {
   timespec modified() const override { return object_->modified(); }
   bool is_remote() const override { return true; }
 
+  bool is_distant() const override {
+    const MutexLock lock(cache_->mutex_);
+    return cache_->scheduler_.is_distant();
+  }
+
   void ReadAt(uint64_t offset, std::span<std::byte> buffer) const override {
     assert(offset <= size() && buffer.size() <= size() - offset);
     cache_->Read(number_, size(), offset, buffer);
@@ -86,7 +91,11 @@ class RangeCache::Cached final : public ByteSource {
 class RangeCache::FrameDelivery final : public Delivery {
  public:
   FrameDelivery(RangeCache& cache, RangeFetch& fetch, size_t begin, size_t end)
-      : cache_(cache), fetch_(fetch), index_(begin), end_(end) {}
+      : cache_(cache),
+        fetch_(fetch),
+        index_(begin),
+        filled_(fetch.frames[begin]->begin),
+        end_(end) {}
 
   void Connected() override {
     const MutexLock lock(cache_.mutex_);
@@ -131,8 +140,8 @@ class RangeCache::FrameDelivery final : public Delivery {
  private:
   RangeCache& cache_;
   RangeFetch& fetch_;
-  size_t index_;       // The frame that is being filled, ...
-  size_t filled_ = 0;  // ... and how far.
+  size_t index_;   // The frame that is being filled, ...
+  size_t filled_;  // ... and how far.
   const size_t end_;
 };
 
@@ -230,7 +239,7 @@ size_t RangeCache::CopyReady(uint32_t object, uint64_t size, uint64_t offset,
     const BlockKey key{object, position / kBlockSize};
     const size_t begin = position % kBlockSize;
     const size_t end = std::min(BlockLength(size, key.block), begin + buffer.size() - length);
-    Frame* frame = scheduler_.Find(key, end);
+    Frame* frame = scheduler_.Find(key, begin, end);
     if (frame == nullptr) break;
     scheduler_.Pin(*frame);
     parts[count++] = {frame, begin, end - begin};
@@ -266,7 +275,7 @@ void RangeCache::WaitFor(MutexLock& lock, Waiter& waiter, Clock::time_point dead
   bool is_cancelled = false;
   bool is_late = false;
   while (!is_stopped_ && !is_cancelled && !is_late && !waiter.error &&
-         scheduler_.Find(waiter.key, waiter.needed) == nullptr) {
+         scheduler_.Find(waiter.key, waiter.begin, waiter.needed) == nullptr) {
     Dispatch();
     is_late = now >= deadline || now - silence_ >= settings_.timeout + kGrace;
     if (is_late) break;
@@ -301,6 +310,7 @@ void RangeCache::Read(uint32_t object, uint64_t size, uint64_t offset,
     const uint64_t block = offset / kBlockSize;
     const uint64_t end = offset + buffer.size();
     Waiter waiter{.key = {object, block},
+                  .begin = static_cast<size_t>(offset % kBlockSize),
                   .needed = static_cast<size_t>(
                       std::min<uint64_t>(end - block * kBlockSize, BlockLength(size, block))),
                   .end_block = BlockCount(end),
@@ -317,7 +327,9 @@ bool RangeCache::IsReady(uint32_t object, uint64_t size, uint64_t offset, size_t
   while (offset < end) {
     const uint64_t block = offset / kBlockSize;
     const uint64_t needed = std::min<uint64_t>(end - block * kBlockSize, BlockLength(size, block));
-    if (scheduler_.Find({object, block}, static_cast<size_t>(needed)) == nullptr) return false;
+    const auto begin = static_cast<size_t>(offset % kBlockSize);
+    if (scheduler_.Find({object, block}, begin, static_cast<size_t>(needed)) == nullptr)
+      return false;
     offset = (block + 1) * kBlockSize;
   }
   return true;
@@ -421,16 +433,16 @@ void RangeCache::RunFetch(const Object& object, RangeFetch& fetch) {
 // fetch fails.
 void RangeCache::FetchRun(const Object& object, RangeFetch& fetch, size_t begin, size_t end) {
   FrameDelivery delivery(*this, fetch, begin, end);
+  const uint64_t offset = (fetch.first_block + begin) * kBlockSize + fetch.frames[begin]->begin;
   uint64_t length = 0;
-  for (size_t i = begin; i < end; ++i) length += fetch.frames[i]->size;
+  for (size_t i = begin; i < end; ++i) length += fetch.frames[i]->size - fetch.frames[i]->begin;
   std::exception_ptr error;
   try {
-    object.remote->Fetch((fetch.first_block + begin) * kBlockSize, length, delivery,
-                         fetch.stop.get_token());
+    object.remote->Fetch(offset, length, delivery, fetch.stop.get_token());
   } catch (...) {
     error = std::current_exception();
   }
-  if (object.disk != nullptr && !fetch.is_head) {
+  if (object.disk != nullptr && !fetch.is_head && fetch.frames[begin]->begin == 0) {
     std::vector<std::span<const std::byte>> whole;
     for (size_t i = begin; i < delivery.whole_end(); ++i) {
       whole.emplace_back(fetch.frames[i]->bytes, fetch.frames[i]->size);

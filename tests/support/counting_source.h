@@ -24,6 +24,7 @@ class CountingSource final : public ByteSource {
   uint64_t size() const override { return origin_->size(); }
   void ReadAt(uint64_t offset, std::span<std::byte> buffer) const override;
   bool is_remote() const override { return true; }
+  bool is_distant() const override { return true; }
   void AdviseFile(ByteRange range) const override;
   void Prefetch(std::span<const ByteRange> ranges) const override;
 

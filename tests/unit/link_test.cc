@@ -61,8 +61,8 @@ TEST_F(LinkTest, SendsMoreRequestsWhileReadersWait) {
   Answer(seconds(1), milliseconds(50));
   EXPECT_EQ(link_.fetches(), 8U);
   link_.RecordQueued(now_);
-  Answer(milliseconds(200), milliseconds(50));
-  EXPECT_EQ(link_.fetches(), 28U);
+  Answer(milliseconds(100), milliseconds(50));
+  EXPECT_EQ(link_.fetches(), 38U);
   link_.RecordQueued(now_);
   Answer(seconds(1), milliseconds(50));
   EXPECT_EQ(link_.fetches(), 64U);

@@ -132,7 +132,7 @@ class Model {
             [this, &reader, object = object, range = range] { Step(reader, object, range); });
       } else {
         const Waiter& waiter = *reader.waiter;
-        if (waiter.error || scheduler_.Find(waiter.key, waiter.needed) != nullptr) {
+        if (waiter.error || scheduler_.Find(waiter.key, waiter.begin, waiter.needed) != nullptr) {
           events.emplace_back(
               [this, &reader, object = object, range = range] { EndWait(reader, object, range); });
         } else if (interruptions_ < scenario_.most_interruptions) {
@@ -153,10 +153,11 @@ class Model {
     const uint64_t left = range.length - reader.done;
     const size_t end =
         std::min<uint64_t>(BlockLength(scenario_.objects[object], key.block), begin + left);
-    Frame* frame = scheduler_.Find(key, end);
+    Frame* frame = scheduler_.Find(key, begin, end);
     if (frame == nullptr) {
       reader.waiter =
           std::make_unique<Waiter>(Waiter{.key = key,
+                                          .begin = begin,
                                           .needed = end,
                                           .end_block = BlockCount(range.offset + range.length),
                                           .stream = reader.stream,
@@ -221,7 +222,9 @@ class Model {
   void Deliver(size_t i) {
     Fetching& fetching = fetching_[i];
     Frame& frame = *fetching.fetch->frames[fetching.frame];
-    const size_t to = fetching.filled == 0 ? (frame.size + 1) / 2 : frame.size;
+    if (fetching.filled == 0) fetching.filled = frame.begin;
+    const bool is_first = fetching.filled == frame.begin;
+    const size_t to = is_first ? (frame.begin + frame.size + 1) / 2 : frame.size;
     for (size_t at = fetching.filled; at < to; ++at) {
       frame.bytes[at] = ByteAt(frame.key.object, frame.key.block * kBlockSize + at);
     }
@@ -343,6 +346,70 @@ TEST(RangeScheduler, ServesMoreReadersThanItHasMemoryFor) {
   EXPECT_EQ(TryAtRandom(scenario, 150), "");
 }
 
+TEST(RangeScheduler, ServesScatteredReadersOfOneBlockInAnyOrderOfEvents) {
+  const Scenario scenario{
+      .memory = 2,
+      .most_fetches = 2,
+      .objects = {2 * kBlock},
+      .files = {{0, {0, 2 * kBlock}}},
+      .readers = {{{0, {20'000, 10}}, {0, {9'000, 10}}}, {{0, {15'000, 10}}, {0, {0, 2 * kBlock}}}},
+      .most_failures = 1,
+      .most_interruptions = 1};
+  size_t tried = 0;
+  EXPECT_EQ(TryAll(scenario, 3'000, tried), "");
+}
+
+TEST(RangeScheduler, ServesManyScatteredReadersAtRandom) {
+  Scenario scenario{.memory = 6,
+                    .most_fetches = 4,
+                    .objects = {12 * kBlock},
+                    .files = {{0, {0, 12 * kBlock}}},
+                    .readers = {},
+                    .most_failures = 1,
+                    .most_interruptions = 1};
+  for (uint64_t reader = 0; reader < 6; ++reader) {
+    auto& reads = scenario.readers.emplace_back();
+    for (uint64_t i = 0; i < 8; ++i) {
+      const uint64_t block = (5 * i + reader) % 12;
+      reads.push_back({0, {block * kBlock + (7'000 * (reader + i)) % (kBlock - 4096), 4096}});
+    }
+    reads.push_back({0, {reader * kBlock, 5 * kBlock}});
+  }
+  EXPECT_EQ(TryAtRandom(scenario, 150), "");
+}
+
+TEST(RangeScheduler, FetchesABlockFromAScatteredReadOn) {
+  const Scheduler::Clock::time_point now;
+  Scheduler scheduler(64 * kBlock, 8);
+  const uint32_t object = scheduler.AddObject(32 * kBlock);
+  scheduler.AdviseFile(object, {0, 32 * kBlock});
+  const auto fetch = [&](uint64_t offset) {
+    Waiter waiter{.key = {object, offset / kBlock},
+                  .begin = offset % kBlock,
+                  .needed = offset % kBlock + 10,
+                  .end_block = offset / kBlock + 1,
+                  .stream = scheduler.RecordRead(object, {offset, 10}, now),
+                  .error = std::nullopt};
+    scheduler.Wait(waiter);
+    auto taken = scheduler.Take(now);
+    scheduler.Leave(waiter);
+    return taken;
+  };
+  auto first = fetch(10 * kBlock + 20'000);
+  ASSERT_EQ(first->frames.size(), 1U);
+  EXPECT_EQ(first->frames[0]->begin, 20'000U);
+  scheduler.Arrived(*first, *first->frames[0], kBlock, now);
+  scheduler.Finish(std::move(first), {}, now);
+  EXPECT_NE(scheduler.Find({object, 10}, 20'000, kBlock), nullptr);
+  EXPECT_EQ(scheduler.Find({object, 10}, 19'999, kBlock), nullptr);
+  auto second = fetch(20 * kBlock + 100);
+  EXPECT_EQ(second->frames[0]->begin, 100U);
+  scheduler.Finish(std::move(second), {}, now);
+  auto again = fetch(10 * kBlock + 1'000);
+  EXPECT_EQ(again->frames[0]->begin, 0U) << "fetched a second time, so all of it";
+  scheduler.Finish(std::move(again), {}, now);
+}
+
 TEST(RangeScheduler, ReportsAFailureToItsWaiters) {
   const Scenario scenario{.memory = 4,
                           .most_fetches = 1,
@@ -373,6 +440,31 @@ TEST(RangeScheduler, SharesOneFetchBetweenReaders) {
     EXPECT_EQ(model.Run(), "");
     EXPECT_EQ(model.fetched(), 8 * kBlock) << seed;
   }
+}
+
+// The directory of an archive, over a long link.
+TEST(RangeScheduler, DividesWhatAParserAnnouncesAmongAllConnections) {
+  constexpr uint64_t kBlocks = 96;
+  const Scheduler::Clock::time_point now;
+  Scheduler scheduler(2 * kBlocks * kBlockSize, 64);
+  const uint32_t object = scheduler.AddObject(2 * kBlocks * kBlockSize);
+  auto head = scheduler.TakeHead(
+      object, {.length = kBlockSize, .round_trip = std::chrono::milliseconds(50)}, now);
+  scheduler.Finish(std::move(head), {}, now);
+  const ByteRange range = {kBlockSize, kBlocks * kBlockSize};
+  scheduler.Prefetch(object, {&range, 1});
+  std::vector<std::unique_ptr<RangeFetch>> fetches;
+  while (auto fetch = scheduler.Take(now)) fetches.push_back(std::move(fetch));
+  ASSERT_EQ(fetches.size(), 8U);
+  for (const auto& fetch : fetches) EXPECT_EQ(fetch->frames.size(), kBlocks * 2 / 3 / 8);
+  for (auto& fetch : fetches) {
+    scheduler.Finish(std::move(fetch), {}, now);
+    fetch = scheduler.Take(now);
+    ASSERT_NE(fetch, nullptr);
+    EXPECT_EQ(fetch->frames.size(), kBlocks / 3 / 8);
+  }
+  for (auto& fetch : fetches) scheduler.Finish(std::move(fetch), {}, now);
+  EXPECT_EQ(scheduler.Take(now), nullptr);
 }
 
 }  // namespace

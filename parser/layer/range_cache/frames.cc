@@ -97,7 +97,7 @@ Frame* Frames::Add(const BlockKey& key, size_t size, Need need, Clock::time_poin
   index_.emplace(key, frame);
   frame->key = key;
   frame->size = size;
-  frame->filled = frame->read = 0;
+  frame->begin = frame->filled = frame->read = 0;
   frame->is_cancelled = frame->is_planned = false;
   touched_ += frame->is_touched ? 0 : 1;
   frame->is_touched = true;
@@ -109,9 +109,9 @@ void Frames::Settle(Frame& frame, bool is_on_disk, Clock::time_point now) {
   const auto it = index_.find(frame.key)->second;
   frame.settled = now;
   if (frame.filled == frame.size) {
-    Move(it, is_on_disk || frame.read >= frame.size ? Frame::Place::kSpent
-             : frame.read == 0                      ? Frame::Place::kAhead
-                                                    : Frame::Place::kUsed);
+    Move(it, is_on_disk || frame.read >= frame.size - frame.begin ? Frame::Place::kSpent
+             : frame.read == 0                                    ? Frame::Place::kAhead
+                                                                  : Frame::Place::kUsed);
     return;
   }
   if (frame.pins > 0) {
@@ -127,7 +127,7 @@ void Frames::Unpin(Frame& frame, size_t count) {
   frame.read += count;
   const auto it = index_.find(frame.key)->second;
   if (frame.place != Frame::Place::kBusy) {
-    Move(it, frame.read < frame.size ? Frame::Place::kUsed : Frame::Place::kSpent);
+    Move(it, frame.read < frame.size - frame.begin ? Frame::Place::kUsed : Frame::Place::kSpent);
   } else if (frame.is_cancelled && frame.pins == 0) {
     index_.erase(frame.key);
     Move(it, Frame::Place::kFree);

@@ -30,11 +30,12 @@ struct Frame {
 
   std::byte* bytes = nullptr;  // kBlockSize of them.
   BlockKey key;
-  size_t size = 0;  // Of the block, in bytes.
-  size_t filled =
-      0;            // Bytes from the beginning that have arrived; only a fetch writes behind them.
-  size_t read = 0;  // Bytes that have been given to readers; the same ones may count twice.
-  unsigned pins = 0;          // Readers that are copying from it.
+  size_t size = 0;   // Of the block, in bytes.
+  size_t begin = 0;  // Bytes before it are not fetched.
+  // Where what has arrived ends; only a fetch writes behind it.
+  size_t filled = 0;
+  size_t read = 0;    // Bytes that have been given to readers; the same ones may count twice.
+  unsigned pins = 0;  // Readers that are copying from it.
   bool is_cancelled = false;  // The fetch ended early; free once no reader copies from it.
   bool is_planned = false;    // Fetched before a reader wanted it.
   bool is_touched = false;    // The system may have given it memory.
@@ -67,6 +68,14 @@ class Frames {
   // The fetch for a busy frame has ended. One that is not full is free again. One that is
   // `is_on_disk` may be evicted as if it had been read.
   void Settle(Frame& frame, bool is_on_disk, Clock::time_point now);
+
+  // Whether Drop may be called: no fetch writes to the frame, and no reader copies from it.
+  static bool MayDrop(const Frame& frame) {
+    return frame.place != Frame::Place::kBusy && frame.pins == 0;
+  }
+
+  // Evicts the block of a frame.
+  void Drop(Frame& frame) { Evict(ListOf(frame.place), index_.find(frame.key)->second); }
 
   // Records that a block was read that had been fetched before: ahead frames stay.
   void RecordHit(Clock::time_point now) { hit_ = now; }

@@ -9,6 +9,9 @@ using std::chrono::duration;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
+// Further requests per answer: after the first eight answers, 32 readers are served at a time.
+constexpr size_t kMorePerAnswer = 3;
+
 constexpr seconds kFirstRetry{2};
 constexpr seconds kLastRetry{60};
 
@@ -43,7 +46,7 @@ void Link::RecordAnswer(Duration latency, Clock::time_point now) {
     fetches_ = std::max(usual_fetches, fetches_ - fetches_ / 8);
   } else if (now - queued_ < seconds(1) && now >= retry_at_ &&
              latency <= 2 * least_ + milliseconds(10)) {
-    fetches_ = std::min(fetches_ + 1, most_fetches_);
+    fetches_ = std::min(fetches_ + kMorePerAnswer, most_fetches_);
   }
 }
 

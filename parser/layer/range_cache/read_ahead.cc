@@ -222,6 +222,12 @@ uint64_t ReadAhead::EndOf(StreamId id, Clock::time_point now) {
   return stream == nullptr || stream->is_backward ? 0 : EndOf(*stream, now);
 }
 
+bool ReadAhead::IsScattered(StreamId id) const {
+  const Stream* stream = Find(id);
+  return stream != nullptr && !IsOpening(stream->object) && !stream->is_backward &&
+         stream->least == 0;
+}
+
 uint64_t ReadAhead::RangeLength(StreamId id, Clock::time_point now) {
   const Stream* stream = Find(id);
   const uint64_t window = stream == nullptr ? 0 : EndOf(*stream, now) - stream->position;

@@ -58,6 +58,9 @@ class ReadAhead {
   // that far beyond the read, and no other range is fetched.
   uint64_t EndOf(StreamId id, Clock::time_point now);
 
+  // Whether a stream is a single read in the middle of a file, so far.
+  bool IsScattered(StreamId id) const;
+
   // How long a range should be that is fetched for a stream, in bytes, on average.
   uint64_t RangeLength(StreamId id, Clock::time_point now);
 

@@ -59,7 +59,7 @@ void Scheduler::Prefetch(uint32_t object, std::span<const ByteRange> ranges) {
   uint64_t end = 0;  // Of the blocks that are to be asked for.
   const auto add = [&] {
     if (begin < end && prefetches_.size() < kMaxPrefetches)
-      prefetches_.push_back({object, begin, end});
+      prefetches_.push_back({object, begin, begin, end});
   };
   for (const ByteRange& range : sorted) {
     if (range.length == 0) continue;
@@ -69,7 +69,7 @@ void Scheduler::Prefetch(uint32_t object, std::span<const ByteRange> ranges) {
       const uint64_t tail = TailOf(sizes_[object]);
       // The end is needed first; all of the tail, if a directory is long.
       for (uint64_t block = behind; link_.is_long() && block-- > tail;) {
-        prefetches_.push_back({object, block, block + 1});
+        prefetches_.push_back({object, block, block, block + 1});
       }
       first = std::min(first, tail);
     }
@@ -91,9 +91,9 @@ ReadAhead::StreamId Scheduler::RecordRead(uint32_t object, ByteRange read, Clock
   return read_ahead_.RecordRead(object, read, is_fetched, now);
 }
 
-Frame* Scheduler::Find(const BlockKey& key, size_t needed) {
+Frame* Scheduler::Find(const BlockKey& key, size_t begin, size_t end) {
   Frame* frame = frames_.Find(key);
-  return frame != nullptr && frame->filled >= needed ? frame : nullptr;
+  return frame != nullptr && frame->begin <= begin && frame->filled >= end ? frame : nullptr;
 }
 
 void Scheduler::Wait(Waiter& waiter) { waiters_.push_back(&waiter); }
@@ -102,6 +102,13 @@ void Scheduler::Leave(Waiter& waiter) { waiters_.remove(&waiter); }
 
 bool Scheduler::IsAwaited(const BlockKey& key) const {
   return std::ranges::any_of(waiters_, [&](const Waiter* waiter) { return waiter->key == key; });
+}
+
+// Whether a block is cached or being fetched, from `begin` on. A frame without the bytes there counts
+// as long as it cannot be dropped.
+bool Scheduler::IsPresent(const BlockKey& key, size_t begin) {
+  const Frame* frame = frames_.Find(key);
+  return frame != nullptr && (frame->begin <= begin || !Frames::MayDrop(*frame));
 }
 
 // Whether a reader waits for a part of it, reads in its stream, or has announced it by Prefetch.
@@ -121,14 +128,14 @@ ByteRange Scheduler::RangeOf(const RangeFetch& fetch) const {
 }
 
 uint64_t Scheduler::PresentUpTo(uint32_t object, uint64_t offset) {
-  while (offset < sizes_[object] && frames_.Find({object, offset / kBlockSize}) != nullptr) {
+  while (offset < sizes_[object] && IsPresent({object, offset / kBlockSize})) {
     offset = (offset / kBlockSize + 1) * kBlockSize;
   }
   return std::min(offset, sizes_[object]);
 }
 
 uint64_t Scheduler::PresentDownTo(uint32_t object, uint64_t offset) {
-  while (offset > 0 && frames_.Find({object, (offset - 1) / kBlockSize}) != nullptr) {
+  while (offset > 0 && IsPresent({object, (offset - 1) / kBlockSize})) {
     offset = (offset - 1) / kBlockSize * kBlockSize;
   }
   return offset;
@@ -137,24 +144,31 @@ uint64_t Scheduler::PresentDownTo(uint32_t object, uint64_t offset) {
 // Returns the block behind the last one before `block` that is cached or being fetched, at least
 // `least`.
 uint64_t Scheduler::BehindPresent(uint32_t object, uint64_t block, uint64_t least) {
-  while (block > least && frames_.Find({object, block - 1}) == nullptr) --block;
+  while (block > least && !IsPresent({object, block - 1})) --block;
   return block;
 }
 
 // Fetches the blocks from `block` to `end_block` that are neither cached nor being fetched, as far
-// as memory is free. Returns null if these are none.
+// as memory is free; the first one from `begin` on, unless it is cached from elsewhere on: then
+// it is fetched whole. Returns null if these are none.
 std::unique_ptr<RangeFetch> Scheduler::Begin(uint32_t object, uint64_t block, uint64_t end_block,
-                                             Frames::Need need, Clock::time_point now) {
+                                             Frames::Need need, Clock::time_point now,
+                                             size_t begin) {
   auto fetch = std::make_unique<RangeFetch>();
   fetch->object = object;
   fetch->first_block = block;
   for (; block < end_block; ++block) {
-    if (frames_.Find({object, block}) != nullptr) break;
+    if (IsPresent({object, block}, begin)) break;
+    if (Frame* partial = frames_.Find({object, block})) {
+      frames_.Drop(*partial);
+      begin = 0;
+    }
     Frame* frame = frames_.Add({object, block}, BlockLength(sizes_[object], block), need, now,
                                [&](const BlockKey& key) { return IsAwaited(key); });
     if (frame == nullptr) break;
+    frame->begin = frame->filled = std::exchange(begin, 0);
     fetch->frames.push_back(frame);
-    fetch->awaited += frame->size;
+    fetch->awaited += frame->size - frame->begin;
   }
   if (fetch->frames.empty()) return nullptr;
   fetches_.push_back(fetch.get());
@@ -177,7 +191,10 @@ std::unique_ptr<RangeFetch> Scheduler::TakeFor(const Waiter& waiter, Clock::time
   constexpr uint64_t kMostAtOnce = (uint64_t{8} << 20U) / kBlockSize;
   const uint64_t end = std::min(std::max(waiter.end_block, window), block + kMostAtOnce);
   const auto need = read_ahead_.IsOpening(object) ? Frames::Need::kOpening : Frames::Need::kReader;
-  auto fetch = Begin(object, first, end, need, now);
+  // What precedes a scattered read in its block would only delay it. Whole blocks go to a disk.
+  const bool is_scattered =
+      end <= block + 2 && disk_ == 0 && read_ahead_.IsScattered(waiter.stream);
+  auto fetch = Begin(object, first, end, need, now, is_scattered ? waiter.begin : 0);
   if (fetch == nullptr) return nullptr;
   fetch->is_awaited = true;
   fetch->stream = waiter.stream;
@@ -186,19 +203,21 @@ std::unique_ptr<RangeFetch> Scheduler::TakeFor(const Waiter& waiter, Clock::time
 }
 
 // How many blocks of a range one request asks for. What a parser waits for is divided among all
-// connections that are free if the link is long: most of them are new, and TCP starts slowly on
-// each. Those that are faster get more pieces.
+// connections if the link is long: most of them are new, and TCP starts slowly on each. Two thirds
+// are in equal pieces, one for each connection; the rest is in smaller ones, of which the
+// connections that are faster get more.
 uint64_t Scheduler::PieceOf(const PrefetchRange& range) const {
-  const uint64_t count = range.end_block - range.block;
-  if (!read_ahead_.IsOpening(range.object) || !link_.is_long()) return count;
-  const size_t free = std::min(link_.fetches(), Link::kUsualFetches) - fetches_.size();
-  return (2 * count + 3 * free - 1) / (3 * free);
+  const uint64_t left = range.end_block - range.block;
+  if (!read_ahead_.IsOpening(range.object) || !link_.is_long()) return left;
+  const uint64_t third = (range.end_block - range.first_block + 2) / 3;
+  const size_t connections = std::min(link_.fetches(), Link::kUsualFetches);
+  return ((left > third ? 2 * third : third) + connections - 1) / connections;
 }
 
 std::unique_ptr<RangeFetch> Scheduler::TakePrefetch(Clock::time_point now) {
   while (!prefetches_.empty()) {
     PrefetchRange& next = prefetches_.front();
-    while (next.block < next.end_block && frames_.Find({next.object, next.block}) != nullptr) {
+    while (next.block < next.end_block && IsPresent({next.object, next.block})) {
       ++next.block;
     }
     if (next.block == next.end_block) {
@@ -282,7 +301,7 @@ std::unique_ptr<RangeFetch> Scheduler::Take(Clock::time_point now) {
   StopUnanswered(now);
   read_ahead_.SetInFlight(link_.in_flight(), in_flight_ > link_.in_flight() / 2);
   for (const Waiter* waiter : waiters_) {
-    if (waiter->error || frames_.Find(waiter->key) != nullptr) continue;
+    if (waiter->error || IsPresent(waiter->key, waiter->begin)) continue;
     if (fetches_.size() >= link_.fetches()) {
       link_.RecordQueued(now);
       MakeWay(now);

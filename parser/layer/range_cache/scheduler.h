@@ -35,7 +35,8 @@ namespace ckptfs {
 // A blocked reader. Belongs to the reader; the scheduler refers to it from Wait to Leave.
 struct Waiter {
   BlockKey key;            // What it needs first, ...
-  size_t needed = 0;       // ... as many bytes of it, ...
+  size_t begin = 0;        // ... bytes of it from here ...
+  size_t needed = 0;       // ... up to here, ...
   uint64_t end_block = 0;  // ... and behind it the blocks before this one.
   ReadAhead::StreamId stream = 0;
   std::optional<Error> error;  // Why it waits in vain.
@@ -80,8 +81,8 @@ class Scheduler {
   // Records a read of an object. Returns the stream that it belongs to.
   ReadAhead::StreamId RecordRead(uint32_t object, ByteRange read, Clock::time_point now);
 
-  // Returns the frame of a block if its first `needed` bytes have arrived; else null.
-  Frame* Find(const BlockKey& key, size_t needed);
+  // Returns the frame of a block if its bytes from `begin` to `end` have arrived; else null.
+  Frame* Find(const BlockKey& key, size_t begin, size_t end);
   void Pin(Frame& frame) { frames_.Pin(frame); }
 
   // What is read to open an object will be read again, so it is not given away.
@@ -102,7 +103,7 @@ class Scheduler {
   // Records that a server has answered a fetch, or sent the next `count` bytes for it.
   void Receive(RangeFetch& fetch, size_t count, Clock::time_point now);
 
-  // Records that the first `filled` bytes of a frame have arrived. Returns whether a reader waits
+  // Records that the bytes of a frame before `filled` have arrived. Returns whether a reader waits
   // for them. Stops the fetch if no reader needs it any more.
   bool Arrived(RangeFetch& fetch, Frame& frame, size_t filled, Clock::time_point now);
 
@@ -119,6 +120,9 @@ class Scheduler {
   // Stops all fetches.
   void StopAll();
 
+  // Whether the servers are far away (ByteSource::is_distant).
+  bool is_distant() const { return link_.is_long(); }
+
   size_t memory_used() const { return frames_.used(); }
   size_t memory_busy() const { return frames_.busy(); }
   size_t capacity() const { return frames_.capacity(); }
@@ -128,12 +132,14 @@ class Scheduler {
  private:
   struct PrefetchRange {
     uint32_t object = 0;
-    uint64_t block = 0;
+    uint64_t first_block = 0;
+    uint64_t block = 0;  // The next one to fetch.
     uint64_t end_block = 0;
   };
 
   ByteRange RangeOf(const RangeFetch& fetch) const;
   bool IsAwaited(const BlockKey& key) const;
+  bool IsPresent(const BlockKey& key, size_t begin = 0);
   bool IsWanted(const RangeFetch& fetch, Clock::time_point now) const;
   uint64_t PresentUpTo(uint32_t object, uint64_t offset);
   uint64_t PresentDownTo(uint32_t object, uint64_t offset);
@@ -143,7 +149,7 @@ class Scheduler {
   std::unique_ptr<RangeFetch> TakePrefetch(Clock::time_point now);
   std::unique_ptr<RangeFetch> TakeAhead(Clock::time_point now);
   std::unique_ptr<RangeFetch> Begin(uint32_t object, uint64_t block, uint64_t end_block,
-                                    Frames::Need need, Clock::time_point now);
+                                    Frames::Need need, Clock::time_point now, size_t begin = 0);
   std::unique_ptr<RangeFetch> TakePlanned(Clock::time_point now);
   void MakeWay(Clock::time_point now);
   void StopUnanswered(Clock::time_point now);
