@@ -14,6 +14,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <span>
@@ -26,6 +27,7 @@
 #include "parser/base/text.h"
 #include "parser/codec/member_name.h"
 #include "parser/codec/zip_records.h"
+#include "parser/io/prefetch.h"
 
 namespace ckptfs::zip {
 namespace {
@@ -292,6 +294,35 @@ void Directory::CheckPaths() const {
   }
 }
 
+namespace {
+
+// Whether the first member is the pickle of a torch.save, which is read as soon as the directory is.
+bool BeginsWithPickle(const ByteSource& source, const End& end) {
+  constexpr std::string_view kPickle = "/data.pkl";
+  constexpr uint64_t kMost = 4096;  // Bytes in which its header is.
+  if (end.archive != 0 || end.directory < kMost) return false;
+  std::array<std::byte, kMost> head = {};
+  source.ReadAt(0, head);
+  const auto name = NameInHeader(head);
+  return name && name->ends_with(kPickle);
+}
+
+// Prefetches the directory, and about as much as a pickle is long that describes as many tensors:
+// its length is in the directory only, and it has twice as many bytes for each tensor or more.
+void PrefetchDirectory(const ByteSource& source, const End& end) {
+  constexpr uint64_t kMost = uint64_t{16} << 20U;
+  if (end.size == 0 || !source.is_remote()) return;
+  const ByteRange directory{.offset = end.directory, .length = end.size};
+  source.Prefetch({&directory, 1});
+  const uint64_t pickle_end = std::min({2 * end.size, end.directory, kMost});
+  if (!source.is_distant() || pickle_end <= kPrefetchedHead) return;
+  if (!BeginsWithPickle(source, end)) return;
+  const ByteRange pickle{.offset = kPrefetchedHead, .length = pickle_end - kPrefetchedHead};
+  source.Prefetch({&pickle, 1});
+}
+
+}  // namespace
+
 Directory ReadDirectory(const ByteSource& source, Budget& budget) {
   const End end = ReadEnd(source);
   const bool is_remote = source.is_remote();
@@ -304,8 +335,7 @@ Directory ReadDirectory(const ByteSource& source, Budget& budget) {
   directory.position_ = end.directory;
   directory.text_.resize(end.size);
   const auto text = std::as_writable_bytes(std::span(directory.text_));
-  const ByteRange directory_range{.offset = end.directory, .length = end.size};
-  if (end.size > 0) source.Prefetch({&directory_range, 1});
+  PrefetchDirectory(source, end);
   source.ReadAt(end.directory, text);
   const auto add_error = [&](Member& member, std::string error) {
     budget.Charge(sizeof(std::string) + error.size());

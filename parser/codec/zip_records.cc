@@ -383,6 +383,17 @@ bool ReadFree(const ByteSource& source, std::span<const LocalHeader> headers,
 
 }  // namespace
 
+std::optional<std::string_view> NameInHeader(std::span<const std::byte> bytes) {
+  if (bytes.size() < kLocalSize) return std::nullopt;
+  ByteReader reader("local header", bytes);
+  if (reader.Read<uint32_t>("signature") != kLocalSignature) return std::nullopt;
+  reader.Take(22, "fields");
+  const auto length = reader.Read<uint16_t>("name length");
+  reader.Take(2, "extra length");
+  if (length > reader.remaining()) return std::nullopt;
+  return reader.TakeText(length, "name");
+}
+
 uint64_t LocalSize(const Member& member) { return kLocalSize + member.name.size(); }
 
 uint64_t LocateMember(const Member& member, std::span<const std::byte> header) {

@@ -8,6 +8,7 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "parser/codec/zip.h"
@@ -57,6 +58,10 @@ struct LocalHeader {
 void LocateAll(const ByteSource& source, std::span<LocalHeader> headers,
                std::vector<uint64_t> begins, std::span<Member> members, uint64_t directory,
                const std::function<void(const LocalHeader& header)>& on_damage);
+
+// Returns the name in the local header that `bytes` begin with; nothing if they begin with none, or
+// do not contain all of it.
+std::optional<std::string_view> NameInHeader(std::span<const std::byte> bytes);
 
 // Bytes of the local header of `member` but for its extra fields.
 uint64_t LocalSize(const Member& member);

@@ -31,9 +31,9 @@ void Prefetcher::Reach(uint64_t offset) {
 }
 
 void SequentialPrefetcher::Reach(uint64_t offset) {
-  if (offset < end_ || offset >= source_.size() || !source_.is_remote()) return;
+  if (offset < end_ || offset >= limit_ || !source_.is_remote()) return;
   window_ = std::min(4 * window_, kMaxBytes);
-  const ByteRange ahead{.offset = offset, .length = std::min(window_, source_.size() - offset)};
+  const ByteRange ahead{.offset = offset, .length = std::min(window_, limit_ - offset)};
   source_.Prefetch({&ahead, 1});
   end_ = offset + ahead.length;
 }

@@ -41,19 +41,22 @@ class Prefetcher {
   size_t prefetched_ = 0;  // Of these.
 };
 
-// Prefetches for a parser that reads forward from one offset to an end that it does not know yet.
-// The window grows as the parser advances. Belongs to one thread.
+// Prefetches for a parser that reads forward from one offset, and may stop before the end. The
+// window grows as the parser advances. Belongs to one thread.
 class SequentialPrefetcher {
  public:
   // `source` must outlive this.
-  SequentialPrefetcher(const ByteSource& source, uint64_t begin)
-      : source_(source), end_(begin + std::min(kPrefetchedHead, source.size() - begin)) {}
+  SequentialPrefetcher(const ByteSource& source, ByteRange range)
+      : source_(source),
+        limit_(range.offset + range.length),
+        end_(range.offset + std::min(kPrefetchedHead, range.length)) {}
 
   // Call before a read at `offset`.
   void Reach(uint64_t offset);
 
  private:
   const ByteSource& source_;
+  const uint64_t limit_;               // End of the range.
   uint64_t end_;                       // Of what has been prefetched.
   uint64_t window_ = kPrefetchedHead;  // Bytes that were prefetched last.
 };

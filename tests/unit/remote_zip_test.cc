@@ -188,6 +188,29 @@ TEST(RemoteZip, ReportsAMemberWithoutALocalHeader) {
   EXPECT_EQ(zip.Read("m/before"), std::string(kLarge, '\0'));
 }
 
+// An archive of many members, of which the first one is long.
+ZipWriter ManyBehind(std::string_view name) {
+  constexpr int kMembers = 5'000;
+  ZipWriter writer;
+  writer.Add(name, std::string(kLarge, 'p'));
+  for (int i = 0; i < kMembers; ++i) writer.Add(fmt::format("m/data/{}", i), "abcd");
+  return writer;
+}
+
+TEST(RemoteZip, FetchesThePickleOfManyTensorsWithTheDirectory) {
+  const RemoteZip zip(ManyBehind("m/data.pkl"));
+  const uint64_t round_trips = zip.source().round_trips();
+  EXPECT_EQ(zip.Read("m/data.pkl"), std::string(kLarge, 'p'));
+  EXPECT_EQ(zip.source().round_trips(), round_trips);
+}
+
+TEST(RemoteZip, FetchesNoOtherMemberWithTheDirectory) {
+  const RemoteZip zip(ManyBehind("m/array.npy"));
+  const uint64_t round_trips = zip.source().round_trips();
+  EXPECT_EQ(zip.Read("m/array.npy"), std::string(kLarge, 'p'));
+  EXPECT_GT(zip.source().round_trips(), round_trips);
+}
+
 TEST(RemoteZip, ReadsAHeaderWithTheLongestName) {
   const std::string name = "m/" + std::string(60'000, 'n');
   const RemoteZip zip(Around(name, "abcd"));

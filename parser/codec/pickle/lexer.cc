@@ -34,7 +34,7 @@ class Window {
       : data_(data),
         budget_(budget),
         stored_(StoredSize(data)),
-        onward_(*data.source, data.offset) {}
+        onward_(*data.source, {.offset = data.offset, .length = data.length}) {}
 
   uint64_t position() const { return begin_ + next_; }
   uint64_t remaining() const { return data_.length - position(); }

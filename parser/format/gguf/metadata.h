@@ -41,7 +41,7 @@ class HeaderReader {
 
   // Both must outlive the reader. Fetched bytes count as work of `budget`.
   HeaderReader(const ByteSource& file, Budget& budget)
-      : file_(file), budget_(budget), prefetcher_(file, 0) {}
+      : file_(file), budget_(budget), prefetcher_(file, {.offset = 0, .length = file.size()}) {}
 
   // Sets the format of all numbers that follow.
   void SetFormat(const NumberFormat& form) { format_ = form; }
