@@ -79,6 +79,26 @@ class Mounts(Case):
         url = self.server.secure_url("/m.safetensors")
         self.assertGreater(self.read(url, "-o", f"cacert={self.server.certificate}"), TENSOR)
 
+    def connections(self):
+        """The number of TCP connections to the server from here."""
+        address = "".join(f"{int(byte):02X}" for byte in reversed(self.link.far.split(".")))
+        peer, established = f"{address}:{self.server.port:04X}", "01"
+        lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()]
+        return sum(line[2:4] == [peer, established] for line in lines)
+
+    def test_opening_over_a_long_link_establishes_the_connections_of_the_next_requests(self):
+        before = self.connections()
+        mount = self.mount(self.server.url("/m.safetensors"))
+        self.assertEqual(self.connections() - before, 8)
+        self.assertEqual(ckptfs.read(mount / "t0.memmap"), self.data[:TENSOR])
+
+    def test_opening_over_a_short_link_establishes_one_connection(self):
+        before = self.connections()
+        self.link.reshape(rtt_ms=1, mbit=MBIT)
+        self.addCleanup(self.link.reshape, RTT_MS, MBIT)
+        self.mount(self.server.url("/m.safetensors"))
+        self.assertEqual(self.connections() - before, 1)
+
     def test_a_read_survives_a_black_hole_of_a_second(self):
         mount = self.mount(self.server.url("/m.safetensors"))
         with self.link.black_hole():
