@@ -140,6 +140,13 @@ void CurlConnection::ConnectMore(SpareSockets& spare, size_t count,
   if (!open_.empty()) spare.Connect(open_.back(), count, round_trip);
 }
 
+void CurlConnection::SetLowWater(size_t bytes) {
+  const auto value = static_cast<int>(bytes);
+  const MutexLock lock(mutex_);
+  if (open_.empty()) return;
+  ::setsockopt(open_.back(), SOL_SOCKET, SO_RCVLOWAT, &value, sizeof value);
+}
+
 // Records a socket for ShutDown. Returns false if there can be none any more.
 bool CurlConnection::Register(curl_socket_t socket) noexcept {
   const MutexLock lock(mutex_);

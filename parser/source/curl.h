@@ -102,6 +102,10 @@ class CurlConnection {
   // by the thread that it belongs to.
   void ConnectMore(SpareSockets& spare, size_t count, SpareSockets::Clock::duration round_trip);
 
+  // Has the thread that receives be woken only when so many bytes have arrived, which must be on
+  // their way. To be called while this is connected, by the thread that it belongs to.
+  void SetLowWater(size_t bytes);
+
   // Shuts all sockets down and prevents new ones, so that a transfer ends at once. Callable from
   // any thread.
   void ShutDown();

@@ -3,6 +3,7 @@
 import errno
 import hashlib
 import json
+import mmap
 import os
 import re
 import shutil
@@ -471,6 +472,27 @@ class PassingFaults(Faults):
         mount = self.mount(self.url, "-o", "timeout=20,download", quiet=False)
         self.assertRegex(mount.messages, "connection reset after [0-9]+ bytes; retrying")
         self.assertRight(mount)
+
+
+class Pauses(Faults):
+    def test_bytes_before_a_pause_are_delivered(self):
+        """Those that arrive quickly are received many at a time; the last ones must not wait for more."""
+        few, length = 8192, 128 << 10  # The server sends the first `length` bytes at once.
+        mount = self.start(30)
+        self.server.link(mb_per_s=20)
+        self.server.rules([{"path": "/m.safetensors", "stall_body": length + few, "stall_s": 8}])
+        file = os.open(mount / f"{MIDDLE}.memmap", os.O_RDONLY | os.O_DIRECT)
+        self.addCleanup(os.close, file)
+        # One response is for all of a long read.
+        long_read = threading.Thread(target=os.preadv, args=(file, [mmap.mmap(-1, SIZE // 2)], 0))
+        long_read.start()
+        self.addCleanup(long_read.join)
+        time.sleep(0.2)
+        buffer = mmap.mmap(-1, length)
+        began = time.monotonic()
+        self.assertEqual(os.preadv(file, [buffer], 0), length)
+        self.assertLess(time.monotonic() - began, 5)
+        self.assertEqual(buffer[:], content(MIDDLE)[:length])
 
 
 class Ending(Faults):

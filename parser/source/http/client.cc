@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
@@ -22,6 +23,7 @@
 #include "parser/base/user_settings.h"
 #include "parser/source/curl.h"
 #include "parser/source/http/connection_pool.h"
+#include "parser/source/http/headers.h"
 #include "parser/source/http/url.h"
 
 namespace ckptfs::http {
@@ -129,6 +131,8 @@ class Transfer {
   }
 
   void TakeBody(std::string_view bytes);
+  void AdaptLowWater();
+  void SetLowWater(size_t bytes);
 
   bool IsCancelled() const { return stop_.stop_requested() || Cancellation::IsRequested(); }
 
@@ -155,6 +159,9 @@ class Transfer {
   bool is_for_receiver_ = false;
   bool is_body_cut_ = false;
   uint64_t body_size_ = 0;
+  uint64_t body_length_ = 0;  // That the header announces; 0 if it does not.
+  size_t low_water_ = 1;
+  Clock::time_point begun_;  // When the head had arrived.
 
   std::exception_ptr thrown_;
   bool is_stalled_ = false;
@@ -244,12 +251,15 @@ int Transfer::OnConnected(void* self, char* /*remote*/, char* /*local*/, int /*r
 }
 
 bool Transfer::CheckProgress(curl_off_t bytes) {
+  constexpr std::chrono::milliseconds kPaused(100);
   if (IsCancelled()) return false;
   const Clock::time_point now = Clock::now();
   const auto transferred = static_cast<uint64_t>(bytes) + head_size_;
   if (transferred != transferred_) {
     transferred_ = transferred;
     changed_ = now;
+  } else if (now - changed_ > kPaused) {
+    SetLowWater(1);  // The rate has fallen.
   }
   is_stalled_ = now - changed_ >= StallLimit();
   return !is_stalled_;
@@ -286,14 +296,43 @@ std::chrono::microseconds Transfer::Elapsed(CURLINFO until) const {
 
 void Transfer::EndHead() {
   has_head_ = true;
+  begun_ = Clock::now();
+  body_length_ = ParseLength(response_.Find("content-length")).value_or(0);
   response_.round_trip = lease_.Answered(Elapsed(CURLINFO_PRETRANSFER_TIME_T), Handshake());
   if (response_.status / 100 != 2) lease_.ForgetSpare();
   is_for_receiver_ = receiver_ != nullptr && receiver_->Begin(response_);
 }
 
+// While a long response flows, wakes this thread once for all that arrives in kPause, instead of
+// for each few packets. Slow start is not slowed down: the rate is that since the head arrived. The
+// last bytes are not waited for, since no others would follow them.
+void Transfer::AdaptLowWater() {
+  constexpr std::chrono::duration<double> kPause{0.004};
+  constexpr std::chrono::duration<double> kShortest{0.01};
+  constexpr double kMost = 256 << 10;
+  constexpr uint64_t kEnd = 64 << 10;
+  size_t wanted = 1;
+  if (body_length_ > body_size_ + kEnd) {
+    const std::chrono::duration<double> elapsed = Clock::now() - begun_;
+    const double arriving =
+        static_cast<double>(body_size_) * (kPause / std::max(elapsed, kShortest));
+    wanted = std::bit_floor(static_cast<size_t>(std::min(arriving, kMost)) | 1U);
+    if (body_length_ - body_size_ < wanted + kEnd) wanted = 1;
+  }
+  SetLowWater(wanted);
+}
+
+void Transfer::SetLowWater(size_t bytes) {
+  // libcurl takes one record of TLS each time that it is woken.
+  if (bytes == low_water_ || !request_.url.starts_with("http://")) return;
+  low_water_ = bytes;
+  lease_.connection().SetLowWater(bytes);
+}
+
 void Transfer::TakeBody(std::string_view bytes) {
   if (!has_head_) Fail(ECONNRESET, "response without headers");
   body_size_ += bytes.size();
+  AdaptLowWater();
   lease_.Received(body_size_);
   if (is_for_receiver_) {
     receiver_->Take(std::as_bytes(std::span(bytes)));

@@ -48,20 +48,16 @@ std::chrono::microseconds Lease::Answered(Clock::duration connecting,
   return pool_.round_trip_;
 }
 
-void Lease::Received(uint64_t bytes) {
-  const MutexLock lock(pool_.mutex_);
-  received_ = bytes;
-}
-
 // Counts the connections whose responses will have ended before a new connection is there, if they
 // continue as fast as they have come so far. What has come in less than that time, in which a new
 // connection sends its first few packets only, is no measure.
 size_t ConnectionPool::CountSoonIdle(Clock::time_point now) const {
   const Clock::duration connecting = connecting_;
   return static_cast<size_t>(std::ranges::count_if(leases_, [&](const Lease* lease) {
-    if (lease->received_ == 0 || lease->received_ > lease->length_) return false;
-    const double rest = static_cast<double>(lease->length_ - lease->received_) /
-                        static_cast<double>(lease->received_);
+    const uint64_t received = lease->received_;
+    if (received == 0 || received > lease->length_) return false;
+    const double rest =
+        static_cast<double>(lease->length_ - received) / static_cast<double>(received);
     return rest * std::max(now - lease->answered_, connecting) < connecting;
   }));
 }

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -45,7 +46,7 @@ class Lease {
                                      std::chrono::microseconds handshake);
 
   // Records that so many bytes of the response have arrived.
-  void Received(uint64_t bytes);
+  void Received(uint64_t bytes) { received_ = bytes; }
 
   // The connection can be used again.
   void Keep() { is_kept_ = true; }
@@ -57,9 +58,10 @@ class Lease {
   std::unique_ptr<CurlConnection> connection_;
   bool is_kept_ = false;
 
-  // Guarded by the mutex of the pool.
   const uint64_t length_;
-  uint64_t received_ = 0;
+  std::atomic<uint64_t> received_ = 0;
+
+  // Guarded by the mutex of the pool.
   Clock::time_point answered_;
 };
 
