@@ -196,6 +196,17 @@ TEST_F(LoadPlanTest, IsNotRefutedByThreadsThatShareAFile) {
   }
 }
 
+TEST_F(LoadPlanTest, IsNotRefutedByThreadsThatAllReadTheHeaderOfAFile) {
+  for (uint64_t i = 0; i < 20; ++i) {
+    Read(i, 40);
+    Read(i, 40);
+    plan_.RecordRead(0, {i * kStep, kMiB / 2}, LoadPlan::Kind::kNext, true);
+    Read(i, 40);
+    plan_.RecordRead(0, {i * kStep + kMiB / 2, kMiB / 2}, LoadPlan::Kind::kScattered, true);
+    EXPECT_EQ(plan_.is_active(), i > 0);
+  }
+}
+
 TEST_F(LoadPlanTest, IsRefutedByManyReadsInTheMiddleOfAFile) {
   for (uint64_t i = 0; i < 3; ++i) Read(i, kMiB);
   Read(3, 4096);

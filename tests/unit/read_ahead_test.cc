@@ -162,6 +162,13 @@ TEST_F(ReadAheadTest, BeginsAtTheEndOfAFileAfterOneThatWasReadBackward) {
   EXPECT_LE(lowest_, 2 * kMiB);
 }
 
+TEST_F(ReadAheadTest, EndsAWindowWhereAnotherThreadHasBegun) {
+  policy_.AdviseFile(0, {0, 200 * kMiB});
+  ReadAll(100 * kMiB, 120 * kMiB);
+  EXPECT_EQ(ReadAll(0, 100 * kMiB), 100 * kMiB);
+  EXPECT_GT(ReadAll(100 * kMiB, 104 * kMiB), 110 * kMiB);  // It reads on, all the same.
+}
+
 TEST_F(ReadAheadTest, SharesMemoryBetweenReaders) {
   policy_.AdviseFile(0, {0, 1000 * kMiB});
   ReadAll(0, 100 * kMiB);

@@ -118,10 +118,16 @@ uint64_t LoadPlan::LengthOfWhole(size_t file) const {
   return length - std::min(length, kHeader);
 }
 
+// Whether all of a file was read in this round.
+bool LoadPlan::IsWhole(size_t file) const {
+  return states_[file].read > std::max(LengthOfWhole(file), files_.file(file).range.length / 2);
+}
+
 void LoadPlan::Begin(size_t file, bool is_fetched) {
-  const bool is_repeated = IsBegun(file);
+  // Each thread that reads a part of a file may begin with its header.
+  const bool is_repeated = IsBegun(file) && IsWhole(file);
   if (is_repeated) ++repeated_;
-  ++unfinished_;
+  if (is_repeated || !IsBegun(file)) ++unfinished_;
   // A second pass over the files, or one over their headers.
   if (repeated_ > kMostRepeated || unfinished_ > kMostUnfinished) Refute();
   State& state = StateOf(file);

@@ -83,6 +83,7 @@ class LoadPlan {
   void RecordGap();
   void FetchAllBut(const std::function<bool(size_t file)>& is_excluded);
   uint64_t LengthOfWhole(size_t file) const;
+  bool IsWhole(size_t file) const;
   size_t NextUnfetched(size_t file);
   State& StateOf(size_t file);
   void MarkFetched(size_t file) { states_[file].next = file + 1; }

@@ -115,7 +115,7 @@ ReadAhead::Stream& ReadAhead::Begin(uint32_t object, ByteRange read, bool is_bac
   stream.id = ++last_id_;
   stream.object = object;
   stream.is_backward = is_backward;
-  stream.position = stream.fetched = stream.turn = Oriented(stream, read).offset;
+  stream.begin = stream.position = stream.fetched = stream.turn = Oriented(stream, read).offset;
   stream.file_end = FileEndAt(stream, stream.position);
   return stream;
 }
@@ -127,7 +127,7 @@ void ReadAhead::Turn(Stream& stream, ByteRange read) {
   stream.turn = place.offset;
   if (stream.turned < kMostTurned || IsOpening(stream.object)) return;
   stream.is_backward = !stream.is_backward;
-  stream.position = stream.fetched = stream.turn = Oriented(stream, read).offset;
+  stream.begin = stream.position = stream.fetched = stream.turn = Oriented(stream, read).offset;
   stream.file_end = FileEndAt(stream, stream.position);
   stream.turned = 0;
   stream.is_bulk = false;
@@ -196,13 +196,23 @@ uint64_t ReadAhead::WindowOf(const Stream& stream, Clock::time_point now) const 
   return std::min({std::bit_floor(stream.least), share, Target()});
 }
 
-// How far a window may reach beyond the file. What lies there is fetched by the plan, if there is
-// one.
+// How far a window may reach: beyond the file, where it is fetched by the plan if there is one; and
+// to where another stream has begun, since threads that share a file read each byte once.
 uint64_t ReadAhead::BoundOf(const Stream& stream) const {
-  if (plan_.is_active()) return stream.file_end;
-  const uint64_t more = std::max(kLeastBehindFile, stream.read / kPartBehindFile);
-  const uint64_t left = files_.size_of(stream.object) - stream.file_end;
-  return stream.file_end + std::min(std::bit_floor(more), left);
+  uint64_t bound = stream.file_end;
+  if (!plan_.is_active()) {
+    const uint64_t more = std::max(kLeastBehindFile, stream.read / kPartBehindFile);
+    const uint64_t left = files_.size_of(stream.object) - stream.file_end;
+    bound += std::min(std::bit_floor(more), left);
+  }
+  for (const Stream& other : streams_) {
+    const bool is_ahead = other.object == stream.object && other.begin >= stream.position;
+    if (is_ahead && other.id != stream.id && other.is_backward == stream.is_backward &&
+        other.least > 0) {
+      bound = std::min(bound, other.begin);
+    }
+  }
+  return bound;
 }
 
 uint64_t ReadAhead::EndOf(const Stream& stream, Clock::time_point now) const {

@@ -108,6 +108,7 @@ class ReadAhead {
     StreamId id = 0;
     uint32_t object = 0;
     bool is_backward = false;
+    uint64_t begin = 0;     // Of the first read.
     uint64_t position = 0;  // Behind the last byte that was read.
     uint64_t turn = 0;      // Offset of the last read, ...
     unsigned turned = 0;    // ... and how many in a row ended where the one before begins.
