@@ -53,7 +53,8 @@ std::vector<TensorEntry> TensorsOf(std::span<const Entry> entries) {
 void CheckReadable(const Tensor& tensor, std::string_view key) {
   if (!tensor.error) return;
   const int code = tensor.error->code();
-  const bool is_of_a_file = code == EINVAL || code == EISDIR;  // Not a regular file, a directory.
+  // Not a regular file, a directory, a file where a directory should be.
+  const bool is_of_a_file = code == EINVAL || code == EISDIR || code == ENOTDIR;
   throw WithContext(Quoted(key), is_of_a_file ? Error(EIO, tensor.error->what()) : *tensor.error);
 }
 
