@@ -13,7 +13,8 @@ constexpr uint64_t kAtOnce = 8;
 
 }  // namespace
 
-CountingSource::CountingSource(ByteSourcePtr origin) : origin_(std::move(origin)) {
+CountingSource::CountingSource(ByteSourcePtr origin, bool is_distant)
+    : origin_(std::move(origin)), is_distant_(is_distant) {
   const std::scoped_lock lock(mutex_);
   Fetch(0, std::min(kHead, size()));
   round_trips_ = 1;

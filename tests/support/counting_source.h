@@ -18,13 +18,13 @@ namespace ckptfs {
 // requested, and nothing twice.
 class CountingSource final : public ByteSource {
  public:
-  explicit CountingSource(ByteSourcePtr origin);
+  explicit CountingSource(ByteSourcePtr origin, bool is_distant = false);
 
   std::string name() const override { return origin_->name(); }
   uint64_t size() const override { return origin_->size(); }
   void ReadAt(uint64_t offset, std::span<std::byte> buffer) const override;
   bool is_remote() const override { return true; }
-  bool is_distant() const override { return true; }
+  bool is_distant() const override { return is_distant_; }
   void AdviseFile(ByteRange range) const override;
   void Prefetch(std::span<const ByteRange> ranges) const override;
 
@@ -41,6 +41,7 @@ class CountingSource final : public ByteSource {
   bool Fetch(uint64_t offset, uint64_t length) const;  // Returns whether any were missing.
 
   const ByteSourcePtr origin_;
+  const bool is_distant_;
   mutable std::mutex mutex_;           // Guards what is below.
   mutable std::set<uint64_t> blocks_;  // The fetched ones.
   mutable uint64_t round_trips_ = 0;

@@ -34,7 +34,7 @@ ZipWriter Around(std::string_view name, std::string_view data, const ZipEntry& e
 class RemoteZip {
  public:
   explicit RemoteZip(ByteSourcePtr archive)
-      : source_(std::make_shared<CountingSource>(std::move(archive))),
+      : source_(std::make_shared<CountingSource>(std::move(archive), true)),
         budget_(Budget::ForFile(source_->size())),
         members_({source_, 0, source_->size()}, budget_, {}, std::make_shared<BlockCache>()) {}
   explicit RemoteZip(const ZipWriter& writer) : RemoteZip(writer.Source()) {}

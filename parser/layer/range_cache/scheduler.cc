@@ -211,7 +211,7 @@ uint64_t Scheduler::PieceOf(const PrefetchRange& range) const {
   if (!read_ahead_.IsOpening(range.object) || !link_.is_long()) return left;
   const uint64_t third = (range.end_block - range.first_block + 2) / 3;
   const size_t connections = std::min(link_.fetches(), Link::kUsualFetches);
-  return ((left > third ? 2 * third : third) + connections - 1) / connections;
+  return std::min(left, ((left > third ? 2 * third : third) + connections - 1) / connections);
 }
 
 std::unique_ptr<RangeFetch> Scheduler::TakePrefetch(Clock::time_point now) {
