@@ -251,7 +251,7 @@ def parallel(lab, sizes, contender):
 
 
 ROWS = {
-    "start": Row(5, ("ckptfs", "fuse-zip", "torch"), start, (
+    "start": Row(5, ("ckptfs", "null", "fuse-zip", "torch"), start, (
         Goal("first byte", "fuse-zip", 0.5),
         Goal("first byte", "torch", 0.01))),
     "sequential": Row(7, ("ckptfs", "null", "archive", "fuse-zip"), sequential, (
