@@ -13,7 +13,7 @@
 namespace ckptfs {
 namespace {
 
-constexpr uint64_t kMost = uint64_t{16} << 30;
+constexpr uint64_t kMostOfLocal = uint64_t{16} << 30;
 constexpr uint64_t kMostOfRemote = uint64_t{1} << 30;
 
 // A one-byte opcode of a pickle can create a value of 16 bytes on the stack, and a copy in a
@@ -41,7 +41,7 @@ void Budget::AddFile(uint64_t stored_size, bool is_remote) {
 void Budget::Grow(uint64_t bytes) {
   bytes = std::min(bytes, stored_ - std::min<uint64_t>(stored_, parsed_));
   parsed_ += bytes;
-  const uint64_t most = is_remote_ ? kMostOfRemote : kMost;
+  const uint64_t most = is_remote_ ? kMostOfRemote : kMostOfLocal;
   const uint64_t room = most - std::min(limit_, most);
   limit_ += bytes > room / kPerByte ? room : bytes * kPerByte;
   if (grown_ && limit_ - reported_limit_ > kBase / 2) grown_((reported_limit_ = limit_) + lent_);
@@ -88,7 +88,7 @@ void Budget::FailForAllocation() {
 }
 
 uint64_t Budget::most_steps() const {
-  return kBaseSteps + kStepsPerByte * std::min(parsed_.load(), kMost);
+  return kBaseSteps + kStepsPerByte * std::min(parsed_.load(), kMostOfLocal);
 }
 
 void Budget::SetTime(Clock::duration allowance) {
@@ -97,7 +97,7 @@ void Budget::SetTime(Clock::duration allowance) {
 }
 
 std::chrono::seconds Budget::time_for_parsed() const {
-  return std::chrono::seconds(std::min(parsed_.load(), kMost) / kBytesPerSecond);
+  return std::chrono::seconds(std::min(parsed_.load(), kMostOfLocal) / kBytesPerSecond);
 }
 
 Budget::Clock::time_point Budget::deadline() const {
