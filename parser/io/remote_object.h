@@ -76,6 +76,7 @@ class RemoteObject {
   struct Head {
     uint64_t length = 0;
     std::chrono::steady_clock::duration round_trip{0};  // To the server; 0 if not known.
+    std::chrono::steady_clock::duration latency{0};     // Of the response; 0 if not known.
   };
 
   // The first Fetch at offset 0 delivers these bytes as they arrive, without a request.

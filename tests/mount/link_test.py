@@ -56,6 +56,7 @@ class Mounts(Case):
             return
         directory = tempfile.TemporaryDirectory(prefix="ckptfs-test.")
         cls.addClassCleanup(directory.cleanup)
+        cls.directory = directory.name
         os.chmod(directory.name, 0o755)
         cls.data = os.urandom(TENSORS * TENSOR)
         header = {f"t{i}": {"dtype": "U8", "shape": [TENSOR], "data_offsets": [i * TENSOR, (i + 1) * TENSOR]}
@@ -98,6 +99,24 @@ class Mounts(Case):
         self.addCleanup(self.link.reshape, RTT_MS, MBIT)
         self.mount(self.server.url("/m.safetensors"))
         self.assertEqual(self.connections() - before, 1)
+
+    def test_a_server_with_few_workers_serves_all_tensors(self):
+        for workers in 1, 2:
+            with self.subTest(workers=workers):
+                server = self.link.start(
+                    sys.executable, ckptfs.TESTS / "servers/few_workers.py", self.directory, str(workers),
+                    self.link.far, stdout=subprocess.PIPE, text=True)
+                port = server.stdout.readline().strip()
+                mount = self.mount(f"http://{self.link.far}:{port}/m.safetensors")
+                begin = time.monotonic()
+                for i in range(TENSORS):
+                    self.assertEqual(ckptfs.read(mount / f"t{i}.memmap"),
+                                     self.data[i * TENSOR:(i + 1) * TENSOR])
+                # The connection of the mount has the worker, and would keep it while idle.
+                self.assertLess(time.monotonic() - begin, 5)
+                mount.release()
+                server.kill()
+                server.communicate()
 
     def test_a_read_survives_a_black_hole_of_a_second(self):
         mount = self.mount(self.server.url("/m.safetensors"))

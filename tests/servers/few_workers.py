@@ -3,10 +3,14 @@ idle, as apache's prefork does. Other connections wait unanswered.
 
     with FewWorkers(directory, workers=2) as server:
         server.url("/m.pth")
+
+As a program, `few_workers.py DIRECTORY WORKERS ADDRESS` prints its port and serves until it is killed.
 """
 
 import re
+import signal
 import socket
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -15,7 +19,7 @@ IDLE_SECONDS = 5
 
 
 class FewWorkers:
-    def __init__(self, directory, workers):
+    def __init__(self, directory, workers, address="127.0.0.1"):
         root = Path(directory)
 
         class Handler(BaseHTTPRequestHandler):
@@ -39,7 +43,7 @@ class FewWorkers:
             def log_message(self, *_):
                 pass
 
-        self.listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self.listener = socket.create_server((address, 0), backlog=64)
         self.handler = Handler
         self.workers = [threading.Thread(target=self._work, daemon=True) for _ in range(workers)]
 
@@ -66,3 +70,9 @@ class FewWorkers:
 
     def url(self, path):
         return f"http://127.0.0.1:{self.listener.getsockname()[1]}{path}"
+
+
+if __name__ == "__main__":
+    with FewWorkers(sys.argv[1], int(sys.argv[2]), sys.argv[3]) as started:
+        print(started.listener.getsockname()[1], flush=True)
+        signal.pause()

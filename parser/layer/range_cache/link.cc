@@ -75,6 +75,9 @@ void Link::RecordUnanswered(size_t unanswered, size_t others, Clock::time_point 
 }
 
 Link::Duration Link::patience() const {
+  if (usual_ == Duration(0) && opened_ > Duration(0)) {
+    return std::max<Duration>(4 * opened_, 8 * round_trip_) + milliseconds(250);
+  }
   return std::max<Duration>(4 * usual_ + milliseconds(50), 2 * longest_);
 }
 

@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -29,6 +30,9 @@ class Link {
     if (round_trip > Duration(0)) round_trip_ = round_trip;
   }
 
+  // Records how long the first bytes of an object took when it was opened.
+  void RecordOpened(Duration latency) { opened_ = std::max(opened_, latency); }
+
   // Records that bytes have arrived.
   void RecordArrived(uint64_t bytes, Clock::time_point now);
 
@@ -39,7 +43,8 @@ class Link {
   // run. If that is no exception, it has no more workers for this client.
   void RecordUnanswered(size_t unanswered, size_t others, Clock::time_point now);
 
-  // How long an answer may take while others arrive.
+  // How long an answer may take while others arrive; before the first of them, how long it may take
+  // if the server is as fast as it was when objects were opened.
   Duration patience() const;
 
   // Whether a round trip costs more than further requests that save it.
@@ -67,7 +72,8 @@ class Link {
   Clock::time_point minute_;              // When it began.
   Duration longest_{0};                   // Latency of the last few answers.
   Duration round_trip_{0};
-  Duration usual_{0};  // Latency, a moving average.
+  Duration opened_{0};  // Latency of opening, the longest.
+  Duration usual_{0};   // Latency, a moving average.
 
   uint64_t total_ = 0;          // Bytes that have arrived.
   bool is_growing_ = true;      // Whether the rate was still growing when last measured.

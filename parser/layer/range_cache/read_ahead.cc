@@ -241,9 +241,10 @@ bool ReadAhead::IsScattered(StreamId id) const {
 uint64_t ReadAhead::RangeLength(StreamId id, Clock::time_point now) {
   const Stream* stream = Find(id);
   const uint64_t window = stream == nullptr ? 0 : EndOf(*stream, now) - stream->position;
+  // Few requests that a server answers at the same time are the longer.
   const uint64_t length = is_busy_ && plan_.is_active()
-                              ? in_flight_ / kRangesOfBusyLink
-                              : std::min(window, in_flight_) / kRangesOfWindow;
+                              ? in_flight_ / std::min(kRangesOfBusyLink, requests_)
+                              : std::min(window, in_flight_) / std::min(kRangesOfWindow, requests_);
   return std::clamp(length, kShortestRange, kLongestRange);
 }
 
@@ -316,7 +317,8 @@ std::optional<ReadAhead::Wish> ReadAhead::NextPlanned(uint64_t unread, uint64_t 
   const uint64_t lead = plan_.Lead(Target(), most);
   if (unread >= lead) return {};
   const uint64_t length =
-      std::clamp(std::min(lead, in_flight_) / kRangesOfBusyLink, kShortestRange, kLongestRange);
+      std::clamp(std::min(lead, in_flight_) / std::min(kRangesOfBusyLink, requests_),
+                 kShortestRange, kLongestRange);
   // Small pieces are collected, unless the lead runs dry.
   if (lead - unread < length && unread > lead / 2) return {};
   const auto piece = plan_.Next(std::min(Vary(length), lead - unread), present_up_to);

@@ -37,10 +37,12 @@ class ReadAhead {
   // Adds an object of `size` bytes; objects are numbered from 0.
   void AddObject(uint64_t size) { files_.AddObject(size); }
 
-  // Sets how many bytes in flight keep the link busy (Link::in_flight), and whether it is.
-  void SetInFlight(uint64_t bytes, bool is_busy) {
+  // Sets how many bytes in flight keep the link busy (Link::in_flight), whether it is, and how many
+  // requests may run at the same time.
+  void SetInFlight(uint64_t bytes, bool is_busy, uint64_t requests) {
     in_flight_ = bytes;
     is_busy_ = is_busy;
+    requests_ = requests;
   }
 
   // Adds a file of the mount, which is `range` of an object.
@@ -138,6 +140,7 @@ class ReadAhead {
   const uint64_t most_;
   uint64_t in_flight_ = uint64_t{4} << 20U;
   bool is_busy_ = false;
+  uint64_t requests_ = 8;
   FileMap files_;
   LoadPlan plan_{files_};
   std::list<Stream> streams_;  // Read last first.

@@ -43,6 +43,8 @@ uint32_t Scheduler::AddObject(uint64_t size) {
 std::unique_ptr<RangeFetch> Scheduler::TakeHead(uint32_t object, const RemoteObject::Head& head,
                                                 Clock::time_point now) {
   link_.RecordRoundTrip(head.round_trip);
+  link_.RecordOpened(head.latency);
+  is_opened_ |= head.latency > Clock::duration(0);
   const uint64_t end =
       head.length == sizes_[object] ? BlockCount(head.length) : head.length / kBlockSize;
   auto fetch = Begin(object, 0, end, Frames::Need::kOpening, now);
@@ -280,26 +282,34 @@ void Scheduler::MakeWay(Clock::time_point now) {
 }
 
 // Stops fetches whose request waits for a worker of the server, while others have been answered:
-// one of the connections that have a worker fetches these blocks sooner.
+// one of the connections that have a worker fetches these blocks sooner. The connection on which an
+// object was opened has one, and may have become idle after these fetches had begun on others: so
+// the first fetches are stopped, too, but once only, for the server may have become slow.
 void Scheduler::StopUnanswered(Clock::time_point now) {
   // Requests that are sent so soon after each other may be answered in any order.
   constexpr std::chrono::milliseconds kTogether{20};
+  const bool is_first = is_opened_ && answered_ == Clock::time_point();
   size_t unanswered = 0;
   for (RangeFetch* fetch : fetches_) {
     if (fetch->is_answered || fetch->started == Clock::time_point() ||
-        fetch->stop.stop_requested() || fetch->started > answered_ + kTogether ||
+        fetch->stop.stop_requested() || (!is_first && fetch->started > answered_ + kTogether) ||
         now - fetch->started < link_.patience()) {
       continue;
     }
     fetch->stop.request_stop();
     ++unanswered;
   }
-  if (unanswered > 0) link_.RecordUnanswered(unanswered, fetches_.size() - unanswered, now);
+  if (unanswered == 0) return;
+  if (is_first) {
+    is_opened_ = false;
+  } else {
+    link_.RecordUnanswered(unanswered, fetches_.size() - unanswered, now);
+  }
 }
 
 std::unique_ptr<RangeFetch> Scheduler::Take(Clock::time_point now) {
   StopUnanswered(now);
-  read_ahead_.SetInFlight(link_.in_flight(), in_flight_ > link_.in_flight() / 2);
+  read_ahead_.SetInFlight(link_.in_flight(), in_flight_ > link_.in_flight() / 2, link_.fetches());
   for (const Waiter* waiter : waiters_) {
     if (waiter->error || IsPresent(waiter->key, waiter->begin)) continue;
     if (fetches_.size() >= link_.fetches()) {

@@ -161,6 +161,7 @@ class Scheduler {
   uint64_t to_disk_ = 0;  // Bytes of it that read-ahead has fetched.
   Clock::time_point last_read_;
   Clock::time_point answered_;            // When a request was last answered.
+  bool is_opened_ = false;                // The response of an opening may have an idle connection.
   std::vector<uint64_t> sizes_;           // Of the objects, in bytes.
   std::list<Waiter*> waiters_;            // In the order of arrival.
   std::deque<PrefetchRange> prefetches_;  // In the order of the calls of Prefetch.

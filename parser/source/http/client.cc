@@ -299,6 +299,7 @@ void Transfer::EndHead() {
   begun_ = Clock::now();
   body_length_ = ParseLength(response_.Find("content-length")).value_or(0);
   response_.round_trip = lease_.Answered(Elapsed(CURLINFO_PRETRANSFER_TIME_T), Handshake());
+  response_.latency = Elapsed(CURLINFO_STARTTRANSFER_TIME_T) - Elapsed(CURLINFO_PRETRANSFER_TIME_T);
   if (response_.status / 100 != 2) lease_.ForgetSpare();
   is_for_receiver_ = receiver_ != nullptr && receiver_->Begin(response_);
 }

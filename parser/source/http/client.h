@@ -42,6 +42,7 @@ constexpr int kOk = 200;
 struct Response {
   int status = 0;
   std::chrono::microseconds round_trip{0};                   // To the server; 0 if not known.
+  std::chrono::microseconds latency{0};                      // From the request to the first byte.
   std::vector<std::pair<std::string, std::string>> headers;  // Names in lower case.
   std::string body;                                          // Unless a receiver took it.
   std::string location;  // Target of a redirect: an absolute URL. Empty if it is no redirect.

@@ -92,7 +92,9 @@ class Object final : public RemoteObject {
         identity_(std::move(opened.identity)),
         sha256_(opened.sha256),
         download_(std::move(opened.download)),
-        head_(opened.first == nullptr ? Head() : Head{opened.first->length(), opened.round_trip}),
+        head_(opened.first == nullptr
+                  ? Head()
+                  : Head{opened.first->length(), opened.round_trip, opened.latency}),
         first_(std::move(opened.first)) {}
 
   std::string name() const override { return name_; }

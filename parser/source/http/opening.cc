@@ -81,6 +81,7 @@ Opened Open(const std::string& name, Client& client, Access& access, const Sourc
       opened.download = first->TakeDownload();
       if (!opened.download) opened.first = std::move(first);
       opened.round_trip = response.round_trip;
+      opened.latency = response.latency;
       pin = access.Pin(response);
       access.Succeeded();
       return true;

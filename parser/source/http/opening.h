@@ -19,6 +19,7 @@ struct Opened {
   std::optional<std::array<std::byte, 32>> sha256;
   std::unique_ptr<FirstBytes> first;        // Null if there are none.
   std::chrono::microseconds round_trip{0};  // To the server; 0 if not known.
+  std::chrono::microseconds latency{0};     // Of the response.
   std::unique_ptr<Download> download;       // All bytes, if they had to be fetched; else null.
 };
 
