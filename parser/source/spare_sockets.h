@@ -1,7 +1,7 @@
 // TCP connections that are begun before they are needed.
 //
 // A program that opens a remote object fetches several ranges of it as soon as the first response
-// tells how long it is. On a long link the connections for these are established while that
+// reports its length. On a long link the connections for these are established while that
 // response is on its way.
 
 #pragma once
@@ -23,7 +23,7 @@ class SpareSockets {
   using Clock = std::chrono::steady_clock;
 
   // A connection that has been begun, and when it is established at the latest: later, a new one
-  // is there sooner. `socket` is none if there is no such connection.
+  // is there sooner. `socket` is invalid if no such connection exists.
   struct Spare {
     Fd socket;
     Clock::time_point latest;

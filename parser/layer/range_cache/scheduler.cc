@@ -152,7 +152,7 @@ uint64_t Scheduler::BehindPresent(uint32_t object, uint64_t block, uint64_t leas
 
 // Fetches the blocks from `block` to `end_block` that are neither cached nor being fetched, as far
 // as memory is free; the first one from `begin` on, unless it is cached from elsewhere on: then
-// it is fetched whole. Returns null if these are none.
+// it is fetched whole. Returns null if nothing is to be fetched.
 std::unique_ptr<RangeFetch> Scheduler::Begin(uint32_t object, uint64_t block, uint64_t end_block,
                                              Frames::Need need, Clock::time_point now,
                                              size_t begin) {
