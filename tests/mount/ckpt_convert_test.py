@@ -239,6 +239,23 @@ class Convert(ckptfs.Case):
             found |= tensors
         self.assertSame(found, state)
 
+    def test_an_index_never_names_shards_of_two_conversions(self):
+        if os.geteuid() != 0:
+            self.skipTest("only root mounts a file over another")
+        self.save({f"h.{i}": torch.full((100,), i) for i in range(4)})
+        out = self.folder / "model.safetensors"
+        self.convert(out, "--shard", "1KB")
+        self.assertIn("model.safetensors.index.json", self.files())
+        shard = self.folder / "model-00003-of-00004.safetensors"
+        subprocess.run(["mount", "--bind", shard, shard], check=True)  # Nothing can be renamed to it.
+        self.addCleanup(subprocess.run, ["umount", "--lazy", shard], capture_output=True)
+        self.refuse(2, "model-00003-of-00004.safetensors: Device or resource busy", self.source, out, "--shard", "1KB",
+                    "-f")
+        self.assertNotIn("model.safetensors.index.json", self.files())
+        subprocess.run(["umount", shard], check=True)
+        self.convert(out, "--shard", "1KB", "-f")
+        self.assertIn("model.safetensors.index.json", self.files())
+
     def test_one_shard_is_a_file(self):
         state = self.model()
         self.convert(self.folder / "model.safetensors", "--shard", "5GB")
@@ -387,6 +404,16 @@ class Convert(ckptfs.Case):
         self.convert(self.source, "-f", "--to", "safetensors", "--dtype", "bf16")
         self.assertSame(load_file(self.source), {key: tensor.bfloat16() for key, tensor in state.items()})
         self.assertEqual(self.files(), ["model.pth"])
+
+    def test_too_little_memory_is_an_error(self):
+        self.save({f"h.{i}": torch.ones(1 << 20) for i in range(8)})
+        out = self.folder / "model.safetensors"
+        for megabytes in range(16, 40, 2):
+            limit = (megabytes << 20, megabytes << 20)
+            done = ckpt("convert", self.source, out, "-f",
+                        preexec_fn=lambda limit=limit: resource.setrlimit(resource.RLIMIT_AS, limit))
+            with self.subTest(megabytes, stderr=done.stderr):
+                self.assertIn((done.returncode, bool(done.stderr)), ((0, False), (1, True)))
 
     def test_writers_at_once(self):
         state = self.save({"a": torch.randn(100_000), "b": torch.randn(7)})

@@ -3,7 +3,6 @@
 #include <zlib.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <filesystem>
@@ -17,7 +16,6 @@
 #include <vector>
 
 #include "parser/base/error.h"
-#include "parser/base/mutex.h"
 #include "parser/base/text.h"
 #include "tools/ckpt/cast.h"
 #include "tools/ckpt/dequantize.h"
@@ -182,25 +180,15 @@ std::vector<Chunk> ChunksOf(std::span<const Segment> segments) {
 template <typename Work>
 void ForChunks(std::span<const Segment> segments, std::vector<Chunk>& chunks, Progress& progress,
                const Work& work) {
-  Mutex mutex;
-  std::optional<Error> error;
-  std::atomic<bool> has_failed = false;
   InParallel(chunks.size(), [&](size_t i) {
-    if (has_failed) return;
-    try {
-      Interruption::Check();
-      Chunk& chunk = chunks[i];
-      const auto buffer = std::make_unique_for_overwrite<std::byte[]>(chunk.length);
-      const std::span bytes(buffer.get(), chunk.length);
-      segments[chunk.segment].source->ReadAt(chunk.begin, bytes);
-      work(chunk, bytes);
-      progress.Add(chunk.length);
-    } catch (const Error& e) {
-      MutexLock lock(mutex);
-      if (!has_failed.exchange(true)) error = e;
-    }
+    Interruption::Check();
+    Chunk& chunk = chunks[i];
+    const auto buffer = std::make_unique_for_overwrite<std::byte[]>(chunk.length);
+    const std::span bytes(buffer.get(), chunk.length);
+    segments[chunk.segment].source->ReadAt(chunk.begin, bytes);
+    work(chunk, bytes);
+    progress.Add(chunk.length);
   });
-  if (error) throw Error(*error);
 }
 
 // Writes `segments`, and sets the CRC32 of each if `has_crc`.
@@ -297,6 +285,8 @@ void Convert(const Model& model, const ConvertOptions& options) {
     for (const std::string& link : plan.links) OutputFolder::AddLink(plan.path, link);
     files.pop_back();
   }
+  // The index of shards comes last, and an old one goes first: it never names shards of two conversions.
+  if (files.size() > 1 && options.existing == Existing::kReplace) files.back().RemoveExisting();
   for (OutputFile& file : files) file.Commit(options.existing);
   if (folder) folder->Commit(options.existing);
 }

@@ -95,6 +95,10 @@ void OutputFile::Sync() const {
   ::posix_fadvise(file_.number(), 0, 0, POSIX_FADV_DONTNEED);
 }
 
+void OutputFile::RemoveExisting() const {
+  if (::unlink(path_.c_str()) != 0 && errno != ENOENT) FailErrno("{}", path_.string());
+}
+
 void OutputFile::Commit(Existing existing) {
   // Of files without a name, link(2) never replaces one that exists.
   const bool is_named = !temporary_.empty();

@@ -42,6 +42,9 @@ class OutputFile {
   // Makes what has been written durable, and forgets the copy of it in memory. Throws Error.
   void Sync() const;
 
+  // Deletes the file that has the name, if there is one. Throws Error.
+  void RemoveExisting() const;
+
   // Gives the file its name. Throws Error: EEXIST if there is such a file, which is kept.
   void Commit(Existing existing);
 
