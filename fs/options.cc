@@ -176,6 +176,12 @@ class Parser {
 
 }  // namespace
 
+bool IsOptionList(std::string_view text) {
+  const std::string_view name = text.substr(0, text.find(','));
+  return text.find('=') != std::string_view::npos ||
+         std::ranges::find(MountOptions(), name, &MountOption::name) != MountOptions().end();
+}
+
 void SetSourceOptions(Options& options, std::string_view list) {
   for (const std::string& word : SplitList(list)) {
     const std::string_view name = std::string_view(word).substr(0, word.find('='));

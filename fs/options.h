@@ -95,6 +95,10 @@ enum class ExitCode : int {
 // mount(8). `arguments` are those after it. Throws Error(EINVAL).
 Options ParseOptions(const std::string& program, std::span<const char* const> arguments);
 
+// Whether `text` is a list like that of -o and not the name of a file: it has a '=', or begins with
+// the name of an option.
+bool IsOptionList(std::string_view text);
+
 // Sets the options of a list like that of -o, "timeout=10,no_sign": those that IsForSources. Throws
 // Error(EINVAL).
 void SetSourceOptions(Options& options, std::string_view list);

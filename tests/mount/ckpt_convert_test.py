@@ -405,6 +405,15 @@ class Convert(ckptfs.Case):
         self.assertSame(load_file(self.source), {key: tensor.bfloat16() for key, tensor in state.items()})
         self.assertEqual(self.files(), ["model.pth"])
 
+    def test_subtree(self):
+        self.save({"model": {"a,b": {"w": torch.arange(3.)}, "c": torch.ones(1)}})
+        for number, options in enumerate((["--subtree", "model/a,b"], ["-o", r"subtree=model/a\,b"])):
+            out = self.folder / f"{number}.safetensors"
+            self.convert(out, *options)
+            self.assertSame(load_file(out), {"w": torch.arange(3.)})
+        self.refuse(ckptfs.SOURCE, "subtree 'none': no dict of that key", self.source, self.folder / "x.safetensors",
+                    "--subtree", "none")
+
     def test_too_little_memory_is_an_error(self):
         self.save({f"h.{i}": torch.ones(1 << 20) for i in range(8)})
         out = self.folder / "model.safetensors"

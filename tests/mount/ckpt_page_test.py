@@ -29,7 +29,7 @@ class Page(ckptfs.Case):
         torch.manual_seed(1)
         file, page = self.directory / "x.pth", self.directory / "x.html"
         torch.save(content, file)
-        done = ckpt("report", *options, "-f", "-O", page, file)
+        done = ckpt("report", *options, "-f", "-o", page, file)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         return page
 

@@ -155,14 +155,23 @@ class Output(ckptfs.Case):
         self.assertEqual({path: path.read_bytes() for path in self.directory.iterdir()}, before)
 
     def test_file_is_what_is_printed(self):
-        done = ckpt("report", self.demo, "-O", self.file)
+        done = ckpt("report", self.demo, "-o", self.file)
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
         self.assertEqual(self.file.read_text(), ckpt("report", self.demo).stdout)
         self.assertEqual(os.listdir(self.directory), [self.file.name])
 
+    def test_dash_o_is_a_file_or_an_option(self):
+        done = ckpt("report", self.demo, "-o", "timeout=5", "-o", "strict", "-o", self.file)
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+        self.file.unlink()
+        self.assertFails(ckptfs.USAGE, "unknown option 'page'", self.demo, "-o", "page=x.html")
+        self.assertFails(ckptfs.USAGE, "two output files: '.*' and 'y.html'", self.demo, "-o", self.file, "-o", "y.html")
+        done = ckpt("report", self.demo, "--output", self.directory / "page=x.html")
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+
     def test_existing_file_is_kept(self):
         self.file.write_text("old")
-        self.assertFails(ckptfs.USAGE, ".*: file exists; -f replaces it", self.demo, "-O", self.file)
+        self.assertFails(ckptfs.USAGE, ".*: file exists; -f replaces it", self.demo, "-o", self.file)
         self.assertEqual(ckpt("report", self.demo, "-f", "--output", self.file).returncode, 0)
         self.assertEqual(self.file.read_text(), ckpt("report", self.demo).stdout)
         self.assertEqual(os.listdir(self.directory), [self.file.name])
@@ -170,14 +179,14 @@ class Output(ckptfs.Case):
     def test_corrupt_checkpoint_leaves_nothing(self):
         corrupt = self.directory / "x.pth"
         corrupt.write_bytes(self.demo.read_bytes()[:1000])
-        self.assertFails(ckptfs.CORRUPT, ".*x.pth: .*", corrupt, "-O", self.file)
+        self.assertFails(ckptfs.CORRUPT, ".*x.pth: .*", corrupt, "-o", self.file)
 
     def test_full_disk(self):
         limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
         for existing in [], ["-f"]:
             if existing:
                 self.file.write_text("old")
-            self.assertFails(ckptfs.LIMITS, ".*page.html: File too large", self.demo, "-O", self.file, *existing,
+            self.assertFails(ckptfs.LIMITS, ".*page.html: File too large", self.demo, "-o", self.file, *existing,
                              preexec_fn=limit)
         with open("/dev/full", "wb") as full:
             done = ckpt("report", self.demo, capture_output=False, stdout=full, stderr=-1)
@@ -185,5 +194,5 @@ class Output(ckptfs.Case):
                          (1, "ckpt: cannot write to standard output: No space left on device\n"))
 
     def test_no_such_directory(self):
-        self.assertFails(ckptfs.SOURCE, ".*page.html: No such file or directory", self.demo, "-O",
+        self.assertFails(ckptfs.SOURCE, ".*page.html: No such file or directory", self.demo, "-o",
                          self.directory / "none" / "page.html")

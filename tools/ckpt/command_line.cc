@@ -1,8 +1,11 @@
 #include "tools/ckpt/command_line.h"
 
+#include <cerrno>
 #include <optional>
 #include <utility>
 
+#include "fs/options.h"
+#include "parser/base/error.h"
 #include "tools/ckpt/commands.h"
 #include "tools/ckpt/output.h"
 #include "tools/ckpt/verify.h"
@@ -179,6 +182,14 @@ void AddConvert(CLI::App& app, Chosen& chosen) {
       ->type_name("FORMAT");
   command->add_option("--only", options.pattern, "only keys that match, such as 'h.0.*'")
       ->type_name("PATTERN");
+  command
+      ->add_option_function<std::string>(
+          "--subtree",
+          [&chosen](const std::string& keys) {
+            chosen.options.push_back("subtree=" + EscapedOption(keys));
+          },
+          "only the dict of these keys, with slashes between")
+      ->type_name("KEYS");
   AddMap(command, options.map);
   command
       ->add_option("--dtype", options.dtype,
@@ -225,6 +236,20 @@ void AddScan(CLI::App& app, Chosen& chosen) {
   });
 }
 
+// Moves the file of -o, if there is one, from the lists of options to `output`: -o has both meanings
+// for `report`.
+void TakeOutput(std::vector<std::string>& lists, std::string& output) {
+  for (auto list = lists.begin(); list != lists.end();) {
+    if (IsOptionList(*list)) {
+      ++list;
+      continue;
+    }
+    if (!output.empty()) Fail(EINVAL, "two output files: {} and {}", Quoted(output), Quoted(*list));
+    output = std::move(*list);
+    list = lists.erase(list);
+  }
+}
+
 void AddReport(CLI::App& app, Chosen& chosen) {
   struct ReportArguments : Arguments {
     std::string output;
@@ -234,10 +259,15 @@ void AddReport(CLI::App& app, Chosen& chosen) {
   const auto arguments = std::make_shared<ReportArguments>();
   CLI::App* const command = AddCommand(app, chosen, "report", "describe the checkpoint as HTML");
   AddSource(command, arguments->source);
-  command->add_option("-O,--output", arguments->output, "the page, instead of standard output")
+  command->get_option("-o")
+      ->description("the page, instead of standard output; or options of sources")
+      ->type_name("FILE|OPTION,...");
+  command->add_option("--output", arguments->output, "the page, whatever its name is")
       ->type_name("FILE");
   command->add_flag("-f,--force", arguments->is_forced, "replace the file");
   command->add_flag("--no-values", arguments->has_no_values, "do not read the tensors");
+  command->parse_complete_callback(
+      [&chosen, arguments] { TakeOutput(chosen.options, arguments->output); });
   SetAction(command, chosen, arguments, [](const Opener& open, const ReportArguments& a) {
     const auto existing = a.is_forced ? Existing::kReplace : Existing::kKeep;
     std::optional<OutputFile> out;
