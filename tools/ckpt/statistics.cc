@@ -118,7 +118,7 @@ template <typename T>
 Statistics OfFinite(std::span<const T> values) {
   Statistics statistics;
   statistics.count = values.size();
-  std::array<T, kLanes> least, most;
+  std::array<T, kLanes> least{}, most{};
   least.fill(values[0]);
   most.fill(values[0]);
   std::array<double, kLanes> sums{}, squares{};
@@ -200,7 +200,7 @@ void ForBlocks(const Tensor& tensor, uint64_t begin, uint64_t end, const Functio
     if constexpr (kIsNumber<Element>) {
       function(chunk);
     } else {
-      std::array<Type, kBlock> block;
+      std::array<Type, kBlock> block{};
       for (size_t at = 0; at < chunk.size(); at += kBlock) {
         const size_t count = std::min(kBlock, chunk.size() - at);
         for (size_t i = 0; i < count; ++i) {
