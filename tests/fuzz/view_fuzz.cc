@@ -2,8 +2,6 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <memory>
 #include <string>
 
@@ -14,33 +12,23 @@
 #include "parser/layer/joined.h"
 #include "parser/open.h"
 #include "parser/view/view.h"
+#include "tests/fuzz/require.h"
 
+namespace ckptfs {
 namespace {
 
-void Require(bool condition, const char* what) {
-  if (condition) return;
-  std::fprintf(stderr, "view: %s\n", what);
-  std::abort();
-}
-
 // The header of the view, and zeros for the tensors, which may be unreadable.
-ckptfs::ByteSourcePtr WithoutData(const ckptfs::ByteSourcePtr& view) {
+ByteSourcePtr WithoutData(const ByteSourcePtr& view) {
   std::array<std::byte, sizeof(uint64_t)> bytes = {};
   view->ReadAt(0, bytes);
   uint64_t length = 0;
   for (size_t i = 0; i < bytes.size(); ++i) length |= std::to_integer<uint64_t>(bytes[i]) << 8 * i;
   const uint64_t begin = bytes.size() + length;
   const uint64_t rest = view->size() - begin;
-  return ckptfs::MakeJoined("view",
-                            {{view, 0, begin}, {std::make_shared<ckptfs::Zeros>(rest), 0, rest}});
+  return MakeJoined("view", {{view, 0, begin}, {std::make_shared<Zeros>(rest), 0, rest}});
 }
 
-}  // namespace
-
-// The oracle: the view of any checkpoint is a safetensors file by the rules of the reference, which
-// the parser checks.
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace ckptfs;
+void CheckView(const uint8_t* data, size_t size) {
   const auto source =
       std::make_shared<MemorySource>(std::string(reinterpret_cast<const char*>(data), size));
   SafetensorsView view;
@@ -49,13 +37,22 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const Checkpoint checkpoint = ReadCheckpoint(source);
     view = MakeSafetensorsView(checkpoint, budget);
   } catch (const Error&) {
-    return 0;
+    return;
   }
-  if (view.file == nullptr) return 0;
+  if (view.file == nullptr) return;
   try {
-    Require(ReadCheckpoint(WithoutData(view.file)).format == "safetensors", "is another format");
+    Require(ReadCheckpoint(WithoutData(view.file)).format == "safetensors");
   } catch (const Error& e) {
-    Require(e.code() == EFBIG, e.what());
+    Require(e.code() == EFBIG);
   }
+}
+
+}  // namespace
+}  // namespace ckptfs
+
+// The oracle: the view of any checkpoint is a safetensors file by the rules of the reference, which
+// the parser checks.
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  ckptfs::CheckView(data, size);
   return 0;
 }
