@@ -130,19 +130,24 @@ class Unreadable(Case):
 class Races(Case):
     """Others change the directory while readers walk through it."""
 
-    def race(self, mount, *changes, seconds=3):
-        """Calls `changes` in a loop, while others read all files. Returns what was read."""
-        deadline = time.monotonic() + seconds
+    def race(self, mount, *changes, seconds=3, expected=frozenset()):
+        """Calls `changes` in a loop, while others read all files. Returns what was read: names and
+        contents. Goes on until `expected` is among them, which takes longer on a busy machine."""
+        begin = time.monotonic()
         contents, failures = set(), []
 
+        def is_over():
+            passed = time.monotonic() - begin
+            return passed > 60 or (passed > seconds and expected <= contents)
+
         def change():
-            while time.monotonic() < deadline:
+            while not is_over():
                 for each in changes:
                     each()
                 time.sleep(0.002)
 
         def read():
-            while time.monotonic() < deadline:
+            while not is_over():
                 for directory, _, files in os.walk(mount.path):
                     for file in files:
                         try:
@@ -170,7 +175,8 @@ class Races(Case):
         self.write("x.safetensors")
         (self.folder / ".link").symlink_to(outside)
         mount = self.mount_logged("trees=1m")
-        contents = self.race(mount, lambda: exchange(self.folder / "sub", self.folder / ".link"))
+        contents = self.race(mount, lambda: exchange(self.folder / "sub", self.folder / ".link"),
+                             expected={("a.memmap", b"in it")})
         self.assertIn(("a.memmap", b"in it"), contents)
         self.assertEqual([name for name, data in contents if b"outside" in data], [])
 
@@ -179,7 +185,8 @@ class Races(Case):
         self.write("swap", b"file")
         self.write(".other/h.safetensors", b"below")
         mount = self.mount_logged("trees=1m")
-        contents = self.race(mount, lambda: exchange(self.folder / "swap", self.folder / ".other"))
+        contents = self.race(mount, lambda: exchange(self.folder / "swap", self.folder / ".other"),
+                             expected={("a.memmap", data) for data in (b"xxxx", b"file", b"below")})
         found = {data for name, data in contents if name == "a.memmap"}
         self.assertEqual(found, {b"xxxx", b"file", b"below"})
 
