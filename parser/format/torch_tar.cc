@@ -31,6 +31,7 @@
 #include "parser/format.h"
 #include "parser/format/torch/globals.h"
 #include "parser/format/torch/leaf.h"
+#include "parser/format/torch/legacy.h"
 #include "parser/format/torch/reader.h"
 #include "parser/format/torch/storage.h"
 

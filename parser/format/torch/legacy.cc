@@ -34,6 +34,7 @@
 
 #include "parser/base/budget.h"
 #include "parser/base/error.h"
+#include "parser/codec/pickle/lexer.h"
 #include "parser/format.h"
 #include "parser/format/torch/leaf.h"
 #include "parser/format/torch/reader.h"
@@ -43,6 +44,64 @@
 
 namespace ckptfs {
 namespace torch {
+
+pickle::Graph Piece::Run(std::string_view what, Reading& reading) const try {
+  pickle::Graph graph = pickle::Load(bytes, reading.budget);
+  reading.globals.Add(graph);
+  return graph;
+} catch (const Error& e) {
+  throw WithContext(what, e);
+}
+
+Piece Stream::TakePickle(std::string_view what) try {
+  const uint64_t length = pickle::LengthOf(rest_, budget_);
+  budget_.Charge(length);
+  budget_.WorkOnBytes(length);
+  Piece piece{.place = {rest_.source, rest_.offset, length},
+              .bytes = std::vector<std::byte>(length)};
+  rest_.source->ReadAt(rest_.offset, piece.bytes);
+  Skip(length, what);
+  return piece;
+} catch (const Error& e) {
+  throw WithContext(fmt::format("{} at byte {}", what, position()), e);
+}
+
+Extent Stream::Skip(uint64_t length, std::string_view what) {
+  if (length > rest_.length) {
+    Fail(EBADMSG, "{} at byte {} needs {} bytes, but only {} are left", what, position(), length,
+         rest_.length);
+  }
+  Extent skipped = {rest_.source, rest_.offset, length};
+  rest_.offset += length;
+  rest_.length -= length;
+  return skipped;
+}
+
+void Stream::Read(std::span<std::byte> buffer, std::string_view what) {
+  const Extent place = Skip(buffer.size(), what);
+  place.source->ReadAt(place.offset, buffer);
+}
+
+void RecordSystem(const Value& system, Checkpoint& checkpoint) {
+  if (system.kind != Kind::kDict) return;
+  const auto pairs = ItemsOf(system);
+  const auto find = [&](std::string_view name, Kind kind) -> const Value* {
+    for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
+      const Value& key = pairs[i];
+      const bool is_text = key.kind == Kind::kText || key.kind == Kind::kBytes;
+      if (is_text && key.text() == name && pairs[i + 1].kind == kind) return &pairs[i + 1];
+    }
+    return nullptr;
+  };
+  if (const Value* version = find("protocol_version", Kind::kInt)) {
+    checkpoint.annotations.emplace_back("protocol_version", std::to_string(version->integer));
+  }
+  if (const Value* is_little = find("little_endian", Kind::kBool)) {
+    checkpoint.annotations.emplace_back("little_endian",
+                                        is_little->integer != 0 ? "true" : "false");
+  }
+}
+
 namespace {
 
 constexpr int64_t kVersion = 1001;
