@@ -24,7 +24,6 @@
 #include "parser/format/torch/globals.h"
 #include "parser/format/torch/leaf.h"
 #include "parser/format/torch/numpy_dtype.h"
-#include "parser/format/torch/objects.h"
 #include "parser/format/torch/python.h"
 #include "parser/format/torch/reader.h"
 #include "parser/format/torch/repr.h"

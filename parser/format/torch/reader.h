@@ -1,4 +1,5 @@
-// Reads the containers into which PyTorch puts objects: archives, legacy streams, pickles.
+// Reads the containers into which PyTorch puts objects (archives, legacy streams, pickles), and
+// converts the objects to groups, tensors and values of a checkpoint.
 
 #pragma once
 
@@ -99,5 +100,13 @@ Checkpoint ReadWholePickle(const Record& record, Reading& reading);
 // empty. Throws Error, whose message begins with `name` if that is not empty.
 void AddPickle(std::string_view name, Context& context, Checkpoint& checkpoint,
                const pickle::Resolve& resolve = {});
+
+// Fills in the root and the warnings of `checkpoint` from `root`. Containers and objects that
+// contain a tensor become groups, all others values. An object that contains itself is shown as
+// "..." there. A corrupt tensor gets an error and a warning.
+//
+// Throws Error: EBADMSG if there are tensors and none of them can be read, EFBIG if objects are
+// nested more than kMaxDepth levels deep or exceed the budget.
+void AddObjects(const pickle::Value& root, Context& context, Checkpoint& checkpoint);
 
 }  // namespace ckptfs::torch
