@@ -8,7 +8,6 @@
 #include <string>
 
 #include "fs/invalidator.h"
-#include "fs/libfuse_log.h"
 #include "fs/log.h"
 #include "fs/mounting.h"
 #include "fs/namespace.h"
@@ -16,6 +15,16 @@
 #include "fs/options.h"
 
 namespace ckptfs {
+
+// Logs the messages of libfuse while it exists. At most one exists at a time.
+class FuseLog {
+ public:
+  // `log` must outlive this.
+  explicit FuseLog(Log& log);
+  FuseLog(const FuseLog&) = delete;
+  FuseLog& operator=(const FuseLog&) = delete;
+  ~FuseLog();
+};
 
 // Callbacks into the back end of a mount.
 struct Backend {
