@@ -1,5 +1,5 @@
-// The kernel keeps the listings of trees, which never change. A directory of a store is listed once each
-// time it is opened.
+// The kernel keeps the listings of trees, which never change. A directory of a store is listed once
+// each time it is opened.
 
 #include "fs/directory_operations.h"
 
@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "fs/namespace.h"
-#include "fs/open_directories.h"
 #include "fs/reply.h"
 #include "fs/slow_reads.h"
 #include "parser/base/mutex.h"

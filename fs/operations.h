@@ -7,10 +7,10 @@
 
 #include <atomic>
 
+#include "fs/directory_operations.h"
 #include "fs/invalidator.h"
 #include "fs/log.h"
 #include "fs/namespace.h"
-#include "fs/open_directories.h"
 #include "fs/slow_reads.h"
 
 namespace ckptfs {
