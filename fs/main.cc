@@ -21,7 +21,6 @@
 #include <utility>
 #include <vector>
 
-#include "fs/daemonize.h"
 #include "fs/guard.h"
 #include "fs/hiding_folder.h"
 #include "fs/log.h"

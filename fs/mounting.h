@@ -8,8 +8,8 @@
 #include <memory>
 #include <string>
 
-#include "fs/daemonize.h"
 #include "fs/mountpoint.h"
+#include "fs/process.h"
 
 namespace ckptfs {
 
