@@ -22,7 +22,6 @@
 #include <vector>
 
 #include "fs/guard.h"
-#include "fs/hiding_folder.h"
 #include "fs/log.h"
 #include "fs/mounting.h"
 #include "fs/mountpoint.h"

@@ -1,4 +1,4 @@
-// A mount point, and the checks before a mount.
+// A mount point, the checks before a mount, and a source without its mount point.
 //
 // While a checkpoint is read, the owner of the directory above the mount point could replace it by
 // a link: root would then mount over a directory of the owner's choice. So the mount point is held
@@ -9,6 +9,7 @@
 #include <string>
 
 #include "parser/base/fd.h"
+#include "parser/io/folder.h"
 
 namespace ckptfs {
 
@@ -63,5 +64,9 @@ class Mountpoint {
 
 // Checks that FUSE is available, and permitted for this user. Throws Error.
 void CheckFuse();
+
+// Returns `folder` without the directory at `path`, which is relative to it: the mount point, where
+// the program would read from itself.
+FolderPtr MakeHidingFolder(FolderPtr folder, const std::string& path);
 
 }  // namespace ckptfs

@@ -11,7 +11,7 @@
 #include <numeric>
 #include <set>
 
-#include "fs/hiding_folder.h"
+#include "fs/mountpoint.h"
 #include "parser/base/error.h"
 #include "parser/io/simple_sources.h"
 #include "tests/support/memory_folder.h"
