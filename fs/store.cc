@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "fs/store_tree.h"
 #include "fs/strict.h"
+#include "fs/tree_reader.h"
 #include "parser/base/cancellation.h"
 #include "parser/base/error.h"
 #include "parser/layer/lazy_file.h"

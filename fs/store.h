@@ -28,8 +28,8 @@
 #include "fs/namespace.h"
 #include "fs/options.h"
 #include "fs/store_folder.h"
-#include "fs/store_tree.h"
 #include "fs/tree_cache.h"
+#include "fs/tree_reader.h"
 #include "parser/base/mutex.h"
 
 namespace ckptfs {

@@ -1,11 +1,14 @@
-// Reads checkpoints and lays them out as trees, in bounded memory and time.
+// Reads checkpoints and lays them out as trees, in bounded memory and time. A checkpoint of a store
+// that cannot be read becomes a tree with an error.
 
 #pragma once
 
 #include <sys/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,9 +16,11 @@
 #include "fs/options.h"
 #include "fs/remote.h"
 #include "fs/secrets.h"
+#include "fs/store_folder.h"
 #include "fs/strict.h"
 #include "fs/tensordict.h"
 #include "fs/tree.h"
+#include "fs/tree_cache.h"
 #include "parser/base/mutex.h"
 #include "parser/io/folder.h"
 #include "parser/read_options.h"
@@ -65,7 +70,8 @@ class TreeReader {
   // `shown` is the name of the source on the mount.
   Result Read(const Source& source, const std::string& shown, Place place, Budget& budget);
 
-  // Returns what the permissions of the only checkpoint take away. `of_folder` is that of its folder.
+  // Returns what the permissions of the only checkpoint take away. `of_folder` is that of its
+  // folder.
   mode_t MaskOf(const Checkpoint& checkpoint, const Source& source, mode_t of_folder) const;
 
   void AddCompanions(Checkpoint& checkpoint, const Source& source, mode_t umask,
@@ -81,5 +87,23 @@ class TreeReader {
   Mutex mutex_;
   Secrets secrets_ GUARDED_BY(mutex_);
 };
+
+// TreeReader::ReadOneOfMany.
+using ReadOneOfMany = std::function<TreeReader::Result(const Source& source)>;
+
+struct StoreRequest {
+  const StoreFolder& folder;  // That the checkpoint is in.
+  const StoreItem& item;
+  const std::string& path;  // Of its directory in the store.
+  const Options& options;
+  const ReadOneOfMany& read;
+  Log& log;
+};
+
+// Reads the checkpoint of a store. Returns nothing if it cannot be read, but was changed so
+// recently that it may not be complete; after that, a tree with the file error.txt. Logs warnings
+// and the error unless `is_reported`, which it sets. Throws Error if the failure may pass: a server
+// does not answer, the file has changed, the reader is gone.
+std::optional<StoredTree> ReadStoredTree(const StoreRequest& request, bool& is_reported);
 
 }  // namespace ckptfs
