@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "fs/checks.h"
 #include "fs/guard.h"
 #include "fs/log.h"
 #include "fs/mounting.h"
@@ -32,7 +33,6 @@
 #include "fs/secrets.h"
 #include "fs/session.h"
 #include "fs/store.h"
-#include "fs/strict.h"
 #include "fs/tree.h"
 #include "fs/tree_reader.h"
 #include "parser/base/error.h"

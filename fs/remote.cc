@@ -9,7 +9,7 @@
 #include <string_view>
 #include <utility>
 
-#include "fs/verification.h"
+#include "fs/checks.h"
 #include "parser/io/location.h"
 #include "parser/layer/disk_cache.h"
 #include "parser/layer/verified.h"

@@ -6,9 +6,9 @@
 #include <mutex>
 #include <string>
 
+#include "fs/checks.h"
 #include "fs/log.h"
 #include "fs/options.h"
-#include "fs/strict.h"
 #include "parser/layer/range_cache.h"
 #include "parser/open.h"
 

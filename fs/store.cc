@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "fs/strict.h"
+#include "fs/checks.h"
 #include "fs/tree_reader.h"
 #include "parser/base/cancellation.h"
 #include "parser/base/error.h"

@@ -12,12 +12,12 @@
 #include <string>
 #include <vector>
 
+#include "fs/checks.h"
 #include "fs/log.h"
 #include "fs/options.h"
 #include "fs/remote.h"
 #include "fs/secrets.h"
 #include "fs/store_folder.h"
-#include "fs/strict.h"
 #include "fs/tensordict.h"
 #include "fs/tree.h"
 #include "fs/tree_cache.h"

@@ -1,4 +1,4 @@
-#include "fs/strict.h"
+#include "fs/checks.h"
 
 #include <gtest/gtest.h>
 

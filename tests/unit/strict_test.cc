@@ -1,4 +1,4 @@
-#include "fs/strict.h"
+#include "fs/checks.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <utility>
 
-#include "fs/verification.h"
+#include "fs/checks.h"
 #include "parser/base/error.h"
 #include "parser/base/fd.h"
 #include "parser/detect.h"

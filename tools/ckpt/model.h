@@ -5,12 +5,12 @@
 #include <memory>
 #include <string>
 
+#include "fs/checks.h"
 #include "fs/guard.h"
 #include "fs/log.h"
 #include "fs/options.h"
 #include "fs/remote.h"
 #include "fs/secrets.h"
-#include "fs/strict.h"
 #include "parser/base/budget.h"
 #include "parser/checkpoint.h"
 

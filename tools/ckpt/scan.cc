@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include "fs/checks.h"
 #include "fs/guard.h"
 #include "fs/remote.h"
 #include "fs/secrets.h"
-#include "fs/strict.h"
 #include "parser/base/budget.h"
 #include "parser/base/cancellation.h"
 #include "parser/io/location.h"

@@ -1,20 +1,28 @@
-// Checks of a checkpoint before its mount: its completeness, and the permissions of its files.
+// Checks of a checkpoint: its completeness, its hashes, and the permissions of its files.
 
 #pragma once
 
 #include <sys/types.h>
 
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string_view>
 
+#include "fs/log.h"
+#include "fs/options.h"
 #include "parser/checkpoint.h"
+#include "parser/io/byte_source.h"
 
 namespace ckptfs {
 
 // Throws Error(EBADMSG) if the headers show that a tensor is corrupt or missing. The message names
 // the first one and their number; `name` is that of the checkpoint.
 void CheckWhole(const Checkpoint& checkpoint, std::string_view name);
+
+// Returns the verification of hashes that -o verify= requests. It reports to `log`, which must
+// outlive it; null if `verify` is kOff.
+std::shared_ptr<const Verification> VerificationFor(Verify verify, Log& log);
 
 // The permissions common to all local files of a checkpoint: allow_other must not expose private
 // files. Thread-safe.

@@ -1,5 +1,6 @@
-#include "fs/strict.h"
+#include "fs/checks.h"
 
+#include <fmt/format.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -70,6 +71,16 @@ void CheckWhole(const Checkpoint& checkpoint, std::string_view name) {
   LossCounter losses;
   losses.Add(checkpoint.root);
   losses.Check(name);
+}
+
+std::shared_ptr<const Verification> VerificationFor(Verify verify, Log& log) {
+  if (verify == Verify::kOff) return nullptr;
+  const auto report = [&log](std::string_view what, Verdict verdict, std::string_view found) {
+    const auto level = verdict == Verdict::kRight ? Log::Level::kNotice : Log::Level::kError;
+    log.Write(level, fmt::format("{}: {}", what, found));
+  };
+  return std::make_shared<Verification>(
+      Verification{.is_enforced = verify == Verify::kEnforce, .report = report});
 }
 
 void Readers::Add(mode_t permissions, gid_t group) {
