@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "fs/namespace.h"
-#include "fs/views.h"
+#include "fs/beside.h"
 #include "parser/base/cancellation.h"
 #include "parser/base/error.h"
 #include "parser/base/hash.h"

@@ -13,11 +13,10 @@
 #include <string_view>
 #include <utility>
 
+#include "fs/beside.h"
 #include "fs/checks.h"
-#include "fs/companions.h"
 #include "fs/guard.h"
 #include "fs/tensordict.h"
-#include "fs/views.h"
 #include "parser/base/budget.h"
 #include "parser/base/cancellation.h"
 #include "parser/base/error.h"

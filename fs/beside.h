@@ -1,0 +1,54 @@
+// The files that a mount shows beside the tensors: views of the checkpoint in other formats, under
+// the names that programs look for, and companions, which are the other files in its folder:
+// config.json, tokenizer.json, README.md.
+
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fs/options.h"
+#include "fs/tensordict.h"
+#include "parser/base/budget.h"
+#include "parser/checkpoint.h"
+#include "parser/io/folder.h"
+
+namespace ckptfs {
+
+// Returns the name under which programs look for the weights of the model repository `folder`:
+// "model.safetensors". Empty if there is no config.json that makes it one. Throws Error.
+std::string ViewNameIn(const Folder& folder);
+
+// Returns the name of the view of a file of a model repository with weights: "model.safetensors"
+// for "pytorch_model.bin" and for its index. Empty for other files, and without a config.json
+// beside it. Throws Error.
+std::string ViewNameBeside(const Folder& folder, std::string_view weights);
+
+// Returns the path in a store of the view `name` of `folder`, which has no file of that name:
+// "pytorch_model.bin.d/model.safetensors". Empty if there is none. Throws Error.
+std::string FindViewInStore(const Folder& folder, const std::string& name);
+
+// The names for which FindViewInStore finds something.
+std::vector<std::string> ViewNames();
+
+// Adds the safetensors view of `checkpoint`, which is read from `source`, to `beside` if `options`
+// ask for it, or if nothing is asked for and `source` is a model repository; `is_in_store`: or is
+// in one. Adds to the warnings and annotations of the checkpoint what the view lacks. Throws Error.
+void AddSafetensorsView(Checkpoint& checkpoint, const Source& source, const Options& options,
+                        bool is_in_store, Budget& budget, std::vector<BesideEntry>& beside);
+
+struct Companions {
+  std::vector<BesideEntry> entries;
+  bool are_all = true;  // False: there are too many.
+};
+
+// Returns the files of `folder` that are not among `parts` and for which `is_shown` holds, and
+// those of its subfolders, unless access to a subfolder is denied. Files are opened when they are
+// read. Throws Error.
+Companions FindCompanions(const FolderPtr& folder, std::span<const std::string> parts,
+                          const std::function<bool(const EntryInfo& info)>& is_shown);
+
+}  // namespace ckptfs
