@@ -21,9 +21,9 @@
 #include "parser/base/cancellation.h"
 #include "parser/base/error.h"
 #include "parser/base/fd.h"
+#include "parser/checkpoint.h"
 #include "parser/detect.h"
 #include "parser/io/location.h"
-#include "parser/view/subtree.h"
 
 namespace ckptfs {
 namespace {

@@ -186,4 +186,9 @@ std::vector<Annotation>& AnnotationsOf(Content& content);
 // only the size is checked. Throws Error that names the tensor or the table.
 void Validate(const Checkpoint& checkpoint);
 
+// Makes the group at `path`, keys separated by slashes, the root of `checkpoint`. If no member has
+// a key, but dotted keys begin with it, the group consists of these. Throws Error(ENOENT) that
+// names the keys that exist if there is no such group.
+void TakeSubtree(Checkpoint& checkpoint, std::string_view path);
+
 }  // namespace ckptfs

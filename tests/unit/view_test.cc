@@ -11,9 +11,9 @@
 
 #include "parser/base/budget.h"
 #include "parser/base/error.h"
+#include "parser/checkpoint.h"
 #include "parser/detect.h"
 #include "parser/io/simple_sources.h"
-#include "parser/view/subtree.h"
 #include "tests/support/sources.h"
 
 namespace ckptfs {

@@ -8,10 +8,10 @@
 #include "fs/checks.h"
 #include "parser/base/error.h"
 #include "parser/base/fd.h"
+#include "parser/checkpoint.h"
 #include "parser/detect.h"
 #include "parser/io/location.h"
 #include "parser/read_options.h"
-#include "parser/view/subtree.h"
 
 namespace ckptfs::ckpt {
 
