@@ -92,8 +92,8 @@ void DescribeLeftOut(Checkpoint& checkpoint, std::string_view name,
                                             Listed(left_out)));
 }
 
-}  // namespace
-
+// Returns the name under which programs look for the weights of the model repository `folder`:
+// "model.safetensors". Empty if there is no config.json that makes it one. Throws Error.
 std::string ViewNameIn(const Folder& folder) {
   const std::vector<std::string> files = folder.List();
   if (HasFile(files, kAdapter.config)) return std::string(kAdapter.view);
@@ -111,6 +111,9 @@ std::string ViewNameIn(const Folder& folder) {
   return std::string(is_model ? kModel.view : "");
 }
 
+// Returns the name of the view of a file of a model repository with weights: "model.safetensors"
+// for "pytorch_model.bin" and for its index. Empty for other files, and without a config.json
+// beside it. Throws Error.
 std::string ViewNameBeside(const Folder& folder, std::string_view weights) {
   if (weights.ends_with(kIndexSuffix)) weights.remove_suffix(kIndexSuffix.size());
   const auto* const found = std::ranges::find_if(kWeights, [&](const Weights& each) {
@@ -120,6 +123,8 @@ std::string ViewNameBeside(const Folder& folder, std::string_view weights) {
       found != std::end(kWeights) && FindAccessible(folder, std::string(found->config)).has_value();
   return std::string(is_model ? found->view : "");
 }
+
+}  // namespace
 
 std::vector<std::string> ViewNames() {
   std::vector<std::string> names;

@@ -18,15 +18,6 @@
 
 namespace ckptfs {
 
-// Returns the name under which programs look for the weights of the model repository `folder`:
-// "model.safetensors". Empty if there is no config.json that makes it one. Throws Error.
-std::string ViewNameIn(const Folder& folder);
-
-// Returns the name of the view of a file of a model repository with weights: "model.safetensors"
-// for "pytorch_model.bin" and for its index. Empty for other files, and without a config.json
-// beside it. Throws Error.
-std::string ViewNameBeside(const Folder& folder, std::string_view weights);
-
 // Returns the path in a store of the view `name` of `folder`, which has no file of that name:
 // "pytorch_model.bin.d/model.safetensors". Empty if there is none. Throws Error.
 std::string FindViewInStore(const Folder& folder, const std::string& name);
