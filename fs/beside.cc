@@ -18,8 +18,8 @@
 #include "parser/base/byte_reader.h"
 #include "parser/base/error.h"
 #include "parser/base/json.h"
+#include "parser/folder_checkpoint.h"
 #include "parser/layer/lazy_file.h"
-#include "parser/view/model_config.h"
 #include "parser/view/view.h"
 
 namespace ckptfs {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -12,9 +13,11 @@
 #include <utility>
 #include <vector>
 
+#include "parser/base/budget.h"
 #include "parser/base/error.h"
 #include "parser/base/json.h"
 #include "parser/base/part_name.h"
+#include "parser/codec/json_document.h"
 #include "parser/detect.h"
 #include "parser/format.h"
 #include "parser/format/common/diagnose.h"
@@ -351,6 +354,21 @@ Checkpoint ReadFolder(const FolderPtr& folder, const ReadOptions& options) {
   WarnOfLeftOut(*watched, only.format == nullptr ? std::span<const std::string>() : files,
                 only.twins, checkpoint);
   return checkpoint;
+}
+
+bool IsDiffusersComponent(const Folder& folder) try {
+  constexpr uint64_t kMostConfig = uint64_t{1} << 20U;  // Bytes.
+  constexpr const char* kConfig = "config.json";
+  const auto info = folder.Find(kConfig);
+  if (!info || info->is_folder || info->size > kMostConfig) return false;
+  const ByteSourcePtr file = folder.Open(kConfig);
+  if (file->size() > kMostConfig) return false;
+  Budget budget = Budget::ForFile(file->size());
+  const auto config = json::Document::Of({file, 0, file->size()}, budget);
+  return config.root().Find("_class_name").has_value();
+} catch (const Error& e) {
+  if (IsTransient(e.code()) || e.code() == EINTR) throw;
+  return false;
 }
 
 }  // namespace ckptfs

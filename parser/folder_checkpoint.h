@@ -46,4 +46,8 @@ bool IsOneCheckpoint(const Folder& folder);
 // if there is none.
 Checkpoint ReadFolder(const FolderPtr& folder, const ReadOptions& options);
 
+// Whether the config.json of `folder` is that of a component of diffusers: it names a class. False
+// if it is missing, too large or no JSON. Throws transient errors.
+bool IsDiffusersComponent(const Folder& folder);
+
 }  // namespace ckptfs
