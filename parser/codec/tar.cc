@@ -19,7 +19,7 @@
 
 #include "parser/base/error.h"
 #include "parser/base/text.h"
-#include "parser/codec/member_name.h"
+#include "parser/io/folder.h"
 
 namespace ckptfs::tar {
 namespace {

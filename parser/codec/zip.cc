@@ -25,8 +25,8 @@
 #include "parser/base/byte_reader.h"
 #include "parser/base/error.h"
 #include "parser/base/text.h"
-#include "parser/codec/member_name.h"
 #include "parser/codec/zip_records.h"
+#include "parser/io/folder.h"
 #include "parser/io/prefetch.h"
 
 namespace ckptfs::zip {

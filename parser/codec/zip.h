@@ -54,7 +54,7 @@ class Directory {
   const Member* Find(std::string_view name) const;
 
   // For archives whose names are paths: throws Error(EBADMSG) if one could not be unpacked below a
-  // directory (see member_name.h), or if two differ only in case.
+  // directory (see CheckMemberName), or if two differ only in case.
   void CheckPaths() const;
 
  private:

@@ -155,6 +155,11 @@ bool IsLocalName(std::string_view name);
 // The same for a name that a server or a file contains: without '\', too.
 bool IsPlainName(std::string_view name);
 
+// Checks the name of a member of an archive. Throws Error if it cannot be unpacked below a
+// directory: EBADMSG if it is empty or absolute, or has a NUL, a backslash, or a part that is empty,
+// "." or ".."; EFBIG if it is too long.
+void CheckMemberName(std::string_view name);
+
 // Returns the first of many names of files, for a message.
 std::string Listed(std::span<const std::string> names);
 

@@ -16,7 +16,6 @@
 #include "parser/base/budget.h"
 #include "parser/base/error.h"
 #include "parser/base/json.h"
-#include "parser/codec/member_name.h"
 #include "parser/detect.h"
 #include "parser/format.h"
 #include "parser/format/archive/record.h"
