@@ -21,7 +21,7 @@
 #include "tools/ckpt/dequantize.h"
 #include "tools/ckpt/entries.h"
 #include "tools/ckpt/key_map.h"
-#include "tools/ckpt/output_folder.h"
+#include "tools/ckpt/output_file.h"
 #include "tools/ckpt/parallel.h"
 #include "tools/ckpt/progress.h"
 #include "tools/ckpt/target.h"
