@@ -2,9 +2,13 @@
 
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "parser/checkpoint.h"
+#include "parser/io/byte_source.h"
 
 namespace ckptfs::ckpt {
 
@@ -22,5 +26,14 @@ SlicedKey SplitSlice(std::string_view text);
 // EINVAL if the slice is malformed or does not fit the shape, ENOTSUP if the dtype has no shape in
 // elements, or several elements in a byte.
 Tensor Sliced(const Tensor& tensor, std::string_view slice);
+
+struct FlippedAxis {
+  uint64_t size = 0;
+  bool is_flipped = false;
+};
+
+// Returns the tensor whose elements, of `item_size` bytes and in C order, are the `data`, with the
+// flipped axes in reverse order. At least one axis is flipped, and none is empty.
+ByteSourcePtr MakeFlipped(Extent data, std::vector<FlippedAxis> axes, size_t item_size);
 
 }  // namespace ckptfs::ckpt
