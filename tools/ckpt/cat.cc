@@ -14,7 +14,7 @@
 #include "parser/view/view.h"
 #include "tools/ckpt/entries.h"
 #include "tools/ckpt/output.h"
-#include "tools/ckpt/selection.h"
+#include "tools/ckpt/slice.h"
 
 namespace ckptfs::ckpt {
 namespace {

@@ -16,7 +16,7 @@
 #include "tools/ckpt/array_text.h"
 #include "tools/ckpt/entries.h"
 #include "tools/ckpt/output.h"
-#include "tools/ckpt/selection.h"
+#include "tools/ckpt/slice.h"
 #include "tools/ckpt/statistics.h"
 
 namespace ckptfs::ckpt {

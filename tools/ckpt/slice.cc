@@ -7,12 +7,15 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "parser/base/error.h"
 #include "parser/base/text.h"
 #include "parser/layer/strided.h"
+#include "tools/ckpt/dequantize.h"
+#include "tools/ckpt/entries.h"
 
 namespace ckptfs::ckpt {
 namespace {
@@ -242,6 +245,35 @@ class Flipped final : public ForwardingSource {
 
 ByteSourcePtr MakeFlipped(Extent data, std::vector<FlippedAxis> axes, size_t item_size) {
   return std::make_shared<Flipped>(std::move(data), std::move(axes), item_size);
+}
+
+namespace {
+
+// Returns the tensor with that key; null if there is none. Throws Error(EINVAL) if there are several.
+const Tensor* Find(const Model& model, std::span<const TensorEntry> tensors, std::string_view key) {
+  const auto found = std::ranges::find(tensors, key, &TensorEntry::key);
+  if (found == tensors.end()) return nullptr;
+  if (std::ranges::find(found + 1, tensors.end(), key, &TensorEntry::key) != tensors.end()) {
+    Fail(EINVAL, "{}: has several tensors {}", model.name(), Quoted(key));
+  }
+  return found->tensor;
+}
+
+}  // namespace
+
+Tensor SelectedTensor(const Model& model, const std::string& key, Elements elements) {
+  const std::vector<Entry> entries = EntriesOf(model.checkpoint());
+  const std::vector<TensorEntry> tensors = TensorsOf(entries);
+  const Tensor* const whole = Find(model, tensors, key);
+  const SlicedKey sliced = SplitSlice(key);
+  const Tensor* const tensor =
+      whole != nullptr || !sliced.has_slice ? whole : Find(model, tensors, sliced.key);
+  if (tensor == nullptr) {
+    Fail(ENOENT, "{}: has no tensor {}", model.name(), Quoted(sliced.key));
+  }
+  CheckReadable(*tensor, sliced.key);
+  const Tensor result = elements == Elements::kNumbers ? Dequantized(*tensor) : *tensor;
+  return whole != nullptr ? result : Sliced(result, sliced.slice);
 }
 
 }  // namespace ckptfs::ckpt

@@ -4,11 +4,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "parser/checkpoint.h"
 #include "parser/io/byte_source.h"
+#include "tools/ckpt/model.h"
 
 namespace ckptfs::ckpt {
 
@@ -35,5 +37,15 @@ struct FlippedAxis {
 // Returns the tensor whose elements, of `item_size` bytes and in C order, are the `data`, with the
 // flipped axes in reverse order. At least one axis is flipped, and none is empty.
 ByteSourcePtr MakeFlipped(Extent data, std::vector<FlippedAxis> axes, size_t item_size);
+
+enum class Elements {
+  kStored,
+  kNumbers,  // See Dequantized.
+};
+
+// Returns the tensor `key` of `model`, or a slice of it: "h.0.weight[:10]". A tensor whose key ends with
+// brackets comes first. Throws Error: ENOENT if there is none, EINVAL if there are several, or the
+// slice does not fit; or that of the tensor if it cannot be read.
+Tensor SelectedTensor(const Model& model, const std::string& key, Elements elements);
 
 }  // namespace ckptfs::ckpt
