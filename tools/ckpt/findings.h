@@ -6,11 +6,11 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "parser/base/error.h"
 #include "parser/view/imports.h"
-#include "tools/ckpt/danger.h"
 
 namespace ckptfs::ckpt {
 
@@ -31,5 +31,16 @@ struct ScannedFile {
 enum class ScanFormat : uint8_t { kText, kJson, kSarif };
 
 std::string FindingsText(std::span<const ScannedFile> files, ScanFormat format);
+
+enum class Danger : uint8_t {
+  kNone,     // torch.load(weights_only=True) allows it.
+  kRefused,  // torch.load(weights_only=True) refuses it: what it does is not known.
+  kCode,     // It runs commands or code, or reaches the network or files.
+};
+
+std::string_view NameOf(Danger danger);
+
+// Returns how dangerous the global `name` is: "os.system". `is_refused`: by weights_only.
+Danger DangerOf(std::string_view name, bool is_refused);
 
 }  // namespace ckptfs::ckpt

@@ -11,7 +11,7 @@
 
 #include "parser/base/error.h"
 #include "parser/base/json.h"
-#include "tools/ckpt/danger.h"
+#include "tools/ckpt/findings.h"
 #include "tools/ckpt/output.h"
 
 namespace ckptfs::ckpt {
