@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "tools/ckpt/facts.h"
-#include "tools/ckpt/figures.h"
 #include "tools/ckpt/model.h"
 
 namespace ckptfs::ckpt {

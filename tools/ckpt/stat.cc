@@ -13,7 +13,7 @@
 #include "parser/base/json.h"
 #include "tools/ckpt/dequantize.h"
 #include "tools/ckpt/entries.h"
-#include "tools/ckpt/figures.h"
+#include "tools/ckpt/facts.h"
 #include "tools/ckpt/progress.h"
 #include "tools/ckpt/statistics.h"
 
