@@ -20,7 +20,7 @@
 namespace ckptfs::ckpt {
 namespace {
 
-// What a slice selects of an axis.
+// The elements that a slice selects along an axis.
 struct Range {
   uint64_t begin = 0;
   uint64_t step = 1;
@@ -113,54 +113,14 @@ std::vector<Range> RangesOf(std::string_view slice, std::span<const uint64_t> sh
   return ranges;
 }
 
-}  // namespace
+struct FlippedAxis {
+  uint64_t size = 0;
+  bool is_flipped = false;
+};
 
-SlicedKey SplitSlice(std::string_view text) {
-  const size_t bracket = text.rfind('[');
-  if (bracket == std::string_view::npos || !text.ends_with(']')) return {.key = text};
-  return {.key = text.substr(0, bracket),
-          .slice = text.substr(bracket + 1, text.size() - bracket - 2),
-          .has_slice = true};
-}
-
-Tensor Sliced(const Tensor& tensor, std::string_view slice) {
-  if (tensor.dtype == Dtype::kOpaque || ElementsPerItem(tensor.dtype) != 1 ||
-      tensor.sizes != nullptr) {
-    Fail(ENOTSUP, "no slices of dtype {}", Name(tensor.dtype));
-  }
-  const std::vector<Range> ranges = RangesOf(slice, tensor.shape);
-  const uint64_t item_size = ItemSize(tensor.dtype);
-  View view{.dtype = tensor.dtype, .shape = {}, .stride = {}};
-  std::vector<FlippedAxis> axes;
-  uint64_t first = 0;  // In elements, like `distance`.
-  uint64_t distance = 1;
-  for (size_t i = ranges.size(); i-- > 0;) {
-    first += ranges[i].begin * distance;
-    if (!ranges[i].is_removed) {
-      view.shape.push_back(ranges[i].count);
-      axes.push_back({ranges[i].count, ranges[i].is_flipped});
-      // Of one element or none, a stride may be anything, and must not overflow.
-      view.stride.push_back(ranges[i].count > 1 ? ranges[i].step * distance : 1);
-    }
-    distance *= tensor.shape[i];
-  }
-  std::ranges::reverse(view.shape);
-  std::ranges::reverse(view.stride);
-  std::ranges::reverse(axes);
-  Tensor sliced{.dtype = tensor.dtype, .foreign_dtype = "", .shape = view.shape, .data = {}};
-  const uint64_t size = ByteSize(view.dtype, view.shape);
-  const Extent data{tensor.data.source, tensor.data.offset + (size == 0 ? 0 : first * item_size),
-                    ReachOf(view)};
-  sliced.data = IsDense(view) ? Extent{data.source, data.offset, size}
-                              : Extent{MakeStrided(data, view), 0, size};
-  if (size > 0 && std::ranges::any_of(axes, &FlippedAxis::is_flipped)) {
-    sliced.data = {MakeFlipped(sliced.data, std::move(axes), item_size), 0, size};
-  }
-  return sliced;
-}
-
-namespace {
-
+// The elements of a tensor with its flipped axes in reverse order. The axes behind the last flipped
+// one are one unit, which is read as it is. The units along that axis are a row, whose units are
+// read together and reversed in memory.
 class Flipped final : public ForwardingSource {
  public:
   Flipped(Extent data, std::vector<FlippedAxis> axes, size_t item_size)
@@ -241,15 +201,69 @@ class Flipped final : public ForwardingSource {
   std::vector<FlippedAxis> axes_;  // Those of the rows.
 };
 
-}  // namespace
-
+// Returns the tensor whose elements, of `item_size` bytes and in C order, are the `data`, with the
+// flipped axes in reverse order. At least one axis is flipped, and none is empty.
 ByteSourcePtr MakeFlipped(Extent data, std::vector<FlippedAxis> axes, size_t item_size) {
   return std::make_shared<Flipped>(std::move(data), std::move(axes), item_size);
 }
 
-namespace {
+// A key and the slice behind it: "h.0.weight" and "10:20".
+struct SlicedKey {
+  std::string_view key;
+  std::string_view slice;  // The text between the brackets.
+  bool has_slice = false;
+};
+SlicedKey SplitSlice(std::string_view text) {
+  const size_t bracket = text.rfind('[');
+  if (bracket == std::string_view::npos || !text.ends_with(']')) return {.key = text};
+  return {.key = text.substr(0, bracket),
+          .slice = text.substr(bracket + 1, text.size() - bracket - 2),
+          .has_slice = true};
+}
 
-// Returns the tensor with that key; null if there is none. Throws Error(EINVAL) if there are several.
+// Returns the elements of `tensor` that `slice` selects: integers, slices, and one ellipsis, with
+// commas between them. As in NumPy, an integer removes its axis, negative numbers count
+// from the end, and slices are cut off at the ends of the axis. Nothing is read yet. Throws Error:
+// EINVAL if the slice is malformed or does not fit the shape, ENOTSUP if the dtype has no shape in
+// elements, or several elements in a byte.
+Tensor Sliced(const Tensor& tensor, std::string_view slice) {
+  if (tensor.dtype == Dtype::kOpaque || ElementsPerItem(tensor.dtype) != 1 ||
+      tensor.sizes != nullptr) {
+    Fail(ENOTSUP, "no slices of dtype {}", Name(tensor.dtype));
+  }
+  const std::vector<Range> ranges = RangesOf(slice, tensor.shape);
+  const uint64_t item_size = ItemSize(tensor.dtype);
+  View view{.dtype = tensor.dtype, .shape = {}, .stride = {}};
+  std::vector<FlippedAxis> axes;
+  uint64_t first = 0;  // In elements, like `distance`.
+  uint64_t distance = 1;
+  for (size_t i = ranges.size(); i-- > 0;) {
+    first += ranges[i].begin * distance;
+    if (!ranges[i].is_removed) {
+      view.shape.push_back(ranges[i].count);
+      axes.push_back({ranges[i].count, ranges[i].is_flipped});
+      // Of one element or none, a stride may be anything, and must not overflow.
+      view.stride.push_back(ranges[i].count > 1 ? ranges[i].step * distance : 1);
+    }
+    distance *= tensor.shape[i];
+  }
+  std::ranges::reverse(view.shape);
+  std::ranges::reverse(view.stride);
+  std::ranges::reverse(axes);
+  Tensor sliced{.dtype = tensor.dtype, .foreign_dtype = "", .shape = view.shape, .data = {}};
+  const uint64_t size = ByteSize(view.dtype, view.shape);
+  const Extent data{tensor.data.source, tensor.data.offset + (size == 0 ? 0 : first * item_size),
+                    ReachOf(view)};
+  sliced.data = IsDense(view) ? Extent{data.source, data.offset, size}
+                              : Extent{MakeStrided(data, view), 0, size};
+  if (size > 0 && std::ranges::any_of(axes, &FlippedAxis::is_flipped)) {
+    sliced.data = {MakeFlipped(sliced.data, std::move(axes), item_size), 0, size};
+  }
+  return sliced;
+}
+
+// Returns the tensor with that key; null if there is none. Throws Error(EINVAL) if there are
+// several.
 const Tensor* Find(const Model& model, std::span<const TensorEntry> tensors, std::string_view key) {
   const auto found = std::ranges::find(tensors, key, &TensorEntry::key);
   if (found == tensors.end()) return nullptr;
