@@ -109,7 +109,8 @@ bool IsReadAs(const std::string& text, T value) {
   }
 }
 
-// Returns the fewest digits that are read back as `value`, at most kPrecision of them after the point.
+// Returns the fewest digits that are read back as `value`, at most kPrecision of them after the
+// point.
 template <typename Element, typename T>
 Digits DigitsOf(T value, bool is_scientific) {
   if (std::isnan(value)) return {"nan", "", ""};
@@ -135,7 +136,8 @@ T ScientificFrom() {
 
 enum class Sign : uint8_t { kIfNegative, kAlways };
 
-// Returns numbers with points below each other. Source: FloatingFormat in numpy/_core/arrayprint.py.
+// Returns numbers with points below each other. Source: FloatingFormat in
+// numpy/_core/arrayprint.py.
 template <typename Element, typename T>
 std::vector<std::string> FloatTexts(std::span<const T> values, Sign sign) {
   T least = std::numeric_limits<T>::infinity();

@@ -28,13 +28,13 @@ struct Comparison {
   void Add(const Comparison& other);
 };
 
-// Whether bytes `begin` to `end` of the two tensors are the same. Reads both. Any thread may call this.
-// Throws Error.
+// Whether bytes `begin` to `end` of the two tensors are the same. Reads both. Any thread may call
+// this. Throws Error.
 bool AreSame(const Tensor& a, const Tensor& b, uint64_t begin, uint64_t end);
 
-// Compares elements `begin` to `end` of two tensors with the same number of elements, which both have
-// numbers (statistics.h), or have the same dtype. Of a dtype without numbers, the elements are the
-// bytes. Reads both. Any thread may call this. Throws Error.
+// Compares elements `begin` to `end` of two tensors with the same number of elements, which both
+// have numbers (statistics.h), or have the same dtype. Of a dtype without numbers, the elements are
+// the bytes. Reads both. Any thread may call this. Throws Error.
 Comparison Compare(const Tensor& a, const Tensor& b, uint64_t begin, uint64_t end);
 
 }  // namespace ckptfs::ckpt

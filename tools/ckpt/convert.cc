@@ -119,8 +119,8 @@ Checkpoint Selected(const Model& model, const ConvertOptions& options) {
 
 bool IsFolder(Target target) { return target == Target::kNpy || target == Target::kTensorDict; }
 
-// Throws Error(EEXIST) if the folder `path` has what no conversion to `target` has written: it would be
-// deleted with the folder.
+// Throws Error(EEXIST) if the folder `path` has what no conversion to `target` has written: it
+// would be deleted with the folder.
 void CheckReplaced(const std::string& path, Target target) {
   namespace fs = std::filesystem;
   std::error_code error;
@@ -176,7 +176,8 @@ std::vector<Chunk> ChunksOf(std::span<const Segment> segments) {
   return chunks;
 }
 
-// Calls work(chunk, bytes) for all chunks of `segments` with what they consist of. Throws the first Error.
+// Calls work(chunk, bytes) for all chunks of `segments` with what they consist of. Throws the first
+// Error.
 template <typename Work>
 void ForChunks(std::span<const Segment> segments, std::vector<Chunk>& chunks, Progress& progress,
                const Work& work) {
@@ -285,7 +286,8 @@ void Convert(const Model& model, const ConvertOptions& options) {
     for (const std::string& link : plan.links) OutputFolder::AddLink(plan.path, link);
     files.pop_back();
   }
-  // The index of shards comes last, and an old one goes first: it never names shards of two conversions.
+  // The index of shards comes last, and an old one goes first: it never names shards of two
+  // conversions.
   if (files.size() > 1 && options.existing == Existing::kReplace) files.back().RemoveExisting();
   for (OutputFile& file : files) file.Commit(options.existing);
   if (folder) folder->Commit(options.existing);

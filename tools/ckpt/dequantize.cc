@@ -31,8 +31,8 @@ float DequantizedNumber(const Quantizer& quantizer, auto integer) {
   return static_cast<float>(number) * static_cast<float>(quantizer.scale);
 }
 
-// Of integers that share bytes: the first is in the lowest bits. Rows do not start on a byte, although
-// PyTorch makes room for that.
+// Of integers that share bytes: the first is in the lowest bits. Rows do not start on a byte,
+// although PyTorch makes room for that.
 Decoder DecoderOfPacked(const Quantizer& quantizer, unsigned per_byte) {
   const auto decode = [quantizer, per_byte](const std::byte* bytes, size_t count, float* elements) {
     const unsigned bits = 8 / per_byte;

@@ -10,9 +10,9 @@
 
 namespace ckptfs::ckpt {
 
-// Returns `tensor` as one of float32, with the shape of its elements and the name of its type, if it
-// consists of blocks that are known (ggml_blocks.h), or of integers that stand for numbers (Quantizer);
-// else as it is. Reads decode the blocks that they need. Reads nothing yet.
+// Returns `tensor` as one of float32, with the shape of its elements and the name of its type, if
+// it consists of blocks that are known (ggml_blocks.h), or of integers that stand for numbers
+// (Quantizer); else as it is. Reads decode the blocks that they need. Reads nothing yet.
 Tensor Dequantized(const Tensor& tensor);
 
 // Replaces those of `tensors` that are decoded. The result owns them.

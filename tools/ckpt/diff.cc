@@ -132,8 +132,8 @@ struct Part {
   std::optional<Error> error;
 };
 
-// Splits `count` units of each pair, which count(pair) returns, into parts of `most`, unless there were
-// too many.
+// Splits `count` units of each pair, which count(pair) returns, into parts of `most`, unless there
+// were too many.
 template <typename Count>
 std::vector<Part> PartsOf(std::span<const Pair> pairs, std::span<const size_t> chosen,
                           uint64_t most, const Count& count) {

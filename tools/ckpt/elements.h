@@ -63,8 +63,8 @@ struct Float16 {
   }
 };
 
-// The values of a byte's codes. Of the float types of 8 and 4 bits, the types differ in the codes that
-// are no numbers: see the paper "FP8 Formats for Deep Learning", and ml_dtypes.
+// The values of a byte's codes. Of the float types of 8 and 4 bits, the types differ in the codes
+// that are no numbers: see the paper "FP8 Formats for Deep Learning", and ml_dtypes.
 enum class Specials : uint8_t {
   kIeee,  // The largest exponent is infinity and NaN.
   kFn,    // Finite: all ones are NaN.
@@ -132,8 +132,8 @@ struct Complex {
   }
 };
 
-// Calls `function(Type())` with the decoder of `dtype`, and returns true. Returns false for types whose
-// bytes are not one number each: packed, opaque and bits. Quantized types are the integers.
+// Calls `function(Type())` with the decoder of `dtype`, and returns true. Returns false for types
+// whose bytes are not one number each: packed, opaque and bits. Quantized types are the integers.
 template <typename Function>
 bool VisitElementType(Dtype dtype, const Function& function) {
   switch (dtype) {

@@ -32,16 +32,16 @@ struct TensorEntry {
 // Returns those of `entries` that are tensors.
 std::vector<TensorEntry> TensorsOf(std::span<const Entry> entries);
 
-// Throws the error of a tensor that cannot be read. Its code is never one that a command uses for its
-// command line.
+// Throws the error of a tensor that cannot be read. Its code is never one that a command uses for
+// its command line.
 void CheckReadable(const Tensor& tensor, std::string_view key);
 
-// Whether `key` matches `pattern`, a pattern of the shell whose "*" matches dots, too. Every key matches
-// an empty one.
+// Whether `key` matches `pattern`, a pattern of the shell whose "*" matches dots, too. Every key
+// matches an empty one.
 bool Matches(const std::string& key, const std::string& pattern);
 
-// Returns the name of the element type: "float32"; of a type that PyTorch does not have, that of the
-// checkpoint.
+// Returns the name of the element type: "float32"; of a type that PyTorch does not have, that of
+// the checkpoint.
 std::string DtypeNameOf(const Tensor& tensor);
 
 // Returns the number of elements. Of a type that is opaque, the number of bytes.

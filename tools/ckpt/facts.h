@@ -1,4 +1,5 @@
-// What a checkpoint consists of: its tensors and values, sums by dtype, and ties.
+// Facts about a checkpoint, which its headers contain (tensors, values, sums by dtype, ties), and
+// figures of its tensors, which take reading their bytes.
 
 #pragma once
 
@@ -23,7 +24,8 @@ struct DtypeSum {
   uint64_t bytes = 0;
 };
 
-// Tied tensors count once in sums of parameters and bytes. Belongs to a checkpoint that outlives it.
+// Tied tensors count once in sums of parameters and bytes. Belongs to a checkpoint that outlives
+// it.
 struct Facts {
   std::vector<Entry> entries;
   std::vector<TensorEntry> tensors;
@@ -56,9 +58,9 @@ uint64_t BytesToRead(std::span<const TensorEntry> tensors);
 // Returns the figures of each tensor. Reads all that have numbers, in several threads.
 std::vector<Figures> FiguresOf(std::span<const TensorEntry> tensors, Progress& progress);
 
-// Returns the histogram of each tensor, from its smallest to its largest element; an empty one if all
-// are equal or there is none. Reads the tensors in several threads, and sets the error of `figures`,
-// which are theirs, for those that cannot be read.
+// Returns the histogram of each tensor, from its smallest to its largest element; an empty one if
+// all are equal or there is none. Reads the tensors in several threads, and sets the error of
+// `figures`, which are theirs, for those that cannot be read.
 std::vector<std::vector<uint64_t>> HistogramsOf(std::span<const TensorEntry> tensors,
                                                 std::span<Figures> figures, size_t bins,
                                                 Progress& progress);

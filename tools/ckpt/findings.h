@@ -1,4 +1,4 @@
-// What ckpt scan has found, as text, JSON and SARIF.
+// The findings of ckpt scan: the dangerous imports of pickles, as text, JSON and SARIF.
 
 #pragma once
 
@@ -13,6 +13,17 @@
 #include "parser/view/imports.h"
 
 namespace ckptfs::ckpt {
+
+enum class Danger : uint8_t {
+  kNone,     // torch.load(weights_only=True) allows it.
+  kRefused,  // torch.load(weights_only=True) refuses it: what it does is not known.
+  kCode,     // It runs commands or code, or reaches the network or files.
+};
+
+std::string_view NameOf(Danger danger);
+
+// Returns how dangerous the global `name` is: "os.system". `is_refused`: by weights_only.
+Danger DangerOf(std::string_view name, bool is_refused);
 
 struct Finding {
   Import import;
@@ -31,16 +42,5 @@ struct ScannedFile {
 enum class ScanFormat : uint8_t { kText, kJson, kSarif };
 
 std::string FindingsText(std::span<const ScannedFile> files, ScanFormat format);
-
-enum class Danger : uint8_t {
-  kNone,     // torch.load(weights_only=True) allows it.
-  kRefused,  // torch.load(weights_only=True) refuses it: what it does is not known.
-  kCode,     // It runs commands or code, or reaches the network or files.
-};
-
-std::string_view NameOf(Danger danger);
-
-// Returns how dangerous the global `name` is: "os.system". `is_refused`: by weights_only.
-Danger DangerOf(std::string_view name, bool is_refused);
 
 }  // namespace ckptfs::ckpt

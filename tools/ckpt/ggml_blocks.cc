@@ -1,5 +1,6 @@
-// Source: https://github.com/ggml-org/ggml, src/ggml-common.h and ggml-quants.c. The elements have the
-// same bits as those of gguf.quants in the package gguf for Python: products are rounded before sums.
+// Source: https://github.com/ggml-org/ggml, src/ggml-common.h and ggml-quants.c. The elements have
+// the same bits as those of gguf.quants in the package gguf for Python: products are rounded before
+// sums.
 
 #include "tools/ckpt/ggml_blocks.h"
 

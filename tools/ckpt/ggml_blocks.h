@@ -1,4 +1,5 @@
-// The block types of ggml, which gguf files store: some numbers of few bits each with common scales.
+// The block types of ggml, which gguf files store: some numbers of few bits each with common
+// scales.
 
 #pragma once
 
@@ -18,8 +19,8 @@ struct BlockType {
 
 constexpr size_t kMaxBlockElements = 256;
 
-// Returns the type with that name; null if it is unknown: IQ1, IQ2 and IQ3, whose codes are indexes of
-// large tables, and those that files do not contain, such as Q8_K.
+// Returns the type with that name; null if it is unknown: IQ1, IQ2 and IQ3, whose codes are indexes
+// of large tables, and those that files do not contain, such as Q8_K.
 const BlockType* BlockTypeNamed(std::string_view name);
 
 // Pairs of float4_e2m1fn: the element in the lower bits is the first.

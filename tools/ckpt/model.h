@@ -20,8 +20,8 @@ namespace ckptfs::ckpt {
 class Model {
  public:
   // Reads the headers of the checkpoint `uri`, in bounded memory and time. Keeps `step` up to date.
-  // `options` and `log`, which gets warnings, must outlive this. `verification` of hashes is that of
-  // `options` if it is null. Throws Error.
+  // `options` and `log`, which gets warnings, must outlive this. `verification` of hashes is that
+  // of `options` if it is null. Throws Error.
   Model(const std::string& uri, const Options& options, Log& log, Step& step,
         std::shared_ptr<const Verification> verification = nullptr);
   Model(const Model&) = delete;

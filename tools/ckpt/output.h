@@ -33,7 +33,8 @@ class Table {
   // Adds a row of as many cells as there are columns.
   void Add(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
 
-  // Returns the titles and rows as lines. Cells are made printable. With `has_colours` titles are bold.
+  // Returns the titles and rows as lines. Cells are made printable. With `has_colours` titles are
+  // bold.
   std::string Text(bool has_colours) const;
 
   // Returns them as of RFC 4180, with line feeds.

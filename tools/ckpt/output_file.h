@@ -1,4 +1,4 @@
-// Files that commands write: whole, or not at all.
+// Files and folders that commands write: whole, or not at all.
 
 #pragma once
 
@@ -17,12 +17,13 @@ namespace ckptfs::ckpt {
 // Whether an existing file is replaced.
 enum class Existing : uint8_t { kKeep, kReplace };
 
-// Throws Error(EEXIST) if `path` exists and shall be kept, and Error if it would be replaced and is no
-// regular file, such as /dev/null, nor a link to one.
+// Throws Error(EEXIST) if `path` exists and shall be kept, and Error if it would be replaced and is
+// no regular file, such as /dev/null, nor a link to one.
 void CheckOutput(const std::filesystem::path& path, Existing existing);
 
-// A file that gets its name once it is complete. Until then it has none, so that nothing is left if the
-// program ends; where the file system cannot do that, it has a temporary name in the same directory.
+// A file that gets its name once it is complete. Until then it has none, so that nothing is left if
+// the program ends; where the file system cannot do that, it has a temporary name in the same
+// directory.
 class OutputFile {
  public:
   // Throws Error.
@@ -58,8 +59,8 @@ class OutputFile {
   Fd file_;
 };
 
-// A folder that is written beside its path, under a temporary name, and renamed once it is complete. It is
-// deleted if that does not happen.
+// A folder that is written beside its path, under a temporary name, and renamed once it is
+// complete. It is deleted if that does not happen.
 class OutputFolder {
  public:
   // Throws Error.
@@ -77,8 +78,8 @@ class OutputFolder {
   // Adds a hard link to a file. Throws Error.
   static void AddLink(const std::filesystem::path& file, const std::filesystem::path& link);
 
-  // Gives the folder its name. Throws Error: EEXIST if there is something of that name, which is kept,
-  // or ENOTEMPTY if that shall be replaced and is no empty folder.
+  // Gives the folder its name. Throws Error: EEXIST if there is something of that name, which is
+  // kept, or ENOTEMPTY if that shall be replaced and is no empty folder.
   void Commit(Existing existing);
 
  private:
@@ -86,8 +87,8 @@ class OutputFolder {
   std::string temporary_;  // Empty once it is renamed.
 };
 
-// While it exists, SIGINT, SIGTERM and SIGHUP do not end the process, but the work: see Check. Then the
-// destructor ends the process with the signal. One at a time.
+// While it exists, SIGINT, SIGTERM and SIGHUP do not end the process, but the work: see Check. Then
+// the destructor ends the process with the signal. One at a time.
 class Interruption {
  public:
   Interruption();

@@ -18,8 +18,8 @@
 namespace ckptfs::ckpt {
 namespace {
 
-// Elements that are decoded at a time: they stay in the first level of the cache. Numbers that need not be
-// decoded are not copied there.
+// Elements that are decoded at a time: they stay in the first level of the cache. Numbers that need
+// not be decoded are not copied there.
 constexpr size_t kBlock = 2048;
 
 // Sums and extremes in independent lanes, so that the compiler uses vector registers.
@@ -49,7 +49,8 @@ struct Measured<std::complex<Part>> {
   }
 };
 
-// Whether the bytes of elements are the numbers that are measured, on processors that are little-endian.
+// Whether the bytes of elements are the numbers that are measured, on processors that are
+// little-endian.
 template <typename Element>
 constexpr bool kIsNumber =
     std::is_same_v<Element, Native<typename Measured<typename Element::Value>::Type>>;

@@ -50,12 +50,12 @@ bool HasNumbers(const Tensor& tensor);
 // Returns a sentence about a tensor that has none: "ckpt does not decode IQ2_XXS".
 std::string NoNumbersText(const Tensor& tensor);
 
-// Reads elements `begin` to `end` of `tensor`, which has numbers. Quantized elements are the integers.
-// Any thread may call this. Throws Error.
+// Reads elements `begin` to `end` of `tensor`, which has numbers. Quantized elements are the
+// integers. Any thread may call this. Throws Error.
 Statistics StatisticsOf(const Tensor& tensor, uint64_t begin, uint64_t end);
 
-// Counts the finite elements in `bins` ranges of the same width, from `min` to `max`, which is in the
-// last one. Reads the whole tensor. Throws Error.
+// Counts the finite elements in `bins` ranges of the same width, from `min` to `max`, which is in
+// the last one. Reads the whole tensor. Throws Error.
 std::vector<uint64_t> HistogramOf(const Tensor& tensor, double min, double max, size_t bins);
 
 }  // namespace ckptfs::ckpt

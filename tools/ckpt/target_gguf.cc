@@ -12,7 +12,6 @@
 #include "parser/base/text.h"
 #include "parser/io/simple_sources.h"
 #include "tools/ckpt/entries.h"
-#include "tools/ckpt/little_endian.h"
 #include "tools/ckpt/target.h"
 
 namespace ckptfs::ckpt {

@@ -15,7 +15,6 @@
 #include "parser/base/text.h"
 #include "parser/view/view.h"
 #include "tools/ckpt/entries.h"
-#include "tools/ckpt/little_endian.h"
 #include "tools/ckpt/target.h"
 
 namespace ckptfs::ckpt {
@@ -29,8 +28,8 @@ ByteSourcePtr NpyOf(const std::string& key, const Tensor& tensor) {
   FailDtype("NumPy", key, tensor);
 }
 
-// The records of a zip archive, see parser/codec/zip_records.h. Sizes and offsets from kZipLimit on are in
-// an extra field, as of ZIP64.
+// The records of a zip archive, see parser/codec/zip_records.h. Sizes and offsets from kZipLimit on
+// are in an extra field, as of ZIP64.
 constexpr uint64_t kZipLimit = 0xFFFFFFFF;
 constexpr uint64_t kZipVersion = 45;   // That reads ZIP64.
 constexpr uint64_t kUtf8 = 1U << 11U;  // A flag: the name is UTF-8.

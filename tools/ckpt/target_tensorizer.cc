@@ -16,7 +16,6 @@
 #include "parser/base/error.h"
 #include "parser/base/text.h"
 #include "tools/ckpt/entries.h"
-#include "tools/ckpt/little_endian.h"
 #include "tools/ckpt/target.h"
 
 namespace ckptfs::ckpt {
@@ -35,7 +34,8 @@ struct DtypeText {
   bool is_opaque = false;
 };
 
-// Returns the dtype as NumPy writes it, or for a type that NumPy does not have, the name in PyTorch, too.
+// Returns the dtype as NumPy writes it, or for a type that NumPy does not have, the name in
+// PyTorch, too.
 std::optional<DtypeText> DtypeTextOf(const Tensor& tensor) {
   if (tensor.sizes != nullptr) return {};
   const auto plain = [](std::string_view text) { return DtypeText{.text = std::string(text)}; };

@@ -28,8 +28,8 @@ class WrongHashes {
 };
 
 // Reads all tensors that have a hash, in several threads, and prints what is wrong and how many are
-// right. `model` was opened with the verification of `wrong`. Returns the exit status: 5 if a hash is
-// wrong or a tensor cannot be read, else 0. Throws Error.
+// right. `model` was opened with the verification of `wrong`. Returns the exit status: 5 if a hash
+// is wrong or a tensor cannot be read, else 0. Throws Error.
 int VerifyHashes(const Model& model, const WrongHashes& wrong, OutputFormat format);
 
 }  // namespace ckptfs::ckpt

@@ -18,7 +18,7 @@ function hasBadNumbers(tensor) {
   return tensor.figures !== null && tensor.figures.nans + tensor.figures.infinities > 0;
 }
 
-// See HistogramDigits in report_data.cc.
+// See HistogramDigits in report.cc.
 function digitValue(digit) {
   return '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_'.indexOf(digit);
 }
