@@ -179,7 +179,7 @@ constexpr size_t kMostCompanions = 10'000;
 constexpr int kMostDepth = 8;
 
 // Remote subfolders whose listing may take a request.
-constexpr int kMostRemoteFolders = 20;
+constexpr int kMostRemoteSubfolders = 20;
 
 class Finder {
  public:
@@ -215,14 +215,14 @@ class Finder {
     return entries;
   }
 
-  bool are_all() const { return count_ <= kMostCompanions && remote_ <= kMostRemoteFolders; }
+  bool are_all() const { return count_ <= kMostCompanions && remote_ <= kMostRemoteSubfolders; }
 
  private:
   bool Count() { return ++count_ <= kMostCompanions; }
 
   bool CountFolder(const Folder& folder) {
     if (folder.is_remote() && !folder.is_immutable()) ++remote_;
-    return remote_ <= kMostRemoteFolders;
+    return remote_ <= kMostRemoteSubfolders;
   }
 
   const std::function<bool(const EntryInfo& info)>& is_shown_;
