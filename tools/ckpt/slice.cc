@@ -29,7 +29,7 @@ struct Range {
   bool is_flipped = false;  // The last one comes first.
 };
 
-std::vector<std::string_view> Split(std::string_view text, char separator) {
+std::vector<std::string_view> SplitTrimmed(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
   while (true) {
     const size_t end = text.find(separator);
@@ -62,7 +62,7 @@ Range IndexOf(std::string_view part, uint64_t size) {
 
 // "begin:end:step", each of which may be missing.
 Range RangeOf(std::string_view part, uint64_t size) {
-  const std::vector<std::string_view> words = Split(part, ':');
+  const std::vector<std::string_view> words = SplitTrimmed(part, ':');
   if (words.size() > 3) Fail(EINVAL, "slice {}: has more than three parts", Quoted(part));
   const auto length = static_cast<int64_t>(size);
   const int64_t step = words.size() == 3 && !words[2].empty() ? NumberOf(words[2], part) : 1;
@@ -92,7 +92,7 @@ Range RangeOf(std::string_view part, uint64_t size) {
 std::vector<Range> RangesOf(std::string_view slice, std::span<const uint64_t> shape) {
   constexpr std::string_view kEllipsis = "...";
   std::vector<std::string_view> parts;
-  if (!Trim(slice).empty()) parts = Split(slice, ',');
+  if (!Trim(slice).empty()) parts = SplitTrimmed(slice, ',');
   if (parts.size() > 1 && parts.back().empty()) parts.pop_back();  // A comma at the end.
   const auto ellipses = std::ranges::count(parts, kEllipsis);
   if (ellipses > 1) Fail(EINVAL, "slice {}: has more than one ...", Quoted(slice));
