@@ -134,10 +134,10 @@ class DiskCache::Store {
     if (!MayWrite(blocks.size() * uint64_t{kBlockSize} + kOverhead)) return;
     const auto segment = Open(id, true);
     if (!segment || !segment->may_write()) return Pause();
-    const int code = segment->Write(first, blocks);
-    if (code == 0) return;
+    const auto error = segment->Write(first, blocks);
+    if (!error) return;
     Pause();
-    if (code == ENOSPC || code == EDQUOT) Shrink(true);
+    if (error->code() == ENOSPC || error->code() == EDQUOT) Shrink(true);
   }
 
  private:

@@ -216,8 +216,7 @@ void CheckSegments(std::span<const Segment> segments, const OutputFile& out, Pro
     const std::span written(buffer.get(), chunk.length);
     const uint64_t offset = segments[chunk.segment].offset + chunk.begin;
     const ReadResult result = ReadFully(file.number(), offset, written);
-    if (result.error != 0)
-      Fail(result.error, "{}: {}", out.path().string(), ErrnoText(result.error));
+    if (result.error) throw WithContext(out.path().string(), *result.error);
     if (result.count == written.size() && std::ranges::equal(written, bytes)) return;
     Fail(EIO, "{}: the disk does not return what was written near byte {}", out.path().string(),
          offset);

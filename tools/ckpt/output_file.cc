@@ -82,8 +82,8 @@ void OutputFile::Resize(uint64_t size) const {
 
 void OutputFile::Write(uint64_t offset, std::span<const std::byte> bytes) const {
   if (IsZeros(bytes)) return;
-  const int error = WriteFully(file_.number(), offset, bytes);
-  if (error != 0) Fail(error, "{}: {}", path_.string(), ErrnoText(error));
+  const auto error = WriteFully(file_.number(), offset, bytes);
+  if (error) throw WithContext(path_.string(), *error);
 }
 
 Fd OutputFile::Reopen() const {

@@ -66,7 +66,7 @@ bool Segment::CheckOrInitialize() const {
   ReadFully(file_.number(), 0, found);
   if (found == wanted) return true;
   // Several processes may do this at once; they write the same bytes.
-  return found == HeaderBytes{} && may_write_ && WriteFully(file_.number(), 0, wanted) == 0;
+  return found == HeaderBytes{} && may_write_ && !WriteFully(file_.number(), 0, wanted);
 }
 
 void Segment::Read(uint64_t first, std::span<const std::span<std::byte>> blocks,
@@ -100,13 +100,13 @@ void Segment::Read(uint64_t first, std::span<const std::span<std::byte>> blocks,
   }
 }
 
-int Segment::Write(uint64_t first, std::span<const std::span<const std::byte>> blocks) const {
+std::optional<Error> Segment::Write(uint64_t first,
+                                    std::span<const std::span<const std::byte>> blocks) const {
   assert(first % kSegmentBlocks + blocks.size() <= kSegmentBlocks);
   std::vector<uint64_t> sums(blocks.size());
   for (size_t i = 0; i < blocks.size(); ++i) {
     sums[i] = Checksum(id_, first + i, blocks[i]);
-    const int code = WriteFully(file_.number(), Offset(first + i), blocks[i]);
-    if (code != 0) return code;
+    if (auto error = WriteFully(file_.number(), Offset(first + i), blocks[i])) return error;
   }
   return WriteFully(file_.number(), IndexOffset(first), std::as_bytes(std::span(sums)));
 }

@@ -19,10 +19,12 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <tuple>
 #include <utility>
 
+#include "parser/base/error.h"
 #include "parser/base/fd.h"
 #include "parser/io/remote_object.h"
 
@@ -60,8 +62,9 @@ class Segment {
             std::span<uint8_t> is_cached) const;
 
   // Writes blocks[i] as block `first` + i of the object, which lies in this segment, for all i.
-  // Returns 0 or an errno.
-  int Write(uint64_t first, std::span<const std::span<const std::byte>> blocks) const;
+  // Returns the error; nothing if there is none.
+  std::optional<Error> Write(uint64_t first,
+                             std::span<const std::span<const std::byte>> blocks) const;
 
   // Marks the segment as used, so that it is evicted last. Costs little if it was marked lately.
   // Returns false if the file has been unlinked: writes are then lost.

@@ -13,7 +13,6 @@ namespace ckptfs::http {
 
 Download::Download(std::optional<uint64_t> expected)
     : file_(MakeTemporaryFile()), is_length_known_(expected.has_value()) {
-  if (file_.number() < 0) FailErrno("cannot create a temporary file in $TMPDIR or /var/tmp");
   const uint64_t free = FreeSpace();
   if (expected && *expected > free) {
     Fail(ENOSPC,
