@@ -35,9 +35,9 @@ class Invalidator {
   // Returns immediately.
   void AddEntry(uint64_t directory, std::string name);
 
-  // Invalidates these, and all other files of the same checkpoint that are corrupt by then. To be called once, in a
-  // thread that answers no requests: the kernel waits for the pending requests of the file. Returns
-  // when `stop` is requested.
+  // Invalidates these, and all other files of the same checkpoint that are corrupt by then. To be
+  // called once, in a thread that answers no requests: the kernel waits for the pending requests of
+  // the file. Returns when `stop` is requested.
   void Run(fuse_session* session, const std::stop_token& stop);
 
  private:

@@ -1,5 +1,5 @@
-// What the kernel's requests are answered from: inodes by their numbers. A mount of one checkpoint is
-// a single Tree; a store has the trees of many, and the files beside them.
+// What the kernel's requests are answered from: inodes by their numbers. A mount of one checkpoint
+// is a single Tree; a store has the trees of many, and the files beside them.
 
 #pragma once
 

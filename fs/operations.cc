@@ -51,7 +51,7 @@ void ReplyFound(fuse_req_t req, const Found& found) {
 void LookupOp(fuse_req_t req, fuse_ino_t parent, const char* name) {
   constexpr const char* kWhat = "look into";
   Answer(req, kWhat, parent, [&] {
-    if (std::string_view(name).size() > Tree::kMaxName) {  // Newer kernels do not check it.
+    if (std::string_view(name).size() > Tree::kMaxFuseName) {  // Newer kernels do not check it.
       fuse_reply_err(req, ENAMETOOLONG);
       return;
     }
@@ -179,7 +179,7 @@ void StatFsOp(fuse_req_t req, fuse_ino_t /*number*/) {
   st.f_bsize = st.f_frsize = kBlock;
   st.f_blocks = totals.bytes / kBlock + totals.inodes;  // At most one block is not full.
   st.f_files = totals.inodes;
-  st.f_namemax = Tree::kMaxName;
+  st.f_namemax = Tree::kMaxFuseName;
   fuse_reply_statfs(req, &st);
 }
 

@@ -59,9 +59,9 @@ bool Answer(fuse_req_t req, const char* what, fuse_ino_t number, Body body) noex
   return false;
 }
 
-// Replies that a file or a directory is open. Open files need no state. A kernel with `capability` opens
-// everything without further requests after ENOSYS, and keeps pages and listings; but it could then not
-// close a directory of a store.
+// Replies that a file or a directory is open. Open files need no state. A kernel with `capability`
+// opens everything without further requests after ENOSYS, and keeps pages and listings; but it
+// could then not close a directory of a store.
 void ReplyOpen(fuse_req_t req, fuse_file_info* file, unsigned capability);
 
 // Whether the reader that waits for the reply has been killed or has left.

@@ -26,7 +26,8 @@ constexpr uint64_t kInodeMask = (uint64_t{1} << kSlotShift) - 1;
 // Bytes of a path. Each item has its own.
 constexpr size_t kMostPath = 4096;
 
-// Local folders that are open, each of which takes a descriptor. The kernel is asked to forget more.
+// Local folders that are open, each of which takes a descriptor. The kernel is asked to forget
+// more.
 size_t MostFolders() {
   constexpr rlim_t kMost = 10'000;
   constexpr rlim_t kShare = 4;

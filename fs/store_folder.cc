@@ -5,12 +5,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <functional>
 #include <set>
 #include <utility>
 
-#include "fs/namespace.h"
 #include "fs/beside.h"
+#include "fs/namespace.h"
 #include "parser/base/cancellation.h"
 #include "parser/base/error.h"
 #include "parser/base/hash.h"
@@ -24,8 +25,9 @@ constexpr std::string_view kTreeSuffix = ".d";
 constexpr char kClash = '~';
 constexpr size_t kMostClashes = 8;
 
-// Programs read no longer names.
-constexpr size_t kLongestName = 255;
+// The limit of the name of a tree, X.d, in bytes: programs read no longer names. Other names may be
+// as long as the kernel allows.
+constexpr size_t kMaxTreeName = NAME_MAX;
 
 // Remote folders that one listing looks into.
 constexpr size_t kMostRemoteFolders = 50;
@@ -112,7 +114,7 @@ std::optional<StoreItem> StoreFolder::FindView(const std::string& name) const {
 
 // A '~' is added to the name of a tree as long as there is something of that name.
 std::optional<StoreItem> StoreFolder::FindTree(const std::string& name) {
-  if (name.size() > kLongestName) return std::nullopt;
+  if (name.size() > kMaxTreeName) return std::nullopt;
   std::string taken = name;
   while (taken.ends_with(kClash)) {
     taken.pop_back();
@@ -195,7 +197,7 @@ std::shared_ptr<const StoreListing> StoreFolder::List() {
   auto listing = std::make_shared<StoreListing>();
   std::vector<mode_t> types;
   const auto add = [&](std::string name, mode_t type) {
-    if (name.size() > Tree::kMaxName) return;  // The kernel would refuse the whole listing.
+    if (name.size() > Tree::kMaxFuseName) return;  // The kernel would refuse the whole listing.
     listing->names.push_back(std::move(name));
     types.push_back(type);
   };
@@ -211,7 +213,7 @@ std::shared_ptr<const StoreListing> StoreFolder::List() {
       if (clashes == kMostClashes) return;
       name += kClash;
     }
-    if (name.size() <= kLongestName) add(std::move(name), type);
+    if (name.size() <= kMaxTreeName) add(std::move(name), type);
   };
   PeriodicCheck steps;
   for (const std::string& name : files) {

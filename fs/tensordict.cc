@@ -159,15 +159,15 @@ class Layout {
     }
   }
 
-  // Adds the files beside the checkpoint, under names that it does not use. Names in the listing of a
-  // server have any length: those that a tree cannot have are left out.
+  // Adds the files beside the checkpoint, under names that it does not use. Names in the listing of
+  // a server have any length: those that a tree cannot have are left out.
   void AddBeside() {
     if (options_.beside.empty()) return;
     std::unordered_set<std::string, SecretHash> taken = names_.Taken();
     taken.insert({std::string(kMetaName), std::string(kIndexName)});
     std::vector<const BesideEntry*> clashing;
     for (const BesideEntry& entry : options_.beside) {
-      if (entry.name.size() > Tree::kMaxName) continue;
+      if (entry.name.size() > Tree::kMaxFuseName) continue;
       if (!taken.insert(entry.name).second) {
         clashing.push_back(&entry);
       } else {
@@ -178,7 +178,7 @@ class Layout {
     for (const BesideEntry* const entry : clashing) {
       std::string name = entry->name;
       while (!taken.insert(name).second) name += '~';
-      if (name.size() > Tree::kMaxName) continue;
+      if (name.size() > Tree::kMaxFuseName) continue;
       names_.Add(name, AddBesideEntry(*entry, Tree::kRoot));
       renamed += renamed.empty() ? '[' : ',';
       AppendText(renamed, name);
@@ -191,7 +191,7 @@ class Layout {
     const uint32_t inode = builder_.AddDirectory(parent);
     std::vector<Entry> entries;
     for (const BesideEntry& each : entry.entries) {
-      if (each.name.size() > Tree::kMaxName) continue;
+      if (each.name.size() > Tree::kMaxFuseName) continue;
       entries.push_back({.name = each.name, .inode = AddBesideEntry(each, inode)});
     }
     builder_.SetEntries(inode, std::move(entries));
@@ -272,7 +272,7 @@ class Layout {
     for (auto& [name, json] : annotations) {
       if (json.size() <= kMaxInlineJson || IsAboutBytes(name)) continue;
       const std::string file = fmt::format("{}.{}{}", ListedName(key), name, kLongValueSuffix);
-      if (file.size() > Tree::kMaxName) continue;
+      if (file.size() > Tree::kMaxFuseName) continue;
       const size_t size = json.size();
       const auto source = std::make_shared<MemorySource>(std::move(json));
       names_.AddBeside(file, builder_.AddFile({source, 0, size}));
@@ -297,7 +297,7 @@ class Layout {
 
   void AddNpy(std::string_view key, const Tensor& tensor) {
     std::string name = ListedName(key) + ".npy";
-    if (name.size() > Tree::kMaxName) return;
+    if (name.size() > Tree::kMaxFuseName) return;
     const ByteSourcePtr view = MakeNpyView(tensor);
     if (view != nullptr)
       names_.AddBeside(std::move(name), builder_.AddFile({view, 0, view->size()}));

@@ -159,7 +159,7 @@ std::string_view DirectoryEntries::AddDirectory(std::string_view key, uint32_t i
 
 void DirectoryEntries::AddSizes(std::string_view key, uint32_t inode) {
   const std::string listed = ListedName(key);
-  if (listed.size() + kSizesSuffix.size() > Tree::kMaxName) return;
+  if (listed.size() + kSizesSuffix.size() > Tree::kMaxFuseName) return;
   if (listed != key) AddSecondNames(key, listed, kSizesSuffix, inode);
   AddBeside(listed + std::string(kSizesSuffix), inode);
 }

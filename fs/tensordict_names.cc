@@ -77,7 +77,7 @@ bool HasNameOfMeta(const Wanted& member) {
 // Whether no member of the directory, or of the root, could have this key.
 bool IsImpossible(const Wanted& member, bool is_root) {
   return IsReserved(member.key) || (is_root && HasNameOfIndex(member)) || HasNameOfMeta(member) ||
-         member.key.size() > Tree::kMaxName || NameSize(member.key) > Tree::kMaxName ||
+         member.key.size() > Tree::kMaxFuseName || NameSize(member.key) > Tree::kMaxFuseName ||
          !utf8::IsValid(member.key);
 }
 
@@ -92,7 +92,7 @@ uint64_t Hash(std::string_view text) {
 // long for a name.
 std::string Visible(std::string_view key) {
   std::string visible;
-  while (!key.empty() && visible.size() <= Tree::kMaxName) {
+  while (!key.empty() && visible.size() <= Tree::kMaxFuseName) {
     const utf8::Character next = utf8::Decode(key);
     if (next.is_valid) {
       visible += key.substr(0, next.length);
@@ -122,7 +122,7 @@ std::string_view BeginningOfName(std::string_view key, size_t size) {
 // Returns the base of the new key of a member, with room for an Addition.
 std::string Base(std::string_view key) {
   std::string base = Visible(key);
-  if (NameSize(base) + kMaxAddition <= Tree::kMaxName) return base;
+  if (NameSize(base) + kMaxAddition <= Tree::kMaxFuseName) return base;
   constexpr size_t kRoom = kShortName - kHashLength - kMaxAddition - kTensorSuffix.size();
   return fmt::format("{}~{:016x}", BeginningOfName(base, kRoom), Hash(key));
 }

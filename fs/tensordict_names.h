@@ -66,8 +66,8 @@ struct Renamed {
 
 // Returns those of `members` of a directory, or of the root, that need other keys, and these keys,
 // in their order. Then all keys are valid UTF-8, not reserved and different, and the file names
-// that follow from them are legal, different and not longer than Tree::kMaxName. Among equal keys
-// the first one stays. The same members always get the same keys.
+// that follow from them are legal, different and not longer than Tree::kMaxFuseName. Among equal
+// keys the first one stays. The same members always get the same keys.
 std::vector<Renamed> Rename(std::span<const Wanted> members, bool is_root = false);
 
 // Which directory a member of a group is in.

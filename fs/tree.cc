@@ -28,7 +28,7 @@ const Entry* FindEntry(std::span<const Entry> entries, std::string_view name) {
 
 [[maybe_unused]] bool IsLegal(std::string_view name) {
   constexpr std::string_view kForbidden("/\0", 2);
-  return !name.empty() && name != "." && name != ".." && name.size() <= Tree::kMaxName &&
+  return !name.empty() && name != "." && name != ".." && name.size() <= Tree::kMaxFuseName &&
          name.find_first_of(kForbidden) == std::string_view::npos;
 }
 
@@ -147,7 +147,7 @@ void TreeBuilder::SetEntries(uint32_t directory, std::vector<Entry> entries) {
 }
 
 std::string_view TreeBuilder::Keep(std::string_view name) {
-  static_assert(Tree::kMaxName <= kBlock);
+  static_assert(Tree::kMaxFuseName <= kBlock);
   if (name.size() > room_) {
     tree_.text_.push_back(std::make_unique_for_overwrite<char[]>(kBlock));
     room_ = kBlock;

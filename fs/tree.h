@@ -43,8 +43,8 @@ struct Inode {
 // same numbers at every mount.
 class Tree {
  public:
-  static constexpr uint64_t kRoot = 1;      // As FUSE requires.
-  static constexpr size_t kMaxName = 1024;  // Bytes; FUSE_NAME_MAX of most kernels.
+  static constexpr uint64_t kRoot = 1;          // As FUSE requires.
+  static constexpr size_t kMaxFuseName = 1024;  // Bytes; FUSE_NAME_MAX of most kernels.
 
   // Returns the inode with that number; null if it does not exist.
   const Inode* Find(uint64_t number) const;
@@ -115,8 +115,8 @@ class TreeBuilder {
   // Sets the entries of `directory`; to be called once for each directory. A file may be named more
   // than once, also in several directories: its names are hard links. A directory is listed once;
   // its unlisted names are in the same parent, because the kernel moves its dentry from one to the
-  // other. Names are copied. Preconditions: names differ, have at most Tree::kMaxName bytes, are
-  // not empty, "." or "..", and have neither '/' nor NUL.
+  // other. Names are copied. Preconditions: names differ, have at most Tree::kMaxFuseName bytes,
+  // are not empty, "." or "..", and have neither '/' nor NUL.
   void SetEntries(uint32_t directory, std::vector<Entry> entries);
 
   // Returns the tree; the builder is then used up. Precondition: each directory has its entries.

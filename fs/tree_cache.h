@@ -1,5 +1,5 @@
-// The trees of a store that are in memory: which of them the kernel refers to, and which are dropped
-// when they exceed their limit.
+// The trees of a store that are in memory: which of them the kernel refers to, and which are
+// dropped when they exceed their limit.
 
 #pragma once
 

@@ -33,7 +33,7 @@ std::string Decode(std::string_view name) {
 }
 
 bool IsFileNameOnDisk(std::string_view name) {
-  return !name.empty() && name != "." && name != ".." && name.size() <= Tree::kMaxName &&
+  return !name.empty() && name != "." && name != ".." && name.size() <= Tree::kMaxFuseName &&
          name.find('/') == std::string_view::npos && name.find('\0') == std::string_view::npos;
 }
 

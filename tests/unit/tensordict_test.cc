@@ -439,7 +439,7 @@ TEST(Names, ATensorMayBeCalledMetaJson) {
 }
 
 TEST(Names, ALongNameIsKept) {
-  const std::string key(Tree::kMaxName - kTensorSuffix.size(), 'k');
+  const std::string key(Tree::kMaxFuseName - kTensorSuffix.size(), 'k');
   EXPECT_THAT(FilesOf(key), ElementsAre(key + ".memmap"));
 }
 

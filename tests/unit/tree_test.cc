@@ -191,7 +191,7 @@ TEST(Tree, KeepsTextsApart) {
 TEST(Tree, KeepsNamesThatFillSeveralBlocks) {
   std::vector<std::string> paths;
   for (int i = 100; i < 300; ++i)
-    paths.push_back(std::string(Tree::kMaxName - 3, 'n') + std::to_string(i));
+    paths.push_back(std::string(Tree::kMaxFuseName - 3, 'n') + std::to_string(i));
   EXPECT_EQ(Names(TreeOf(paths), Tree::kRoot), paths);
 }
 
