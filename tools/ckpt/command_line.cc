@@ -19,11 +19,14 @@ struct Arguments {
   std::string key;
   bool is_json = false;
   bool is_csv = false;
+  bool is_forced = false;
 
   OutputFormat format() const {
     if (is_json) return OutputFormat::kJson;
     return is_csv ? OutputFormat::kCsv : OutputFormat::kText;
   }
+
+  Existing existing() const { return is_forced ? Existing::kReplace : Existing::kKeep; }
 };
 
 CLI::App* AddCommand(CLI::App& app, Chosen& chosen, const char* name, const char* help) {
@@ -169,7 +172,6 @@ void AddDiff(CLI::App& app, Chosen& chosen) {
 void AddConvert(CLI::App& app, Chosen& chosen) {
   struct ConvertArguments : Arguments {
     ConvertOptions options;
-    bool is_forced = false;
   };
   const auto arguments = std::make_shared<ConvertArguments>();
   ConvertOptions& options = arguments->options;
@@ -201,7 +203,7 @@ void AddConvert(CLI::App& app, Chosen& chosen) {
   command->add_flag("-f,--force", arguments->is_forced,
                     "replace a file or folder of an earlier conversion");
   SetAction(command, chosen, arguments, [](const Opener& open, ConvertArguments& a) {
-    a.options.existing = a.is_forced ? Existing::kReplace : Existing::kKeep;
+    a.options.existing = a.existing();
     Convert(*open(a.source, nullptr), a.options);
     return 0;
   });
@@ -253,7 +255,6 @@ void TakeOutput(std::vector<std::string>& lists, std::string& output) {
 void AddReport(CLI::App& app, Chosen& chosen) {
   struct ReportArguments : Arguments {
     std::string output;
-    bool is_forced = false;
     bool has_no_values = false;
   };
   const auto arguments = std::make_shared<ReportArguments>();
@@ -269,29 +270,22 @@ void AddReport(CLI::App& app, Chosen& chosen) {
   command->parse_complete_callback(
       [&chosen, arguments] { TakeOutput(chosen.options, arguments->output); });
   SetAction(command, chosen, arguments, [](const Opener& open, const ReportArguments& a) {
-    const auto existing = a.is_forced ? Existing::kReplace : Existing::kKeep;
     std::optional<OutputFile> out;
     if (!a.output.empty()) {  // Before anything is read, which takes time.
-      CheckOutput(a.output, existing);
+      CheckOutput(a.output, a.existing());
       out.emplace(a.output);
     }
-    return Report(*open(a.source, nullptr), !a.has_no_values, std::move(out), existing);
+    return Report(*open(a.source, nullptr), !a.has_no_values, std::move(out), a.existing());
   });
 }
 
 }  // namespace
 
 void AddCommands(CLI::App& app, Chosen& chosen) {
-  AddLs(app, chosen);
-  AddInfo(app, chosen);
-  AddCat(app, chosen);
-  AddShow(app, chosen);
-  AddStat(app, chosen);
-  AddDiff(app, chosen);
-  AddConvert(app, chosen);
-  AddVerify(app, chosen);
-  AddScan(app, chosen);
-  AddReport(app, chosen);
+  constexpr void (*kCommands[])(CLI::App&, Chosen&) = {
+      // In the order of --help.
+      AddLs, AddInfo, AddCat, AddShow, AddStat, AddDiff, AddConvert, AddVerify, AddScan, AddReport};
+  for (const auto add : kCommands) add(app, chosen);
 }
 
 }  // namespace ckptfs::ckpt

@@ -11,7 +11,7 @@
 
 namespace ckptfs::ckpt {
 
-// What the command line has chosen.
+// The command that the command line has chosen.
 struct Chosen {
   std::vector<std::string> options;       // Lists of -o.
   std::function<int(const Opener&)> run;  // Returns the exit status. Throws Error.

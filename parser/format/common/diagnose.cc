@@ -139,6 +139,20 @@ bool IsZero(const Probe& probe) {
   return std::ranges::all_of(probe.head, [](std::byte b) { return b == std::byte{}; });
 }
 
+// Types without a mark of their own, in the order of their tests.
+struct Guess {
+  bool (*matches)(const Probe& probe);
+  std::string_view sentence;
+};
+
+constexpr Guess kGuesses[] = {
+    {IsTable, "it is the index of a TensorFlow checkpoint, which is not supported"},
+    {IsProtobufModel,
+     "it looks like Protocol Buffers (ONNX, Core ML, TensorFlow), which is not supported"},
+    {IsMessagePack, "it looks like MessagePack (as of Flax), which is not supported"},
+    {IsZero, "it begins with zeros only: perhaps it was not copied to the end"},
+};
+
 }  // namespace
 
 Diagnosis DiagnoseUnknownFile(const Probe& probe) {
@@ -146,13 +160,9 @@ Diagnosis DiagnoseUnknownFile(const Probe& probe) {
   for (const Mark& mark : kMarks) {
     if (IsAt(probe, mark.offset, mark.bytes)) return {mark.sentence, mark.is_json};
   }
-  if (IsTable(probe)) return {"it is the index of a TensorFlow checkpoint, which is not supported"};
-  if (IsProtobufModel(probe)) {
-    return {"it looks like Protocol Buffers (ONNX, Core ML, TensorFlow), which is not supported"};
+  for (const Guess& guess : kGuesses) {
+    if (guess.matches(probe)) return {guess.sentence};
   }
-  if (IsMessagePack(probe))
-    return {"it looks like MessagePack (as of Flax), which is not supported"};
-  if (IsZero(probe)) return {"it begins with zeros only: perhaps it was not copied to the end"};
   return {};
 }
 
