@@ -12,7 +12,7 @@ namespace {
 constexpr size_t kDigits = 5;
 constexpr std::string_view kOf = "-of-";
 constexpr std::string_view kEnding = ".gguf";
-constexpr size_t kLength = 1 + kDigits + kOf.size() + kDigits + kEnding.size();
+constexpr size_t kSuffixLength = 1 + kDigits + kOf.size() + kDigits + kEnding.size();
 
 }  // namespace
 
@@ -21,8 +21,8 @@ std::string PartName::Of(uint32_t other) const {
 }
 
 std::optional<PartName> ParsePartName(std::string_view file) {
-  if (file.size() <= kLength || file.starts_with('.')) return std::nullopt;
-  const std::string_view prefix = file.substr(0, file.size() - kLength);
+  if (file.size() <= kSuffixLength || file.starts_with('.')) return std::nullopt;
+  const std::string_view prefix = file.substr(0, file.size() - kSuffixLength);
   const std::string_view rest = file.substr(prefix.size() + 1);
   const auto number = ParseNumber<uint32_t>(rest.substr(0, kDigits));
   const auto count = ParseNumber<uint32_t>(rest.substr(kDigits + kOf.size(), kDigits));

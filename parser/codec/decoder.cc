@@ -20,7 +20,7 @@
 namespace ckptfs {
 namespace {
 
-constexpr size_t kMostAtOnce = std::numeric_limits<unsigned>::max();
+constexpr size_t kMostPerCall = std::numeric_limits<unsigned>::max();
 
 const Bytef* RawInput(const std::byte* bytes) { return reinterpret_cast<const Bytef*>(bytes); }
 
@@ -46,9 +46,9 @@ class DeflateDecoder final : public Decoder {
     // even to empty buffers.
     Bytef nothing = 0;
     stream_.next_in = input.empty() ? &nothing : const_cast<Bytef*>(RawInput(input.data()));
-    stream_.avail_in = static_cast<uInt>(std::min(input.size(), kMostAtOnce));
+    stream_.avail_in = static_cast<uInt>(std::min(input.size(), kMostPerCall));
     stream_.next_out = output.empty() ? &nothing : reinterpret_cast<Bytef*>(output.data());
-    stream_.avail_out = static_cast<uInt>(std::min(output.size(), kMostAtOnce));
+    stream_.avail_out = static_cast<uInt>(std::min(output.size(), kMostPerCall));
     const uInt input_before = stream_.avail_in;
     const uInt output_before = stream_.avail_out;
     const int result = ::inflate(&stream_, Z_BLOCK);
@@ -137,9 +137,9 @@ class Bzip2Decoder final : public Decoder {
   Status Call(std::span<const std::byte>& input, std::span<std::byte>& output) {
     // It does not write to its input.
     stream_.next_in = const_cast<char*>(reinterpret_cast<const char*>(input.data()));
-    stream_.avail_in = static_cast<unsigned>(std::min(input.size(), kMostAtOnce));
+    stream_.avail_in = static_cast<unsigned>(std::min(input.size(), kMostPerCall));
     stream_.next_out = reinterpret_cast<char*>(output.data());
-    stream_.avail_out = static_cast<unsigned>(std::min(output.size(), kMostAtOnce));
+    stream_.avail_out = static_cast<unsigned>(std::min(output.size(), kMostPerCall));
     const unsigned input_before = stream_.avail_in;
     const unsigned output_before = stream_.avail_out;
     result_ = ::BZ2_bzDecompress(&stream_);

@@ -35,7 +35,7 @@
 namespace ckptfs {
 namespace {
 
-constexpr int kMostDepth = 4;  // Of archives in archives.
+constexpr int kMostNestedArchives = 4;  // Of archives in archives.
 
 std::string_view TextOf(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -219,7 +219,8 @@ void Collector::AddFile(const ByteSourcePtr& source, const std::string& member, 
   const bool is_zip = IsZip(head);
   const bool is_tar = !is_zip && tar::IsTar(head);
   if (is_zip || is_tar) {
-    if (depth == kMostDepth) Fail(ENOTSUP, "archives are nested more than {} deep", kMostDepth);
+    if (depth == kMostNestedArchives)
+      Fail(ENOTSUP, "archives are nested more than {} deep", kMostNestedArchives);
     if (is_zip) return AddZip(source, member, depth + 1);
     AddTar(source, member, depth + 1);
     AddPickles({source, 0, source->size()}, member, false);  // It begins with a name.

@@ -221,7 +221,7 @@ std::string DescriptionOf(const Tensor* tensor) {
   return tensor == nullptr ? "" : DtypeNameOf(*tensor) + " " + ShapeText(tensor->shape);
 }
 
-std::string NumberJson(double value) {
+std::string DifferenceJson(double value) {
   return std::isfinite(value) ? fmt::to_string(value) : json::String(fmt::to_string(value));
 }
 
@@ -241,7 +241,7 @@ std::string JsonOf(const Pair& pair) {
     members.emplace_back("elements", fmt::to_string(result.count));
     members.emplace_back("differing", fmt::to_string(result.differing));
     const auto or_null = [&](double value) {
-      return HasNumbers(*pair.a) ? NumberJson(value) : "null";
+      return HasNumbers(*pair.a) ? DifferenceJson(value) : "null";
     };
     members.emplace_back("max_absolute", or_null(result.max_absolute));
     members.emplace_back("max_relative", or_null(result.max_relative));
