@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "parser/base/error.h"
+#include "parser/base/text.h"
 
 namespace ckptfs {
 namespace {
@@ -26,10 +27,7 @@ constexpr size_t kMostText = 4096;
 std::string Shown(std::string_view text) {
   if (text.size() <= kMostText) return Printable(text);
   constexpr std::string_view kEllipsis = "…";
-  size_t cut = kMostText - kEllipsis.size();
-  const size_t most = cut;
-  while (cut > most - 4 && (static_cast<unsigned char>(text[cut]) & 0xC0U) == 0x80) --cut;
-  return Printable(text.substr(0, cut)).append(kEllipsis);
+  return Printable(utf8::Truncate(text, kMostText - kEllipsis.size())).append(kEllipsis);
 }
 
 int ToSyslog(Log::Level level) {

@@ -36,15 +36,6 @@ constexpr Flag kHasError = 1U << 5U;
 
 Flag FlagIf(bool condition, Flag flag) { return condition ? flag : 0; }
 
-// Returns the beginning of `text`, of at most `size` bytes and without half a character at its end.
-std::string_view Beginning(std::string_view text, size_t size) {
-  if (text.size() <= size) return text;
-  size_t end = size;
-  while (end > 0 && size - end < 4 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80)
-    --end;
-  return text.substr(0, end);
-}
-
 // Appends a text escaped as in JSON, without the quotes.
 void AppendEscaped(std::string& out, std::string_view text) {
   std::string quoted;
@@ -136,7 +127,7 @@ uint32_t TensorIndex::AddDirectory(uint32_t parent, std::string_view key,
   Directory added = directories_[parent];
   added.parent = parent;
   added.texts = records_.size();
-  key = Beginning(key, kMostText - std::min<size_t>(kMostText, added.key_bytes + size_t{1}));
+  key = utf8::Truncate(key, kMostText - std::min<size_t>(kMostText, added.key_bytes + size_t{1}));
   AppendText(key);
   const bool is_too_long = added.path_bytes + file_name.size() + 1 > kMostText;
   AppendText(is_too_long ? "" : file_name);
@@ -247,7 +238,7 @@ void TensorIndex::Append(const Line& line) {
                               line.file_name.starts_with(line.key) &&
                               line.file_name.ends_with(suffix);
   const std::string_view key =
-      Beginning(line.key, kMostText - std::min<size_t>(kMostText, directory.key_bytes));
+      utf8::Truncate(line.key, kMostText - std::min<size_t>(kMostText, directory.key_bytes));
   if (!has_usual_name || key.size() < line.key.size()) flags |= kHasName;
   AppendNumber(flags);
   AppendNumber(line.directory);

@@ -91,6 +91,12 @@ std::string Collection::Json() const {
   return json += text;
 }
 
+bool HasSmallerNumber(const Member& a, const Member& b) {
+  const std::string& x = a.key.text;
+  const std::string& y = b.key.text;
+  return x.size() != y.size() ? x.size() < y.size() : x < y;
+}
+
 std::vector<Annotation>& AnnotationsOf(Content& content) {
   return std::visit(
       Overloaded{[](std::unique_ptr<Group>& group) -> std::vector<Annotation>& {

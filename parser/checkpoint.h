@@ -157,6 +157,9 @@ struct Member {
   Content content;
 };
 
+// Compares the numbers that are the keys of two members: digits without leading zeros.
+bool HasSmallerNumber(const Member& a, const Member& b);
+
 // A class or function that the pickles of a checkpoint import.
 struct Global {
   std::string name;         // "torch.FloatStorage"

@@ -41,6 +41,8 @@ bool IsTransient(int code) {
   return std::ranges::count(kTransient, code) != 0;
 }
 
+bool IsFatal(const Error& e) { return e.code() == EFBIG || IsTransient(e.code()); }
+
 std::string_view MessageOf(const std::optional<Error>& error) {
   return error ? error->what() : std::string_view();
 }
@@ -52,9 +54,7 @@ Error WithContext(std::string_view context, const Error& e) {
 std::string Quoted(std::string_view text) {
   constexpr size_t kMost = 100;  // Bytes.
   if (text.size() <= kMost) return fmt::format("'{}'", Printable(text));
-  size_t cut = kMost;  // Not in the middle of a character.
-  while (cut > kMost - 4 && (static_cast<unsigned char>(text[cut]) & 0xC0U) == 0x80) --cut;
-  return fmt::format("'{}...'", Printable(text.substr(0, cut)));
+  return fmt::format("'{}...'", Printable(utf8::Truncate(text, kMost)));
 }
 
 }  // namespace ckptfs

@@ -74,5 +74,14 @@ bool IsValid(std::string_view text) {
   return true;
 }
 
+std::string_view Truncate(std::string_view text, size_t size) {
+  if (text.size() <= size) return text;
+  size_t end = size;
+  while (end > 0 && size - end < 4 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80) {
+    --end;
+  }
+  return text.substr(0, end);
+}
+
 }  // namespace utf8
 }  // namespace ckptfs

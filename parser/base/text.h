@@ -87,5 +87,8 @@ std::string Encode(char32_t code);
 // Whether all of `text` is valid.
 bool IsValid(std::string_view text);
 
+// Returns the beginning of `text`, of at most `size` bytes and without half a character at its end.
+std::string_view Truncate(std::string_view text, size_t size);
+
 }  // namespace utf8
 }  // namespace ckptfs

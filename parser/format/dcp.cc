@@ -79,13 +79,6 @@ bool IsPath(std::span<const pickle::Value> path) {
 
 bool IsNumber(const Member& member) { return member.key.kind == Key::Kind::kNumber; }
 
-// Compares keys as numbers, which have no leading zeros.
-bool IsBefore(const Member& a, const Member& b) {
-  const std::string& x = a.key.text;
-  const std::string& y = b.key.text;
-  return x.size() != y.size() ? x.size() < y.size() : x < y;
-}
-
 Group& TreeBuilder::GroupIn(Group& parent, const pickle::Value& key) {
   const bool is_number = key.kind == Kind::kInt;
   const uint64_t what =
@@ -119,7 +112,7 @@ void TreeBuilder::Finish() {
   for (const auto& [place, group] : groups_) {
     if (!std::ranges::all_of(group->members, IsNumber)) continue;
     group->python_type = "list";
-    std::ranges::stable_sort(group->members, IsBefore);
+    std::ranges::stable_sort(group->members, HasSmallerNumber);
   }
 }
 
@@ -235,7 +228,7 @@ Content ReadValue(const Item& item, std::string_view index, const StringTable& f
       if (!item.places[i]) throw Error(EBADMSG, "its location is missing");
       return read(i);
     } catch (const Error& e) {
-      if (e.code() == EFBIG || IsTransient(e.code())) throw;
+      if (IsFatal(e)) throw;
       if (why.empty()) why = e.what();
     }
   }

@@ -343,7 +343,7 @@ Checkpoint ParseShards(const Folder& folder, const std::string& index, const Rea
     try {
       files.push_back(ReadShardFile(names[i], sources[i], budget));
     } catch (const Error& e) {
-      if (e.code() == EFBIG || IsTransient(e.code())) throw WithContext(names[i], e);
+      if (IsFatal(e)) throw WithContext(names[i], e);
       checkpoint.warnings.push_back(
           fmt::format("{}: {}: its tensors are missing", Quoted(names[i]), e.what()));
       continue;

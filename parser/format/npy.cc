@@ -121,7 +121,7 @@ class Reader {
     try {
       Add(Take(tensor));
     } catch (const Error& e) {
-      if (e.code() == EFBIG || IsTransient(e.code())) throw;
+      if (IsFatal(e)) throw;
       const std::string name = std::to_string(count_);
       WarnOfUnreadable(name, WithContext(fmt::format("array at byte {}", begin), e), budget_,
                        checkpoint_);

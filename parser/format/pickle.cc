@@ -76,7 +76,7 @@ Checkpoint ReadPickles(const Extent& data, std::byte mark, torch::Reading& readi
       all.root.members.push_back(
           {{number, Key::Kind::kNumber}, std::move(one.root.members.front().content)});
     } catch (const Error& e) {
-      if (e.code() == EFBIG || IsTransient(e.code()) || all.root.members.empty()) throw;
+      if (IsFatal(e) || all.root.members.empty()) throw;
       all.warnings.push_back(
           fmt::format("pickle {} at byte {}: {}: ignored", number, offset, e.what()));
       return all;

@@ -106,7 +106,7 @@ class Reader {
           Describe(entry, header_, file_, budget_, described);
         }
       } catch (const Error& e) {
-        if (e.code() == EFBIG || IsTransient(e.code())) throw;
+        if (IsFatal(e)) throw;
         if (!first_damage_) first_damage_ = WithContext(Subject(entry), e);
         WarnOfUnreadable(ShownName(entry.name), e, budget_, checkpoint_);
         places_[i].member().content = MakePlaceholder(std::move(described.tensor), e);

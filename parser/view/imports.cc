@@ -85,10 +85,7 @@ std::string CallText(std::string_view name, const pickle::Value& arguments) {
   std::string text = fmt::format("{}{}", name, torch::Repr(arguments));
   if (text.ends_with(",)")) text.erase(text.size() - 2, 1);
   if (text.size() <= kMost) return text;
-  const auto is_inside = [&](size_t i) { return (static_cast<uint8_t>(text[i]) & 0xC0U) == 0x80; };
-  size_t end = kMost;
-  while (is_inside(end)) --end;
-  return text.substr(0, end) + "...";
+  return std::string(utf8::Truncate(text, kMost)) + "...";
 }
 
 // Collects the imports of a file. Belongs to one thread.

@@ -121,9 +121,6 @@ constexpr uint64_t kCostOfMember = 2 * sizeof(Member) + sizeof(Group);
 // Bytes to decode for the begin of a file.
 constexpr uint64_t kCostOfHead = uint64_t{1} << 20;
 
-// Errors of one file that end the reading of all.
-bool IsFatal(const Error& e) { return e.code() == EFBIG || IsTransient(e.code()); }
-
 // Increments the depth while it lives.
 class NestingGuard {
  public:

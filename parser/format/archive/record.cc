@@ -125,16 +125,19 @@ Value ValueOfText(const std::string& text, Budget& budget) {
   }
 }
 
+Tensor TensorOfBytes(const Record& record) {
+  return {.dtype = Dtype::kUint8,
+          .shape = {record.data.length},
+          .data = record.data,
+          .member = record.member,
+          .file_offset = record.data.offset,
+          .is_in_file = record.is_in_file};
+}
+
 Content ContentOfFile(const Record& record, Budget& budget) {
   budget.Charge(kCost + record.member.size());
   if (const auto text = TextIn(record, budget)) return StringOf(*text, budget);
-  Tensor tensor{.dtype = Dtype::kUint8,
-                .shape = {record.data.length},
-                .data = record.data,
-                .member = record.member,
-                .file_offset = record.data.offset,
-                .is_in_file = record.is_in_file};
-  return tensor;
+  return TensorOfBytes(record);
 }
 
 }  // namespace ckptfs

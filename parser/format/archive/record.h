@@ -43,6 +43,9 @@ std::optional<std::string> TextIn(const Record& record, Budget& budget);
 // Returns `text` as a value: the JSON if it is an object or a list, else the text itself.
 Value ValueOfText(const std::string& text, Budget& budget);
 
+// Returns the bytes of `record` as a tensor.
+Tensor TensorOfBytes(const Record& record);
+
 // Returns a file of unknown type: text as a value, anything else as a tensor of bytes. Charges
 // `budget`. Throws Error.
 Content ContentOfFile(const Record& record, Budget& budget);

@@ -112,7 +112,7 @@ bool Assembly::TryChunk(size_t chunk, std::string& why) {
     Take(item_.boxes[chunk], read_(chunk));
     return true;
   } catch (const Error& e) {
-    if (e.code() == EFBIG || IsTransient(e.code())) throw;
+    if (IsFatal(e)) throw;
     why = e.what();
     return false;
   }
@@ -200,7 +200,7 @@ Content Assembly::Run() {
     }
     return Assembled(std::move(tensor), tiling);
   } catch (const Error& e) {
-    if (e.code() == EFBIG || IsTransient(e.code())) throw;
+    if (IsFatal(e)) throw;
     Lose(index_, e.what());
     return LostTensor(std::move(tensor), e.what());
   }

@@ -136,7 +136,7 @@ void Joiner::ReadHeaderOf(Part& part) {
     CheckMagic(*part.file);
     part.header = ReadHeader(*part.file, budget_);
   } catch (const Error& e) {
-    if (IsTransient(e.code()) || e.code() == EFBIG) throw WithContext(part.name, e);
+    if (IsFatal(e)) throw WithContext(part.name, e);
     part.error = WithContext(part.name, e);
   }
 }
@@ -151,7 +151,7 @@ void Joiner::AddPart(Part& part) {
     alignment = AlignmentOf(part);
     AddTensors(part.file, *part.header, alignment, budget_, one);
   } catch (const Error& e) {
-    if (IsTransient(e.code()) || e.code() == EFBIG) throw WithContext(part.name, e);
+    if (IsFatal(e)) throw WithContext(part.name, e);
     part.error = WithContext(part.name, e);
     return AddLost(part);
   }

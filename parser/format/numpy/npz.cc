@@ -96,7 +96,7 @@ class Reader {
       }
       has_readable_ = true;
     } catch (const Error& e) {
-      if (e.code() == EFBIG || IsTransient(e.code())) throw;
+      if (IsFatal(e)) throw;
       if (saved.data.source == nullptr && !member.name.ends_with(kSuffix)) {
         AddOther(member.name);
         return;

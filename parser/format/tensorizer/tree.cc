@@ -30,13 +30,6 @@ bool IsGroup(const Member& member) {
   return std::holds_alternative<std::unique_ptr<Group>>(member.content);
 }
 
-// As the numbers that they are; digits have no leading zeros.
-bool IsBefore(const Member& a, const Member& b) {
-  const std::string& x = a.key.text;
-  const std::string& y = b.key.text;
-  return x.size() != y.size() ? x.size() < y.size() : x < y;
-}
-
 // The depth of the recursion is that of names.
 void PutInOrder(Group& group) {
   std::vector<Member>& members = group.members;
@@ -45,10 +38,10 @@ void PutInOrder(Group& group) {
   }
   // No number occurs twice, so these are all from 0 on if the largest is one less than their count.
   if (members.empty() || members[0].key.kind != Key::Kind::kNumber) return;
-  const auto largest = std::ranges::max_element(members, IsBefore);
+  const auto largest = std::ranges::max_element(members, HasSmallerNumber);
   if (largest->key.text != std::to_string(members.size() - 1)) return;
   group.python_type = "list";
-  std::ranges::sort(members, IsBefore);
+  std::ranges::sort(members, HasSmallerNumber);
 }
 
 }  // namespace

@@ -240,7 +240,7 @@ void AddPackage(const Archive& archive, bool is_big_endian, Reading& reading,
                    .is_big_endian = is_big_endian},
                   reading, one);
     } catch (const Error& e) {
-      if (e.code() == EFBIG || IsTransient(e.code())) throw;
+      if (IsFatal(e)) throw;
       if (!damage) damage = e;
       checkpoint.warnings.push_back(fmt::format("{}: ignored", e.what()));
       continue;
@@ -271,7 +271,7 @@ void AddExtraFiles(const Archive& archive, std::string_view folder, Reading& rea
     try {
       content = ContentOfFile(archive.Require(record), reading.budget);
     } catch (const Error& e) {
-      if (e.code() == EFBIG || IsTransient(e.code())) throw;
+      if (IsFatal(e)) throw;
       checkpoint.warnings.push_back(fmt::format("{}: ignored", e.what()));
       continue;
     }

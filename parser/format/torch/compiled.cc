@@ -37,15 +37,6 @@ constexpr std::string_view kWeights = "data/weights/";
 constexpr std::string_view kConfig = "/weights_config.json";
 constexpr uint64_t kCostOfMember = 2 * sizeof(Member);
 
-Tensor BytesOfRecord(const Record& record) {
-  return {.dtype = Dtype::kUint8,
-          .shape = {record.data.length},
-          .data = record.data,
-          .member = record.member,
-          .file_offset = record.data.offset,
-          .is_in_file = record.is_in_file};
-}
-
 // Whether `record` has weights, and is not a table of torch.export.
 bool HasWeights(std::string_view record) {
   return (record.starts_with(kWeights) && !record.ends_with("_weights_config.json")) ||
@@ -151,7 +142,7 @@ class Reader {
       FillView(storage, offset->whole(), view, context_, tensor);
       return tensor;
     } catch (const Error& e) {
-      if (e.code() == EFBIG || IsTransient(e.code())) throw;
+      if (IsFatal(e)) throw;
       WarnOfUnreadable(name, e, context_.budget, checkpoint_);
       return MakePlaceholder(std::move(tensor), e);
     }
@@ -174,8 +165,8 @@ class Reader {
       tensor.member = record;
       tensor.is_in_file &= opened.is_in_file;
     } catch (const Error& e) {
-      if (e.code() == EFBIG || IsTransient(e.code())) throw;
-      tensor = BytesOfRecord(opened);
+      if (IsFatal(e)) throw;
+      tensor = TensorOfBytes(opened);
     }
     return tensors_.emplace(record, std::move(tensor)).first->second;
   }
@@ -186,9 +177,9 @@ class Reader {
     Tensor tensor;
     try {
       tensor =
-          record.starts_with(kWeights) ? TensorOf(record) : BytesOfRecord(archive_.Require(record));
+          record.starts_with(kWeights) ? TensorOf(record) : TensorOfBytes(archive_.Require(record));
     } catch (const Error& e) {
-      if (e.code() == EFBIG || IsTransient(e.code())) throw;
+      if (IsFatal(e)) throw;
       checkpoint_.warnings.push_back(fmt::format("{}: ignored", e.what()));
       return;
     }

@@ -182,7 +182,7 @@ class Section {
       Fill(exported, record, tensor);
       return tensor;
     } catch (const Error& e) {
-      if (e.code() == EFBIG || IsTransient(e.code())) throw;
+      if (IsFatal(e)) throw;
       WarnOfUnreadable(exported.name, e, context_.budget, checkpoint_);
       return MakePlaceholder(std::move(tensor), e);
     }

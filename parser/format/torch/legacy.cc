@@ -363,7 +363,7 @@ Checkpoint ReadStreams(Extent data, Reading& reading) {
     try {
       one = ReadFirst(data, reading, trailing);
     } catch (const Error& e) {
-      if (e.code() == EFBIG || IsTransient(e.code()) || all.root.members.empty()) throw;
+      if (IsFatal(e) || all.root.members.empty()) throw;
       all.warnings.push_back(
           fmt::format("stream {} at byte {}: {}: ignored", number, data.offset, e.what()));
       break;

@@ -231,7 +231,7 @@ Content ObjectWalk::MakeTensor(const Value& value, decltype(Part::fill) fill) {
     fill(value, context_, tensor);
   } catch (const Error& e) {
     // The budget, an invalid key and a lack of memory affect all tensors.
-    if (e.code() == EFBIG || e.code() == EKEYREJECTED || IsTransient(e.code())) throw;
+    if (e.code() == EKEYREJECTED || IsFatal(e)) throw;
     return WarnAndMakePlaceholder(std::move(tensor), e);
   }
   ChargeTexts(tensor);
@@ -254,7 +254,7 @@ Content ObjectWalk::MakeComposite(const Value& value, int depth) {
   try {
     composite = DecomposeTensor(value, context_);
   } catch (const Error& e) {
-    if (e.code() == EFBIG || IsTransient(e.code())) throw;
+    if (IsFatal(e)) throw;
     return WarnAndMakePlaceholder({}, e);
   }
   auto group = std::make_unique<Group>();

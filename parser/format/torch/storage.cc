@@ -66,7 +66,7 @@ void Sidecar::Open() {
     }
     warnings_ = std::move(checkpoint.warnings);
   } catch (const Error& e) {
-    if (e.code() == EKEYREJECTED || e.code() == EFBIG || IsTransient(e.code())) throw;
+    if (e.code() == EKEYREJECTED || IsFatal(e)) throw;
     error_.emplace(EBADMSG, e.what());  // Which names the file.
   }
 }
@@ -356,7 +356,7 @@ const Storage& NestedStorages::Get(const Value& call, Context& context) {
     try {
       storage = Read(call, context);
     } catch (const Error& e) {
-      if (e.code() == EFBIG || IsTransient(e.code())) throw;
+      if (IsFatal(e)) throw;
       storage.record.error.emplace(EBADMSG, e.what());
     }
   }

@@ -144,7 +144,7 @@ void Expect(json::Node node, Externals& externals, Tensor& tensor) {
                      tensor);
     }
   } catch (const Error& e) {
-    if (e.code() == EFBIG || IsTransient(e.code())) throw;
+    if (IsFatal(e)) throw;
     tensor = {};
   }
 }

@@ -145,7 +145,7 @@ Table TableOf(json::Node node, const Tag& tag, Externals& externals) {
       FillExternal(node, externals, table);
     }
   } catch (const Error& e) {
-    if (e.code() == EFBIG || IsTransient(e.code())) throw;
+    if (IsFatal(e)) throw;
     table.error.emplace(EIO, e.what());
     table.data = {nullptr, 0, table.data.length};
   }
@@ -154,10 +154,6 @@ Table TableOf(json::Node node, const Tag& tag, Externals& externals) {
 
 // Whether the rows of `table` may contain arrays. The cells of data frames are plain.
 bool MayHaveArrays(const Table& table) { return !table.python_type.ends_with("DataFrame"); }
-
-bool MustPropagate(const Error& error) {
-  return error.code() == EFBIG || IsTransient(error.code());
-}
 
 class Builder {
  public:
@@ -231,7 +227,7 @@ class Builder {
       FillArray(node, tag, externals_, tensor);
       return tensor;
     } catch (const Error& e) {
-      if (MustPropagate(e)) throw;
+      if (IsFatal(e)) throw;
       WarnOfUnreadable(Path(), e, budget_, checkpoint_);
       return MakePlaceholder(std::move(tensor), e);
     }

@@ -72,7 +72,7 @@ void AddMeta(Externals& externals, Checkpoint& checkpoint) try {
   table.data = {std::make_shared<MemorySource>(std::move(line)), 0, length};
   checkpoint.root.members.push_back({{std::string(kMetaKey)}, std::move(table)});
 } catch (const Error& e) {
-  if (e.code() == EFBIG || IsTransient(e.code())) throw;
+  if (IsFatal(e)) throw;
   checkpoint.warnings.push_back(fmt::format("{}: the metadata are ignored", e.what()));
 }
 
