@@ -1,14 +1,8 @@
 #include "tools/ckpt/commands.h"
 
-#include <unistd.h>
-
-#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <span>
-#include <string_view>
-#include <utility>
-#include <vector>
 
 #include "parser/base/error.h"
 #include "parser/view/view.h"
@@ -20,14 +14,9 @@ namespace ckptfs::ckpt {
 namespace {
 
 void Write(const Extent& data) {
-  constexpr uint64_t kChunk = uint64_t{1} << 20U;
-  std::vector<std::byte> buffer(std::min(kChunk, data.length));
-  for (uint64_t done = 0; done < data.length;) {
-    const std::span chunk = std::span(buffer).first(std::min(kChunk, data.length - done));
-    data.source->ReadAt(data.offset + done, chunk);
-    Print({reinterpret_cast<const char*>(chunk.data()), chunk.size()});
-    done += chunk.size();
-  }
+  ReadInOrder(data, [](std::span<const std::byte> piece) {
+    Print({reinterpret_cast<const char*>(piece.data()), piece.size()});
+  });
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ namespace ckptfs::ckpt {
 namespace {
 
 // Elements that are compared at a time.
-constexpr uint64_t kBlock = 32768;
+constexpr uint64_t kElementsAtOnce = 32768;
 
 void AddPair(double a, double b, Comparison& sum, bool& differs) {
   const bool is_same = a == b || (std::isnan(a) && std::isnan(b));
@@ -137,11 +137,12 @@ void Comparison::Add(const Comparison& other) {
 
 bool AreSame(const Tensor& a, const Tensor& b, uint64_t begin, uint64_t end) {
   if (a.data.source->is_hole() && b.data.source->is_hole()) return true;
-  constexpr uint64_t kChunk = uint64_t{256} << 10U;  // Both stay in the second level of the cache.
-  std::vector<std::byte> left(std::min(kChunk, end - begin));
+  constexpr uint64_t kBytesAtOnce = uint64_t{256}
+                                    << 10U;  // Both stay in the second level of the cache.
+  std::vector<std::byte> left(std::min(kBytesAtOnce, end - begin));
   std::vector<std::byte> right(left.size());
   for (uint64_t at = begin; at < end;) {
-    const size_t size = std::min(kChunk, end - at);
+    const size_t size = std::min(kBytesAtOnce, end - at);
     a.data.source->ReadAt(a.data.offset + at, std::span(left).first(size));
     b.data.source->ReadAt(b.data.offset + at, std::span(right).first(size));
     if (std::memcmp(left.data(), right.data(), size) != 0) return false;
@@ -156,8 +157,8 @@ Comparison Compare(const Tensor& a, const Tensor& b, uint64_t begin, uint64_t en
   Reader left(a), right(b);
   const bool has_numbers = HasNumbers(a) && HasNumbers(b);
   const bool is_exact = (IsWide(a) || IsWide(b)) && HasIntegers(a) && HasIntegers(b);
-  for (uint64_t at = begin; at < end; at += kBlock) {
-    const uint64_t count = std::min(kBlock, end - at);
+  for (uint64_t at = begin; at < end; at += kElementsAtOnce) {
+    const uint64_t count = std::min(kElementsAtOnce, end - at);
     const std::span ours = left.Read(at, count);
     const std::span theirs = right.Read(at, count);
     if (!has_numbers) {

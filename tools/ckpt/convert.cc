@@ -29,7 +29,7 @@
 namespace ckptfs::ckpt {
 namespace {
 
-constexpr uint64_t kChunk = uint64_t{4} << 20U;  // Bytes that a thread copies at once.
+constexpr uint64_t kCopiedAtOnce = uint64_t{4} << 20U;  // Bytes that a thread copies at once.
 
 enum class Target : uint8_t { kSafetensors, kNpz, kNpy, kGguf, kTensorizer, kTensorDict };
 
@@ -168,9 +168,11 @@ std::vector<Chunk> ChunksOf(std::span<const Segment> segments) {
   std::vector<Chunk> chunks;
   for (size_t i = 0; i < segments.size(); ++i) {
     const uint64_t size = segments[i].source->size();
-    for (uint64_t begin = 0; begin < size; begin += kChunk) {
-      chunks.push_back(
-          {.segment = i, .begin = begin, .length = std::min(kChunk, size - begin), .crc = 0});
+    for (uint64_t begin = 0; begin < size; begin += kCopiedAtOnce) {
+      chunks.push_back({.segment = i,
+                        .begin = begin,
+                        .length = std::min(kCopiedAtOnce, size - begin),
+                        .crc = 0});
     }
   }
   return chunks;

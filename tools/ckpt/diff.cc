@@ -280,7 +280,6 @@ std::vector<std::string> CellsOf(const Pair& pair) {
 }
 
 void PrintPairs(std::span<const Pair> pairs, OutputFormat format) {
-  using Align = Table::Align;
   Table table({{"key", Align::kLeft},
                {"change", Align::kLeft},
                {"first", Align::kLeft},

@@ -2,6 +2,7 @@
 
 #include <fnmatch.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <map>
 #include <tuple>
@@ -56,6 +57,17 @@ void CheckReadable(const Tensor& tensor, std::string_view key) {
   // Not a regular file, a directory, a file where a directory should be.
   const bool is_of_a_file = code == EINVAL || code == EISDIR || code == ENOTDIR;
   throw WithContext(Quoted(key), is_of_a_file ? Error(EIO, tensor.error->what()) : *tensor.error);
+}
+
+void ReadInOrder(const Extent& data, const std::function<void(std::span<const std::byte>)>& take) {
+  constexpr uint64_t kMostAtOnce = uint64_t{1} << 20U;
+  std::vector<std::byte> buffer(std::min(kMostAtOnce, data.length));
+  for (uint64_t done = 0; done < data.length;) {
+    const std::span piece = std::span(buffer).first(std::min(kMostAtOnce, data.length - done));
+    data.source->ReadAt(data.offset + done, piece);
+    take(piece);
+    done += piece.size();
+  }
 }
 
 bool Matches(const std::string& key, const std::string& pattern) {

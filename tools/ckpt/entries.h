@@ -2,7 +2,9 @@
 
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -35,6 +37,10 @@ std::vector<TensorEntry> TensorsOf(std::span<const Entry> entries);
 // Throws the error of a tensor that cannot be read. Its code is never one that a command uses for
 // its command line.
 void CheckReadable(const Tensor& tensor, std::string_view key);
+
+// Calls `take` with the bytes of `data`, in order, in pieces of at most 1 MiB. Throws Error if they
+// cannot be read.
+void ReadInOrder(const Extent& data, const std::function<void(std::span<const std::byte>)>& take);
 
 // Whether `key` matches `pattern`, a pattern of the shell whose "*" matches dots, too. Every key
 // matches an empty one.

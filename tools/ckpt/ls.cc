@@ -17,8 +17,6 @@
 namespace ckptfs::ckpt {
 namespace {
 
-using Align = Table::Align;
-
 std::string_view AnnotationOf(const Tensor& tensor, std::string_view name) {
   const auto found = std::ranges::find(tensor.annotations, name, &Annotation::first);
   return found == tensor.annotations.end() ? std::string_view() : std::string_view(found->second);

@@ -21,11 +21,11 @@ size_t WidthOf(std::string_view text) {
   return static_cast<size_t>(std::ranges::count_if(text, begins_character));
 }
 
-void AppendCell(std::string& line, std::string_view cell, Table::Align align, size_t width) {
+void AppendCell(std::string& line, std::string_view cell, Align align, size_t width) {
   const std::string space(width - std::min(width, WidthOf(cell)), ' ');
-  if (align == Table::Align::kRight) line += space;
+  if (align == Align::kRight) line += space;
   line += cell;
-  if (align == Table::Align::kLeft) line += space;
+  if (align == Align::kLeft) line += space;
 }
 
 std::string CsvCell(std::string_view cell) {

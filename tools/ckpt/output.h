@@ -18,11 +18,11 @@ void Print(std::string_view text);
 // Whether standard output is a terminal that shows colours: not if NO_COLOR is set.
 bool HasColours();
 
+enum class Align : uint8_t { kLeft, kRight };
+
 // Rows of cells in aligned columns.
 class Table {
  public:
-  enum class Align : uint8_t { kLeft, kRight };
-
   struct Column {
     std::string_view title;  // A literal.
     Align align = Align::kLeft;

@@ -24,6 +24,12 @@ std::filesystem::path FolderOf(const std::filesystem::path& path) {
   return path.has_parent_path() ? path.parent_path() : ".";
 }
 
+mode_t Umask() {
+  const mode_t mask = ::umask(0);
+  ::umask(mask);
+  return mask;
+}
+
 std::string FdPath(const Fd& file) { return fmt::format("/proc/self/fd/{}", file.number()); }
 
 bool IsZeros(std::span<const std::byte> bytes) {
@@ -62,9 +68,7 @@ OutputFile::OutputFile(std::filesystem::path path) : path_(std::move(path)) {
     temporary_.clear();
     FailErrno("{}", path_.string());
   }
-  const mode_t mask = ::umask(0);
-  ::umask(mask);
-  if (::fchmod(file_.number(), kMode & ~mask) != 0) FailErrno("{}", path_.string());
+  if (::fchmod(file_.number(), kMode & ~Umask()) != 0) FailErrno("{}", path_.string());
 }
 
 OutputFile::OutputFile(OutputFile&& other) noexcept
@@ -141,10 +145,8 @@ OutputFolder::OutputFolder(std::filesystem::path path) : path_(std::move(path)) 
     temporary_.clear();
     FailErrno("{}", path_.string());
   }
-  const mode_t mask = ::umask(0);
-  ::umask(mask);
   constexpr mode_t kMode = 0777;
-  if (::chmod(temporary_.c_str(), kMode & ~mask) != 0) FailErrno("{}", path_.string());
+  if (::chmod(temporary_.c_str(), kMode & ~Umask()) != 0) FailErrno("{}", path_.string());
 }
 
 OutputFolder::~OutputFolder() {

@@ -74,7 +74,6 @@ int Measure(const Model& model, const StatOptions& options) {
   const auto numbers = Dequantize(tensors);
   Progress progress(BytesToRead(tensors));
   const std::vector<Figures> figures = FiguresOf(tensors, progress);
-  using Align = Table::Align;
   Table table({{"key", Align::kLeft},
                {"dtype", Align::kLeft},
                {"shape", Align::kLeft},

@@ -20,7 +20,7 @@ namespace {
 
 // Elements that are decoded at a time: they stay in the first level of the cache. Numbers that need
 // not be decoded are not copied there.
-constexpr size_t kBlock = 2048;
+constexpr size_t kDecodedAtOnce = 2048;
 
 // Sums and extremes in independent lanes, so that the compiler uses vector registers.
 constexpr size_t kLanes = 16;
@@ -189,21 +189,22 @@ template <typename Element, typename Function>
 void ForBlocks(const Tensor& tensor, uint64_t begin, uint64_t end, const Function& function) {
   using Conversion = Measured<typename Element::Value>;
   using Type = typename Conversion::Type;
-  constexpr uint64_t kChunk = (uint64_t{256} << 10U) / Element::kSize;  // For the second level.
+  constexpr uint64_t kReadAtOnce =
+      (uint64_t{256} << 10U) / Element::kSize;  // For the second level.
   using Stored =
       std::conditional_t<kIsNumber<Element>, Type, std::array<std::byte, Element::kSize>>;
-  std::vector<Stored> buffer(std::min(kChunk, end - begin));
+  std::vector<Stored> buffer(std::min(kReadAtOnce, end - begin));
   while (begin < end) {
-    const std::span chunk = std::span(buffer).first(std::min(kChunk, end - begin));
+    const std::span chunk = std::span(buffer).first(std::min(kReadAtOnce, end - begin));
     tensor.data.source->ReadAt(tensor.data.offset + begin * Element::kSize,
                                std::as_writable_bytes(chunk));
     begin += chunk.size();
     if constexpr (kIsNumber<Element>) {
       function(chunk);
     } else {
-      std::array<Type, kBlock> block{};
-      for (size_t at = 0; at < chunk.size(); at += kBlock) {
-        const size_t count = std::min(kBlock, chunk.size() - at);
+      std::array<Type, kDecodedAtOnce> block{};
+      for (size_t at = 0; at < chunk.size(); at += kDecodedAtOnce) {
+        const size_t count = std::min(kDecodedAtOnce, chunk.size() - at);
         for (size_t i = 0; i < count; ++i) {
           block[i] = Conversion::Of(Element::Load(chunk[at + i].data()));
         }

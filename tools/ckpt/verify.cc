@@ -28,18 +28,6 @@ struct Counts {
   uint64_t none = 0;    // Tensors without a hash.
 };
 
-// Reads a tensor in order, which is what hashes need.
-void ReadWhole(const Extent& data, Progress& progress) {
-  constexpr uint64_t kChunk = uint64_t{1} << 20U;
-  std::vector<std::byte> buffer(std::min(kChunk, data.length));
-  for (uint64_t done = 0; done < data.length;) {
-    const std::span chunk = std::span(buffer).first(std::min(kChunk, data.length - done));
-    data.source->ReadAt(data.offset + done, chunk);
-    done += chunk.size();
-    progress.Add(chunk.size());
-  }
-}
-
 // Reads those tensors that have hashes. Returns the errors, each with the key.
 std::vector<std::string> ReadAll(std::span<const TensorEntry> tensors) {
   uint64_t bytes = 0;
@@ -48,7 +36,9 @@ std::vector<std::string> ReadAll(std::span<const TensorEntry> tensors) {
   std::vector<std::optional<Error>> errors(tensors.size());
   InParallel(tensors.size(), [&](size_t i) {
     try {
-      ReadWhole(tensors[i].tensor->data, progress);
+      // In order, which is what hashes need.
+      ReadInOrder(tensors[i].tensor->data,
+                  [&](std::span<const std::byte> piece) { progress.Add(piece.size()); });
     } catch (const Error& error) {
       errors[i] = error;
     }
