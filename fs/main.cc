@@ -67,7 +67,7 @@ void CheckMountpointIsNot(const std::string& source, const std::string& mountpoi
   }
 }
 
-// What the mount shows: one checkpoint, or a store of many.
+// The contents of the mount: one checkpoint, or a store of many.
 struct Contents {
   std::unique_ptr<const Tree> tree;  // Of the one.
   std::unique_ptr<Namespace> files;

@@ -1,5 +1,5 @@
-// What the kernel's requests are answered from: inodes by their numbers. A mount of one checkpoint
-// is a single Tree; a store has the trees of many, and the files beside them.
+// The inodes of a mount by their numbers, from which requests of the kernel are answered. A mount
+// of one checkpoint is a single Tree; a store has the trees of many, and the files beside them.
 
 #pragma once
 
@@ -25,7 +25,7 @@ struct Node {
   const Inode* inode = nullptr;
   const Tree* tree = nullptr;           // That it is in; null if it is in none.
   const std::string* target = nullptr;  // Of a symbolic link; null if it is none.
-  uint64_t base = 0;                    // What is added to the numbers of that tree.
+  uint64_t base = 0;                    // Added to the numbers of that tree.
   timespec modified = {};               // The times of the file.
   mode_t umask = 0;                     // Taken away from its permissions.
   double seconds = kForever;            // How long the kernel may rely on its attributes.
@@ -42,7 +42,7 @@ struct Found {
 struct DirectoryView {
   std::shared_ptr<const void> owner;  // May be null: the namespace itself owns the entries.
   std::span<const Entry> entries;     // An inode of 0: it has to be looked up.
-  uint64_t base = 0;                  // What is added to their numbers.
+  uint64_t base = 0;                  // Added to their numbers.
   uint64_t parent = 0;                // Its number; 0: unknown.
 };
 

@@ -1,10 +1,10 @@
 // A directory of many checkpoints: mirrors a folder, and shows the tree of each checkpoint X in a
 // directory X.d.
 //
-// What the kernel has looked up has a number. Numbers below 2^32 are of files and folders of the
-// store; those of a tree have the number of its slot in the upper half (tree_cache.h). A file or a
-// checkpoint that is replaced gets another number, so that whatever the kernel has cached remains
-// right: open files show the old version.
+// Everything that the kernel has looked up has an inode number. Numbers below 2^32 belong to files
+// and folders of the store; those of a tree have the number of its slot in the upper half
+// (tree_cache.h). A file or a checkpoint that is replaced gets another number, so that the caches
+// of the kernel remain valid: open files show the old version.
 //
 // Checkpoints are read when something below X.d is looked up, and their trees dropped when others
 // need the memory. Before that, the kernel is asked to forget X.d; it keeps what is open.

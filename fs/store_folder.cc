@@ -180,7 +180,7 @@ bool StoreFolder::Detected(const std::string& name, const std::string& version,
   try {
     is_checkpoint = detect(*folder_, name);
   } catch (const Error& e) {
-    // What cannot be read has no tree, but others have.
+    // An unreadable file has no tree; the others have theirs.
     if (e.code() == EINTR || (folder_->is_remote() && IsTransient(e.code()))) throw;
     if (IsTransient(e.code())) return false;
   }

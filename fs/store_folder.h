@@ -18,7 +18,7 @@
 
 namespace ckptfs {
 
-// What a name in a folder of a store stands for.
+// The object that a name in a folder of a store refers to.
 struct StoreItem {
   enum class Kind : uint8_t { kFile, kFolder, kLink, kTree };
 

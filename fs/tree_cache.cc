@@ -80,7 +80,7 @@ TreeCache::Excess TreeCache::TakeExcess() {
   while (memory_ > limit_ && !idle_.empty() && idle_.begin()->first != last_use_) {
     excess.dropped.push_back(Take(idle_.begin()->second));
   }
-  // What the kernel has been asked to forget counts as forgotten.
+  // Trees that the kernel has been asked to forget count as forgotten.
   while (memory_ - leaving_memory_ > limit_ && !busy_.empty() &&
          busy_.begin()->first != last_use_) {
     const Slot slot = busy_.begin()->second;

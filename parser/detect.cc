@@ -1,4 +1,5 @@
-// A file is matched against each file format; folder_checkpoint.cc finds the checkpoint of a folder.
+// A file is matched against each file format; folder_checkpoint.cc finds the checkpoint of a
+// folder.
 
 #include "parser/detect.h"
 

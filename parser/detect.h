@@ -31,8 +31,8 @@ const Format* FormatOf(const Probe& probe);
 // Returns the format that the head of a file identifies; null if its tail is needed. Does no I/O.
 const Format* FormatOfHead(const Probe& probe);
 
-// Whether the file of `source` is a checkpoint, or the index of one, by its head and its tail. Throws
-// Error if they cannot be read.
+// Whether the file of `source` is a checkpoint, or the index of one, by its head and its tail.
+// Throws Error if they cannot be read.
 bool IsCheckpoint(const Source& source);
 
 // Returns the format of `file`, of which it reads the head and the tail; null if none matches.

@@ -66,8 +66,8 @@ bool IsOfTrainer(std::string_view name) {
   return std::ranges::count(kNames, name) != 0;
 }
 
-// What the name of a file with weights says: "pytorch_model.fp16.bin" is the model "model" as
-// ".bin" in the variant "fp16".
+// The parsed name of a file with weights: "pytorch_model.fp16.bin" is the model "model" as ".bin"
+// in the variant "fp16".
 struct WeightsName {
   explicit WeightsName(std::string_view name) {
     constexpr std::string_view kSuffixes[] = {".safetensors", ".bin", ".pt", ".pth", ".ckpt"};
@@ -207,7 +207,8 @@ bool IsOnly(const Folder& folder, const FolderCheckpoint& found) {
        are_all ? "" : "at least ", names.size(), Listed(names));
 }
 
-// Reads the only one of several checkpoints that has tensors. One that cannot be read may have some.
+// Reads the only one of several checkpoints that has tensors. One that cannot be read may have
+// some.
 Checkpoint ReadOneWithTensors(const FolderPtr& folder, std::span<const FolderCheckpoint> found,
                               const ReadOptions& options) {
   std::optional<Checkpoint> only;

@@ -24,8 +24,8 @@ struct FolderCheckpoint {
 
 // Returns the checkpoints that the files of `folder` make up, in the order of their names, but at
 // most `most`: more are not searched. One with an index hides all others. `files` is the listing of
-// the folder. Reads heads and tails of files. Throws Error: EACCES if the only candidates may not be
-// read, and transient errors.
+// the folder. Reads heads and tails of files. Throws Error: EACCES if the only candidates may not
+// be read, and transient errors.
 std::vector<FolderCheckpoint> FindCheckpoints(const Folder& folder,
                                               std::span<const std::string> files, size_t most);
 
@@ -33,8 +33,8 @@ std::vector<FolderCheckpoint> FindCheckpoints(const Folder& folder,
 // "__0_0.distcp".
 bool IsOneOfSeveral(std::string_view name);
 
-// Returns whether `name` is that of a file of a distributed checkpoint. Without its metadata, the items
-// in it cannot be told apart: it looks like an archive with the last one.
+// Returns whether `name` is that of a file of a distributed checkpoint. Without its
+// metadata, its items cannot be separated: it looks like an archive with the last one.
 bool IsOfDistributed(std::string_view name);
 
 // Whether the files of `folder` are one checkpoint, and its subfolders contain no others. Throws as
@@ -42,8 +42,8 @@ bool IsOfDistributed(std::string_view name);
 bool IsOneCheckpoint(const Folder& folder);
 
 // Reads the checkpoint that `folder` is. Files without a tensor do not count if others have some.
-// Throws Error: ENOTUNIQ if there are several checkpoints in the folder, or in its subfolders; ENOTSUP
-// if there is none.
+// Throws Error: ENOTUNIQ if there are several checkpoints in the folder, or in its subfolders;
+// ENOTSUP if there is none.
 Checkpoint ReadFolder(const FolderPtr& folder, const ReadOptions& options);
 
 // Whether the config.json of `folder` is that of a component of diffusers: it names a class. False

@@ -58,8 +58,8 @@ template <typename... Args>
 // file may be intact, so a format that goes on after a corrupt part must not go on then.
 bool IsTransient(int code);
 
-// Whether `e` ends the reading of a whole checkpoint, of which corrupt parts are skipped: a limit is
-// exceeded (EFBIG), or the error is transient.
+// Whether `e` ends the reading of a whole checkpoint, of which corrupt parts are skipped: a limit
+// is exceeded (EFBIG), or the error is transient.
 bool IsFatal(const Error& e);
 
 // Returns the message of `error`; empty if there is no error.

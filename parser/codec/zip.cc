@@ -296,7 +296,8 @@ void Directory::CheckPaths() const {
 
 namespace {
 
-// Whether the first member is the pickle of a torch.save, which is read as soon as the directory is.
+// Whether the first member is the pickle of a torch.save, which is read as soon as the directory
+// is.
 bool BeginsWithPickle(const ByteSource& source, const End& end) {
   constexpr std::string_view kPickle = "/data.pkl";
   constexpr uint64_t kMost = 4096;  // Bytes in which its header is.

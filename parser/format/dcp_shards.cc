@@ -238,8 +238,8 @@ std::vector<std::string> FilesOf(std::vector<std::string> names) {
   return names;
 }
 
-// Whether the beginning of a file, where its metadata are, mentions sharding information. To read the
-// headers of all files in a folder takes long.
+// Whether the beginning of a file, where its metadata are, mentions sharding information. To read
+// the headers of all files in a folder takes long.
 bool MayBeShard(const ByteSource& file) {
   constexpr uint64_t kBeginning = 64 << 10U;  // Bytes, which come with the first request.
   std::string text(std::min(kBeginning, file.size()), '\0');
@@ -270,8 +270,8 @@ std::optional<uint32_t> NumberOf(std::string_view name) {
   return ParseNumber<uint32_t>(name.substr(0, name.find('-')));
 }
 
-// Returns the files of `names` that are searched for sharding information. All are shards, or none is;
-// those with the writer's names come first.
+// Returns the files of `names` that are searched for sharding information. All are shards, or none
+// is; those with the writer's names come first.
 std::vector<std::string> Searched(std::span<const std::string> names) {
   constexpr size_t kMost = 32;
   std::vector<std::string> files;

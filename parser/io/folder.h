@@ -58,7 +58,8 @@ class Folder {
   // that List or ListFolders would return. Throws Error as Open does.
   virtual std::optional<EntryInfo> Find(const std::string& name) const = 0;
 
-  // The names of the links in it that lead to directories, in the order of their bytes. Throws Error.
+  // The names of the links in it that lead to directories, in the order of their bytes. Throws
+  // Error.
   virtual std::vector<std::string> ListLinks() const { return {}; }
 
   // Returns where the link `name` leads: the path of a directory of the same checkpoint or store,
@@ -156,8 +157,8 @@ bool IsLocalName(std::string_view name);
 bool IsPlainName(std::string_view name);
 
 // Checks the name of a member of an archive. Throws Error if it cannot be unpacked below a
-// directory: EBADMSG if it is empty or absolute, or has a NUL, a backslash, or a part that is empty,
-// "." or ".."; EFBIG if it is too long.
+// directory: EBADMSG if it is empty or absolute, or has a NUL, a backslash, or a part that is
+// empty, "." or ".."; EFBIG if it is too long.
 void CheckMemberName(std::string_view name);
 
 // Returns the first of many names of files, for a message.

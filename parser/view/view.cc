@@ -24,7 +24,7 @@
 namespace ckptfs {
 namespace {
 
-// What the reference reads.
+// The limits of the reference implementation.
 constexpr size_t kMostHeader = 100'000'000;  // Bytes.
 constexpr size_t kMostMetadata = size_t{1} << 20U;
 
@@ -64,8 +64,8 @@ Extent DataOf(const Tensor& tensor) {
   return {std::make_shared<BrokenSource>(tensor.member, size, *tensor.error), 0, size};
 }
 
-// Whether a string in JSON contains an escape of half of a surrogate pair, which Python allows and the
-// reference does not.
+// Whether a string in JSON contains an escape of half of a surrogate pair, which Python allows and
+// the reference does not.
 bool HasHalfOfPair(std::string_view json) {
   constexpr size_t kEscape = 6;  // Bytes of \\uXXXX.
   const auto unit = [&](size_t at) -> unsigned {

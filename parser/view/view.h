@@ -1,5 +1,5 @@
-// Views: a checkpoint or a tensor as a file of another format. The file has a header in memory, and its
-// data are the extents of the tensors: nothing is copied or converted.
+// Views: a checkpoint or a tensor as a file of another format. The file has a header in memory, and
+// its data are the extents of the tensors: nothing is copied or converted.
 
 #pragma once
 

@@ -238,8 +238,8 @@ void AddScan(CLI::App& app, Chosen& chosen) {
   });
 }
 
-// Moves the file of -o, if there is one, from the lists of options to `output`: -o has both meanings
-// for `report`.
+// Moves the file of -o, if there is one, from the lists of options to `output`: -o has both
+// meanings for `report`.
 void TakeOutput(std::vector<std::string>& lists, std::string& output) {
   for (auto list = lists.begin(); list != lists.end();) {
     if (IsOptionList(*list)) {

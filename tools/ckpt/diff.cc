@@ -99,7 +99,7 @@ std::vector<Pair> PairsOf(std::span<const TensorEntry> a, std::span<const Tensor
   return pairs;
 }
 
-// Sets what the headers tell, and returns whether the bytes have to be read.
+// Compares the headers, and returns whether the bytes have to be read.
 bool CompareHeaders(Pair& pair) {
   if (pair.a == nullptr || pair.b == nullptr) {
     pair.change = pair.a == nullptr ? Change::kAdded : Change::kRemoved;

@@ -212,7 +212,7 @@ constexpr std::string_view kFunctions[] = {
     "logging.FileHandler",
 };
 
-// What such modules have that does no harm.
+// Harmless classes of such modules.
 constexpr std::string_view kHarmless[] = {
     "joblib.numpy_pickle.NumpyArrayWrapper",
 };

@@ -96,7 +96,7 @@ Table ListTable(std::span<const TensorEntry> tensors, std::span<const size_t> or
   return table;
 }
 
-// What is below a module, tied tensors counted once.
+// The sums of a module; tied tensors count once.
 struct Sum {
   uint64_t tensors = 0;
   uint64_t parameters = 0;

@@ -1,4 +1,4 @@
-// What commands print: tables for people, CSV and JSON for programs.
+// The output of commands: tables for people, CSV and JSON for programs.
 
 #pragma once
 

@@ -185,7 +185,7 @@ Interruption::Interruption() {
   action.sa_flags = static_cast<int>(SA_RESETHAND);  // The second one ends the process at once.
   for (size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], nullptr, &before_[i]);
   for (size_t i = 0; i < kSignals.size(); ++i) {
-    // What nohup ignores stays ignored.
+    // Signals that nohup ignores stay ignored.
     if (before_[i].sa_handler != SIG_IGN) ::sigaction(kSignals[i], &action, nullptr);
   }
 }

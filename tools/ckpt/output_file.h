@@ -33,7 +33,8 @@ class OutputFile {
   OutputFile& operator=(const OutputFile&) = delete;
   ~OutputFile();
 
-  // Sets the length of the file. What is not written is zeros, and takes no room. Throws Error.
+  // Sets the length of the file. Bytes that are not written are zeros and take no
+  // space. Throws Error.
   void Resize(uint64_t size) const;
 
   // Zeros are not written. Any thread may call this. Throws Error.

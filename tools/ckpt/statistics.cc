@@ -25,7 +25,7 @@ constexpr size_t kDecodedAtOnce = 2048;
 // Sums and extremes in independent lanes, so that the compiler uses vector registers.
 constexpr size_t kLanes = 16;
 
-// What elements of a type are while their figures are taken.
+// The type to which elements are converted for their figures.
 template <typename Value>
 struct Measured {
   using Type = Value;

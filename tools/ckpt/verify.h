@@ -19,7 +19,7 @@ class WrongHashes {
   // Returns a verification that reports to this, which must outlive it.
   std::shared_ptr<const Verification> MakeVerification();
 
-  // What is wrong, a sentence each.
+  // Returns a sentence for each wrong hash.
   std::vector<std::string> Sentences() const;
 
  private:

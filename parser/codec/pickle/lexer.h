@@ -48,8 +48,8 @@ struct PartialRun {
   bool has_more = false;       // There is an error, and then imports, and the end of the pickle.
 };
 
-// Runs the pickle at the beginning of `data` as Load does, as far as a real unpickler would run it or
-// further. Nothing in the result points into `data`. Throws nothing but std::bad_alloc.
+// Runs the pickle at the beginning of `data` as Load does, as far as a real unpickler would run it
+// or further. Nothing in the result points into `data`. Throws nothing but std::bad_alloc.
 PartialRun RunPartly(const Extent& data, Budget& budget);
 
 // Whether another pickle begins at `data`, after one whose first byte is `first`. A pickle without

@@ -58,7 +58,7 @@ function showCrumbs(module) {
 }
 
 let treemap = null;
-let drawn = '';  // What the treemap shows.
+let drawn = '';  // The state that the treemap shows.
 
 function showModule(module) {
   showCrumbs(module);
@@ -90,7 +90,7 @@ function showModule(module) {
   }
 }
 
-// What is under the pointer or has the focus.
+// Describes the tile under the pointer, or the one with the focus.
 function showTip(tile, x, y) {
   const tip = byId('tip');
   tip.hidden = tile === null;

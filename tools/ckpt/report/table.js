@@ -45,7 +45,7 @@ function histogramCell(tensor) {
   return tensor.figures.min === null ? '' : 'constant';
 }
 
-// What the buttons above the table choose.
+// The rows that the buttons above the table select.
 const selections = {
   all: {title: 'All', has: () => true},
   nan: {title: 'NaN or Inf', has: hasBadNumbers},

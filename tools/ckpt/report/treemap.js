@@ -45,7 +45,7 @@ function itemsWithParameters(module) {
   return module.items.filter((item) => item.parameters > 0);
 }
 
-// What is drawn of a module: its items with parameters, the largest first. A module of one item is
+// Returns the items of a module that are drawn: those with parameters, the largest first. A module of one item is
 // drawn as that item, with both names.
 function drawnItems(module) {
   return itemsWithParameters(module).map((item) => {
@@ -66,7 +66,7 @@ function fitting(text, width) {
   return count < 4 ? '' : whole.slice(0, count - 1) + '…';
 }
 
-// What a tile is, for those who hear it and for the tip.
+// Describes a tile for screen readers and for the tip.
 function describe(item) {
   const share = `${shortCount(item.parameters)} parameters, ${shareText(item.parameters, root.parameters)}`;
   if (item.tensor === null) return `${share}, ${plural(item.tensors, 'tensor')}`;
