@@ -49,7 +49,9 @@ Location ParseLocation(std::string_view text) {
   Location location{.text = std::string(text), .scheme = "", .authority = "", .path = ""};
   location.scheme = SchemeNameOf(text);
   if (!location.scheme.empty()) {
-    text.remove_prefix(location.scheme.size() + kAfterScheme.size());
+    text.remove_prefix(location.scheme.size());
+    location.text = fmt::format("{}{}", location.scheme, text);
+    text.remove_prefix(kAfterScheme.size());
     location.authority = text.substr(0, text.find('/'));
     text.remove_prefix(location.authority.size());
   }
@@ -57,15 +59,15 @@ Location ParseLocation(std::string_view text) {
   return location;
 }
 
-std::string_view SchemeNameOf(std::string_view uri) {
+std::string SchemeNameOf(std::string_view uri) {
   const size_t end = uri.find(kAfterScheme);
   if (end == std::string_view::npos || end == 0 || !IsLetter(uri[0])) return {};
   const std::string_view name = uri.substr(0, end);
-  return std::ranges::all_of(name, IsOfScheme) ? name : std::string_view();
+  return std::ranges::all_of(name, IsOfScheme) ? ToLower(name) : "";
 }
 
 std::string Redacted(std::string_view uri) {
-  const std::string_view scheme = SchemeNameOf(uri);
+  const std::string scheme = SchemeNameOf(uri);
   if (scheme.empty()) return std::string(uri);
   std::string_view rest = uri.substr(scheme.size() + kAfterScheme.size());
   // A file URI has no query, and its authority should be empty.

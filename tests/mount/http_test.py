@@ -78,6 +78,11 @@ class Reading(Http):
         self.assertEqual([entry for entry in others if not entry["match"]], [])
         self.assertEqual({entry["status"] for entry in [first, *others]}, {206})
 
+    def test_a_scheme_in_capitals(self):
+        self.assertMounts(self.server.url("/m.safetensors").replace("http://", "HTTP://"))
+        self.assertMounts(self.server.secure_url("/m.safetensors").replace("https://", "Https://"),
+                          *self.trust())
+
     def test_without_a_tag_the_version_is_the_time_with_a_warning(self):
         url = self.server.url("/untagged/m.safetensors")
         mount = self.mount(url, quiet=False)

@@ -50,6 +50,10 @@ TEST_F(OpenTest, OpensAFileUri) {
   EXPECT_EQ(OpenSource("file://" + Path("m.pth")).file->size(), 5U);
 }
 
+TEST_F(OpenTest, OpensAUriWhoseSchemeIsInCapitals) {
+  EXPECT_EQ(OpenSource("FILE://" + Path("m.pth")).file->size(), 5U);
+}
+
 TEST_F(OpenTest, OpensAFileWhoseNameHasAColon) {
   WriteFile("odd:name", "abc");
   EXPECT_EQ(OpenSource(Path("odd:name")).file->size(), 3U);
@@ -89,6 +93,15 @@ TEST_F(OpenTest, ShowsNoPasswordInAMessage) {
 
 TEST(SchemeName, EndsBeforeTheSlashes) { EXPECT_EQ(SchemeNameOf("s3://bucket/key"), "s3"); }
 
+TEST(SchemeName, HasNoCase) {
+  EXPECT_EQ(SchemeNameOf("S3://Bucket/Key"), "s3");
+  const Location location = ParseLocation("HTTPS://Host/M");
+  EXPECT_EQ(location.text, "https://Host/M");
+  EXPECT_EQ(location.scheme, "https");
+  EXPECT_EQ(location.authority, "Host");
+  EXPECT_EQ(location.path, "/M");
+}
+
 TEST(SchemeName, DoesNotEndAtAColonAlone) { EXPECT_EQ(SchemeNameOf("odd:name"), ""); }
 
 TEST(SchemeName, IsNotAPathWithSlashesInTheMiddle) { EXPECT_EQ(SchemeNameOf("./a://b"), ""); }
@@ -108,6 +121,10 @@ TEST(Redacted, TakesAwayAUserThatAFileUriShouldNotHave) {
 TEST(Redacted, TakesAwayUserPasswordQueryAndFragment) {
   EXPECT_EQ(Redacted("https://joe:secret@host:80/m.pth?X-Signature=secret#x"),
             "https://host:80/m.pth");
+}
+
+TEST(Redacted, KeepsAnAtSignInThePathAfterASchemeInCapitals) {
+  EXPECT_EQ(Redacted("HTTP://host:80/m@1?t"), "http://host:80/m@1");
 }
 
 TEST(Redacted, KeepsAnAtSignInThePath) {
