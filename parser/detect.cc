@@ -88,7 +88,8 @@ Checkpoint WithBudget(const ReadOptions& options, const Read& read) {
       return checkpoint;
     });
   } catch (const Error& e) {
-    if (e.code() == EINTR) budgeted.budget->CheckTime();  // The cause of the cancellation.
+    // The cause of the cancellation.
+    if (e.code() == EINTR || e.code() == ECANCELED) budgeted.budget->CheckTime();
     throw;
   }
 }

@@ -220,7 +220,7 @@ Checkpoint ReadOneWithTensors(const FolderPtr& folder, std::span<const FolderChe
       if (only) FailForSeveral(found, true);
       only = std::move(checkpoint);
     } catch (const Error& e) {
-      if (IsTransient(e.code()) || e.code() == EINTR) throw;
+      if (IsTransient(e.code())) throw;
       FailForSeveral(found, true);
     }
   }
@@ -368,7 +368,7 @@ bool IsDiffusersComponent(const Folder& folder) try {
   const auto config = json::Document::Of({file, 0, file->size()}, budget);
   return config.root().Find("_class_name").has_value();
 } catch (const Error& e) {
-  if (IsTransient(e.code()) || e.code() == EINTR) throw;
+  if (IsTransient(e.code())) throw;
   return false;
 }
 

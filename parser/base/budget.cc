@@ -107,9 +107,10 @@ Budget::Clock::time_point Budget::deadline() const {
 
 void Budget::CheckTime() const {
   if (end_ == kNever || Clock::now() < deadline()) return;
-  const auto allowed = std::chrono::duration_cast<std::chrono::seconds>(allowance_);
-  Fail(EFBIG, "parsing takes longer than {} s, the limit for a checkpoint of this size",
-       (allowed + time_for_parsed()).count());
+  const auto seconds =
+      (std::chrono::duration_cast<std::chrono::seconds>(allowance_) + time_for_parsed()).count();
+  if (is_remote_) Fail(ETIMEDOUT, "reading the headers timed out after {} s", seconds);
+  Fail(EFBIG, "parsing takes longer than {} s, the limit for a checkpoint of this size", seconds);
 }
 
 void Budget::Poll() {

@@ -39,7 +39,7 @@ namespace ckptfs {
 // The size that a header, a sparse file or a server claims raises no limit.
 //
 // Belongs to one thread, except where noted. All methods throw Error(EFBIG) that names the exceeded
-// limit.
+// limit; Error(ETIMEDOUT) after the deadline if a file is remote, because the server took the time.
 class Budget final : public std::pmr::memory_resource {
  public:
   using Clock = std::chrono::steady_clock;

@@ -36,8 +36,9 @@ std::string Printable(std::string_view text) {
 std::string ErrnoText(int code) { return std::generic_category().message(code); }
 
 bool IsTransient(int code) {
-  constexpr int kTransient[] = {ECONNREFUSED, ECONNRESET, EHOSTUNREACH, EMFILE,    ENETUNREACH,
-                                ENFILE,       ENOMEM,     EPROTO,       EREMOTEIO, ETIMEDOUT};
+  constexpr int kTransient[] = {ECANCELED, ECONNREFUSED, ECONNRESET,  EHOSTUNREACH,
+                                EINTR,     EMFILE,       ENETUNREACH, ENFILE,
+                                ENOMEM,    EPROTO,       EREMOTEIO,   ETIMEDOUT};
   return std::ranges::count(kTransient, code) != 0;
 }
 

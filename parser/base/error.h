@@ -54,8 +54,9 @@ template <typename... Args>
   throw Error(code, fmt::format(format, std::forward<Args>(args)...) + ": " + ErrnoText(code));
 }
 
-// Whether `code` means resource exhaustion (ENOMEM, EMFILE, ENFILE) or a server that fails: the
-// file may be intact, so a format that goes on after a corrupt part must not go on then.
+// Whether `code` means resource exhaustion (ENOMEM, EMFILE, ENFILE), a server that fails, or a read
+// that was cancelled: the file may be intact, so a format that goes on after a corrupt part must not
+// go on then.
 bool IsTransient(int code);
 
 // Whether `e` ends the reading of a whole checkpoint, of which corrupt parts are skipped: a limit
