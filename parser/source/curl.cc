@@ -1,6 +1,7 @@
 #include "parser/source/curl.h"
 
 #include <dlfcn.h>
+#include <fmt/format.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -14,6 +15,7 @@
 
 #include "parser/base/error.h"
 #include "parser/base/text.h"
+#include "parser/source/retry_policy.h"
 
 namespace ckptfs {
 namespace {
@@ -267,6 +269,9 @@ void ThrowCurlError(CURLcode code, CURL* handle, std::string_view details,
     case CURLE_SSL_INVALIDCERTSTATUS:
     case CURLE_SSL_ISSUER_ERROR:
       Fail(EPROTO, "TLS handshake failed: {}", description);
+    case CURLE_UNSUPPORTED_PROTOCOL:  // "Received HTTP/0.9 when not allowed".
+    case CURLE_WEIRD_SERVER_REPLY:
+      throw InvalidResponse(fmt::format("invalid response: {}", description));
     default:
       if (IsConnectionReset(error)) Fail(ECONNRESET, "connection reset");
       Fail(ECONNRESET, "{}", description);

@@ -134,8 +134,8 @@ class CurlConnection {
 
 // Throws the Error for a transfer on `handle` that ended with `code`: std::bad_alloc, EHOSTUNREACH
 // (host or proxy not found), ECONNREFUSED, ETIMEDOUT (not connected within `connect_timeout`),
-// EPROTO (TLS), EINVAL (malformed URL) or ECONNRESET (any other code). `details` is the text of
-// libcurl's error buffer; it may be empty.
+// EPROTO (TLS), EINVAL (malformed URL), InvalidResponse (not HTTP) or ECONNRESET (any other code).
+// `details` is the text of libcurl's error buffer; it may be empty.
 [[noreturn]] void ThrowCurlError(CURLcode code, CURL* handle, std::string_view details,
                                  std::chrono::milliseconds connect_timeout);
 

@@ -83,6 +83,11 @@ void RetryPolicy::Run(const std::function<bool()>& attempt, const std::stop_toke
       continue;
     } catch (const TransientError& error) {
       WaitAfter(error, error.wait(), stop);
+    } catch (const InvalidResponse& error) {
+      if (++invalid_ == kMostInvalid) {
+        Fail(EREMOTEIO, "{}; gave up after {} attempts", MessageOf(error), kMostInvalid);
+      }
+      WaitAfter(error, milliseconds(0), stop);
     } catch (const Error& e) {
       if (!IsTransient(e.code())) throw;
       if (e.code() == ETIMEDOUT) has_timed_out_ = true;
@@ -93,11 +98,14 @@ void RetryPolicy::Run(const std::function<bool()>& attempt, const std::stop_toke
   Fail(EREMOTEIO, "{}{}too many redirects", part_, part_.empty() ? "" : ": ");
 }
 
+std::string RetryPolicy::MessageOf(const Error& error) const {
+  return part_.empty() ? std::string(error.what()) : fmt::format("{}: {}", part_, error.what());
+}
+
 void RetryPolicy::WaitAfter(const Error& error, milliseconds requested,
                             const std::stop_token& stop) {
   if (IsCancelled(stop)) Fail(ECANCELED, "request cancelled");
-  const std::string message =
-      part_.empty() ? std::string(error.what()) : fmt::format("{}: {}", part_, error.what());
+  const std::string message = MessageOf(error);
   const auto wait = backoff_.Wait(Backoff::Clock::now(), requested);
   if (!wait) {
     throw Error(error.code() == ETIMEDOUT ? ETIMEDOUT : EREMOTEIO,
@@ -124,6 +132,7 @@ TimeLimits RetryPolicy::Limits(uint64_t length) const {
 
 void RetryPolicy::Received(uint64_t bytes) {
   backoff_.Received(bytes);
+  invalid_ = 0;
   if (backoff_.Left(Backoff::Clock::now()) == milliseconds(0)) {
     throw TransientError(ETIMEDOUT, fmt::format("transfer too slow: {} bytes received", bytes));
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -69,6 +70,14 @@ class TransientError : public Error {
   Backoff::Duration wait_;
 };
 
+// A response that the protocol forbids, such as one with other bytes than were requested. Most
+// servers repeat it, so it is retried a few times only: a cache on the way, or one of several
+// servers behind one name, may have caused it.
+class InvalidResponse : public Error {
+ public:
+  explicit InvalidResponse(std::string_view message) : Error(EREMOTEIO, message) {}
+};
+
 // Time limits of one attempt.
 struct TimeLimits {
   std::chrono::milliseconds connect{10'000};
@@ -90,10 +99,10 @@ class RetryPolicy {
   RetryPolicy(const SourceOptions& options, Phase phase, std::string subject, std::string part);
 
   // Calls `attempt` until it returns true. Waits before the next call if it throws a transient
-  // error; calls it again at once, but a limited number of times, if it returns false. Throws
-  // permanent errors; ECANCELED soon after `stop` is requested or the operation is cancelled; after
-  // the deadline an Error with the message of the last error: ETIMEDOUT if that was its code, else
-  // EREMOTEIO.
+  // error or InvalidResponse; calls it again at once, but a limited number of times, if it returns
+  // false. Throws permanent errors; ECANCELED soon after `stop` is requested or the operation is
+  // cancelled; after the deadline, or kMostInvalid invalid responses without progress, an Error with
+  // the message of the last error: ETIMEDOUT if that was its code, else EREMOTEIO.
   void Run(const std::function<bool()>& attempt, const std::stop_token& stop);
 
   // Returns the limits of the next attempt, which is to receive `length` bytes. The first attempt
@@ -104,8 +113,12 @@ class RetryPolicy {
   // Records the number of bytes received in all attempts. Throws TransientError after the deadline.
   void Received(uint64_t bytes);
 
+  // If one of three servers is faulty, one of 243 requests fails.
+  static constexpr int kMostInvalid = 5;
+
  private:
   bool IsTransient(int code) const;
+  std::string MessageOf(const Error& error) const;
   void WaitAfter(const Error& error, Backoff::Duration requested, const std::stop_token& stop);
 
   const SourceOptions& options_;
@@ -114,6 +127,7 @@ class RetryPolicy {
   const std::string part_;
   Backoff backoff_;
   bool has_timed_out_ = false;
+  int invalid_ = 0;  // Invalid responses since bytes were last received.
 };
 
 }  // namespace ckptfs

@@ -129,16 +129,33 @@ class FailingParts(ckptfs.Case):
         self.assertEqual([line for line in view.lines(mount.path) if line["error"]], [])
         return mount
 
+    def write_shards(self):
+        """Two files with long headers."""
+        count = 60_000
+        header = json.dumps({f"w{i}": {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]}
+                             for i in range(count)})
+        for name in "a", "b":
+            craft.write_safetensors(self.root / f"{name}.safetensors", header.replace("w", name))
+        index = {"weight_map": {f"{name}{i}": f"{name}.safetensors" for i in range(count) for name in "ab"}}
+        (self.root / "model.safetensors.index.json").write_text(json.dumps(index))
+
+    def test_of_headers_that_take_too_long(self):
+        """Each request makes progress, but all of them together take more than twice the timeout."""
+        self.write_shards()
+        for name, fault in (("a.safetensors", {"reset": 70_000, "delay_ms": 200}),
+                            ("model.safetensors.index.json", {"reset": 70_000, "delay_ms": 200}),
+                            ("model.safetensors.index.json", {"delay_ms": 900})):
+            with self.subTest(name=name, fault=fault):
+                self.server.rules([fault])
+                done = self.ckptfs("-o", "timeout=2", self.server.url(f"/{name}"), self.mountpoint())
+                self.assertEqual(done.returncode, SOURCE, done.stderr)
+                self.assertRegex(done.stderr.splitlines()[-1], ": reading the headers timed out after 4 s")
+
     def copy(self, sample):
         shutil.copytree(ckptfs.SAMPLES / sample, self.root / "model")
 
     def test_of_an_index(self):
-        header = json.dumps({f"w{i}": {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]}
-                             for i in range(60_000)})
-        for name in "a", "b":
-            craft.write_safetensors(self.root / f"{name}.safetensors", header.replace("w", name))
-        index = {"weight_map": {f"{name}{i}": f"{name}.safetensors" for i in range(60_000) for name in "ab"}}
-        (self.root / "model.safetensors.index.json").write_text(json.dumps(index))
+        self.write_shards()
         for fault, sentence in (({"status": 503}, "status 503; gave up after 2 s"),
                                 ({"status": 503, "after": 1}, "status 503; gave up after 2 s"),
                                 ({"stall_head": 60}, "gave up after 2 s")):
@@ -186,6 +203,7 @@ class LastingFaults(Together):
         "total": {"content_range": "bytes 0-9/10"},
         "not_satisfiable": {"status": 416},
         "precondition": {"status": 412},
+        "byte_by_byte": {"short_range": 1},
     }
 
     @classmethod
@@ -249,6 +267,9 @@ class LastingFaults(Together):
     def test_a_length_that_is_wrong(self):
         self.assertPassing(errno.EIO, "length_delta")
 
+    def test_ranges_of_single_bytes(self):
+        self.assertPassing(errno.ETIMEDOUT, "byte_by_byte")
+
     def test_access_that_is_denied(self):
         self.assertPassing(errno.EACCES, "denied")
 
@@ -299,14 +320,14 @@ class LastingFaultsOfOpening(Together):
         return cls.keeper.ckptfs("-o", f"timeout={TIMEOUT}", cls.server.url(f"/{name}"),
                                  cls.keeper.mountpoint())
 
-    def assertGivenUp(self, name, sentence):
+    def assertGivenUp(self, name, sentence, after=f"{TIMEOUT} s"):
         """The last line says why, by a regular expression, and those before it, what was tried
         again."""
         done = self.outcome(name)
         url = self.server.url(f"/{name}")
         *warnings, last = done.stderr.splitlines()
         self.assertEqual(done.returncode, SOURCE)
-        self.assertRegex(last, rf"\Ackptfs: {url}: (?:{sentence}); gave up after {TIMEOUT} s\Z")
+        self.assertRegex(last, rf"\Ackptfs: {url}: (?:{sentence}); gave up after {after}\Z")
         for warning in warnings:
             self.assertRegex(warning, rf"\Ackptfs: warning: {url}: .*; retrying")
 
@@ -334,12 +355,12 @@ class LastingFaultsOfOpening(Together):
         self.assertGivenUp("reset", "bytes 0 to 65535: connection reset after 0 bytes")
 
     def test_a_range_that_is_wrong(self):
-        self.assertGivenUp("content_range",
-                           r"unexpected content range \(found 'bytes 5-9/10'\)")
+        self.assertGivenUp("content_range", "unexpected content range "
+                           r"\(found 'bytes 5-9/10', expected bytes 0 to 65535\)", "5 attempts")
 
     def test_a_length_that_is_wrong(self):
-        self.assertGivenUp("length_delta",
-                           r"unexpected content length \(found '65541', expected 65536\)")
+        self.assertGivenUp("length_delta", "unexpected content length "
+                           r"\(found '65541', expected 65536\)", "5 attempts")
 
     def test_access_that_is_denied(self):
         self.assertRefusedAtOnce("denied", "permission denied")
@@ -389,6 +410,21 @@ class PassingFaults(Faults):
 
     def test_an_answer_with_other_bytes(self):
         self.assertSurvives(shift_range=4096)
+
+    def test_ranges_that_are_shorter_than_requested(self):
+        for length in 100_000, 1000:
+            with self.subTest(length):
+                mount = self.start(timeout=20)
+                self.server.rules([{"short_range": length}])
+                self.assertRight(mount)
+                self.assertEqual(mount.unmount(), 0)
+                self.assertNotIn("retrying", mount.messages)
+
+    def test_ranges_that_are_shorter_than_requested_while_it_is_opened(self):
+        for length in 10_000, 40_000, 1:
+            with self.subTest(length):
+                self.server.rules([{"short_range": length, "times": 1 if length == 1 else 1000}])
+                self.assertRight(self.start(timeout=20))
 
     def test_an_answer_that_announces_too_much(self):
         self.assertSurvives(length_delta=5)

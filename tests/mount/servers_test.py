@@ -7,6 +7,7 @@ import struct
 import subprocess
 import sys
 import time
+import types
 
 import ckptfs
 import view
@@ -150,18 +151,36 @@ class Redis(Case):
 class Web(Case):
     def test_an_endless_header_line_fails(self):
         server = self.start(WebLiar(lambda request: b"HTTP/1.1 206 X\r\nX-Long: " + b"x" * 200_000))
-        code, said = self.refused(server.url("/m"), "-o", "timeout=1")
+        code, said = self.refused(server.url("/m"))
         self.assertEqual(code, SOURCE)
         self.assertEqual(said.splitlines()[-1],
                          f"ckptfs: {server.url('/m')}: response headers too large: more than 65536 "
-                         "bytes; gave up "
-                         "after 1 s")
+                         "bytes; gave up after 5 attempts")
 
     def test_very_many_headers_fail(self):
         server = self.start(WebLiar(lambda request: b"HTTP/1.1 206 X\r\n" + b"A: b\r\n" * 5000))
-        code, said = self.refused(server.url("/m"), "-o", "timeout=1")
-        self.assertIn("too many response headers: more than 200; gave up after 1 s\n", said)
+        code, said = self.refused(server.url("/m"))
+        self.assertIn("too many response headers: more than 200; gave up after 5 attempts\n", said)
         self.assertEqual(code, SOURCE)
+
+    def test_invalid_responses_fail_soon(self):
+        part = file_response(types.SimpleNamespace(headers={"range": "bytes=0-9"}), bytes(100))
+        unit = part.replace(b": bytes 0-", b": items 0-")
+        for answer, sentence in (
+                (part.replace(b"Content-Range: ", b"X: "), "partial response without a content range"),
+                (part.replace(b"Content-Range: ", b"Content-Type: multipart/byteranges; boundary="),
+                 "multipart response to a request for one range"),
+                (unit, "unexpected content range (found 'items 0-9/100', expected bytes 0 to 65535)"),
+                (b"a web page", "invalid response: Received HTTP/0.9 when not allowed")):
+            with self.subTest(sentence):
+                server = self.start(WebLiar(lambda request: answer))
+                begin = time.monotonic()
+                code, said = self.refused(server.url("/m"))
+                self.assertLess(time.monotonic() - begin, 20)
+                self.assertEqual(code, SOURCE)
+                self.assertEqual(said.splitlines()[-1],
+                                 f"ckptfs: {server.url('/m')}: {sentence}; gave up after 5 attempts")
+                self.assertEqual(len(server.requests), 5)
 
     def test_headers_that_trickle_are_given_up(self):
         def trickle(_):

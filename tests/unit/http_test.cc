@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -78,6 +79,8 @@ TEST(ContentRange, RejectsSeveralRanges) {
   EXPECT_FALSE(ParseContentRange("bytes 0-9/10, bytes 20-29/30"));
 }
 
+TEST(ContentRange, HasAUnitInAnyCase) { EXPECT_TRUE(ParseContentRange("Bytes 0-9/10")); }
+
 TEST(ContentRange, RejectsOtherUnits) { EXPECT_FALSE(ParseContentRange("items 0-9/10")); }
 
 TEST(RetryAfter, IsANumberOfSeconds) { EXPECT_EQ(ParseRetryAfter("120", 0), seconds(120)); }
@@ -150,9 +153,10 @@ TEST_F(Part, WithoutATagCountsAsAnotherVersion) {
   EXPECT_THAT([&] { Require(GoodBut("etag", "")); }, Throws<Error>(Property(&Error::code, ESTALE)));
 }
 
-TEST_F(Part, OfALongerObjectWithTheSameStrongTagIsATransientError) {
-  EXPECT_THAT([&] { Require(GoodBut("content-range", "bytes 10-19/101")); },
-              ThrowsMessage<TransientError>("unexpected content range (found 'bytes 10-19/101')"));
+TEST_F(Part, OfALongerObjectWithTheSameStrongTagIsInvalid) {
+  EXPECT_THAT(
+      [&] { Require(GoodBut("content-range", "bytes 10-19/101")); },
+      ThrowsMessage<InvalidResponse>("unexpected length of the file (found 101, expected 100)"));
 }
 
 TEST_F(Part, OfALongerObjectIsOfAnotherVersionIfTheTagIsWeak) {
@@ -165,19 +169,36 @@ TEST_F(Part, OfALongerObjectIsOfAnotherVersionIfTheTagIsWeak) {
               Throws<Error>(Property(&Error::code, ESTALE)));
 }
 
-TEST_F(Part, OfAnotherRangeIsATransientError) {
-  EXPECT_THAT([&] { Require(GoodBut("content-range", "bytes 11-20/100")); },
-              ThrowsMessage<TransientError>("unexpected content range (found 'bytes 11-20/100')"));
+TEST_F(Part, OfAnotherRangeIsInvalid) {
+  for (const char* const other :
+       {"bytes 11-20/100", "bytes 9-18/100", "bytes 10-20/100", "items 10-19/100"}) {
+    EXPECT_THAT([&] { Require(GoodBut("content-range", other)); },
+                ThrowsMessage<InvalidResponse>(fmt::format(
+                    "unexpected content range (found '{}', expected bytes 10 to 19)", other)));
+  }
 }
 
-TEST_F(Part, WithoutARangeIsATransientError) {
+TEST_F(Part, WithoutARangeIsInvalid) {
   EXPECT_THAT([&] { Require(GoodBut("content-range", "")); },
-              ThrowsMessage<TransientError>("unexpected content range (found none)"));
+              ThrowsMessage<InvalidResponse>("partial response without a content range"));
 }
 
-TEST_F(Part, OfAnotherLengthIsATransientError) {
+TEST_F(Part, OfSeveralRangesIsInvalid) {
+  Response response = GoodBut("content-range", "");
+  response.headers.emplace_back("content-type", "multipart/byteranges; boundary=X");
+  EXPECT_THAT([&] { Require(response); },
+              ThrowsMessage<InvalidResponse>("multipart response to a request for one range"));
+}
+
+TEST_F(Part, OfAnotherLengthIsInvalid) {
   EXPECT_THAT([&] { Require(GoodBut("content-length", "9")); },
-              ThrowsMessage<TransientError>("unexpected content length (found '9', expected 10)"));
+              ThrowsMessage<InvalidResponse>("unexpected content length (found '9', expected 10)"));
+}
+
+TEST_F(Part, MayHaveFewerBytesThanWereRequested) {
+  const Response response = Answer(
+      206, {{"content-range", "bytes 10-12/100"}, {"content-length", "3"}, {"etag", "\"v1\""}});
+  EXPECT_EQ(ValidatePart(response, range_, version_), 3U);
 }
 
 TEST_F(Part, IsAcceptedWithStatus200AndItsContentRange) {
@@ -186,25 +207,26 @@ TEST_F(Part, IsAcceptedWithStatus200AndItsContentRange) {
   EXPECT_NO_THROW(Require(response));
 }
 
-TEST_F(Part, OfAnotherRangeIsATransientErrorWithStatus200Too) {
+TEST_F(Part, OfAnotherRangeIsInvalidWithStatus200Too) {
   Response response = GoodBut("content-range", "bytes 0-9/100");
   response.status = 200;
   EXPECT_THAT([&] { Require(response); },
-              ThrowsMessage<TransientError>("unexpected content range (found 'bytes 0-9/100')"));
+              ThrowsMessage<InvalidResponse>(
+                  "unexpected content range (found 'bytes 0-9/100', expected bytes 10 to 19)"));
 }
 
-TEST_F(Part, ThatIsTheWholeFileIsATransientError) {
+TEST_F(Part, ThatIsTheWholeFileIsInvalid) {
   Response response = GoodBut("content-range", "");
   response.status = 200;
   EXPECT_THAT([&] { Require(response); },
-              ThrowsMessage<TransientError>("server returned the whole file instead of a range"));
+              ThrowsMessage<InvalidResponse>("server returned the whole file instead of a range"));
 }
 
-TEST_F(Part, InAnEncodingIsATransientError) {
+TEST_F(Part, InAnEncodingIsInvalid) {
   Response response = Good();
   response.headers.emplace_back("content-encoding", "gzip");
   EXPECT_THAT([&] { Require(response); },
-              ThrowsMessage<TransientError>("unexpected content encoding 'gzip'"));
+              ThrowsMessage<InvalidResponse>("unexpected content encoding 'gzip'"));
 }
 
 TEST(Version, IsRequestedByItsTag) {
@@ -356,6 +378,41 @@ TEST_F(RetryPolicyTest, LimitsImmediateRetries) {
   RetryPolicy retry(options_, RetryPolicy::Phase::kReading, "https://host/m", "bytes 0 to 9");
   EXPECT_THAT([&] { retry.Run([] { return false; }, {}); },
               ThrowsMessage<Error>("bytes 0 to 9: too many redirects"));
+}
+
+TEST_F(RetryPolicyTest, RetriesAnInvalidResponseAFewTimes) {
+  RetryPolicy retry(options_, RetryPolicy::Phase::kReading, "https://host/m", "bytes 0 to 9");
+  int count = 0;
+  EXPECT_THAT(
+      [&] {
+        retry.Run(
+            [&]() -> bool {
+              ++count;
+              throw InvalidResponse("response without headers");
+            },
+            {});
+      },
+      Throws<Error>(AllOf(
+          Property(&Error::code, EREMOTEIO),
+          Property(&Error::what, std::string("bytes 0 to 9: response without headers; gave up "
+                                             "after 5 attempts")))));
+  EXPECT_EQ(count, 5);
+}
+
+TEST_F(RetryPolicyTest, RetriesInvalidResponsesAsLongAsOthersArrive) {
+  RetryPolicy retry(options_, RetryPolicy::Phase::kReading, "https://host/m", "");
+  constexpr uint64_t kMany = 64 << 10;  // The next error starts a new row.
+  uint64_t received = 0;
+  int count = 0;
+  retry.Run(
+      [&] {
+        if (++count % 3 != 0) throw InvalidResponse("response without headers");
+        retry.Received(received += kMany);
+        if (received < 3 * kMany) throw InvalidResponse("response too long");
+        return true;
+      },
+      {});
+  EXPECT_EQ(count, 9);
 }
 
 TEST_F(RetryPolicyTest, EndsAtOnceIfItIsStopped) {

@@ -81,7 +81,8 @@ int ParseStatus(std::string_view line) {
 }
 
 [[noreturn]] void FailForLargeHead() {
-  Fail(ECONNRESET, "response headers too large: more than {} bytes", kLargestHead);
+  throw InvalidResponse(
+      fmt::format("response headers too large: more than {} bytes", kLargestHead));
 }
 
 // Whether the proxy of the environment may carry `request`.
@@ -204,7 +205,7 @@ Response Transfer::Run(const CurlConnection& connection) {
   if (thrown_) std::rethrow_exception(thrown_);
   if (IsCancelled()) Fail(ECANCELED, "request cancelled");
   if (code != CURLE_OK && !is_body_cut_) ThrowError(code, handle, details.data());
-  if (!has_head_) Fail(ECONNRESET, "response without headers");
+  if (!has_head_) throw InvalidResponse("response without headers");
   is_clean_ = code == CURLE_OK;
 
   const char* location = nullptr;
@@ -280,7 +281,7 @@ void Transfer::TakeHeader(std::string_view line) {
     return;
   }
   if (response_.headers.size() == kMostHeaders) {
-    Fail(ECONNRESET, "too many response headers: more than {}", kMostHeaders);
+    throw InvalidResponse(fmt::format("too many response headers: more than {}", kMostHeaders));
   }
   const size_t colon = line.find(':');
   if (colon == std::string_view::npos) return;
@@ -331,7 +332,7 @@ void Transfer::SetLowWater(size_t bytes) {
 }
 
 void Transfer::TakeBody(std::string_view bytes) {
-  if (!has_head_) Fail(ECONNRESET, "response without headers");
+  if (!has_head_) throw InvalidResponse("response without headers");
   body_size_ += bytes.size();
   AdaptLowWater();
   lease_.Received(body_size_);

@@ -89,8 +89,8 @@ class Client {
   // Sends a request and waits for the response, whatever its status. Does not follow redirects.
   // `receiver` may be null. Throws Error: ECANCELED soon after `stop` is requested or the operation
   // is cancelled, ETIMEDOUT after a stall or the deadline, EACCES (the proxy requires a password),
-  // ECONNRESET (connection broken, or response not HTTP), or as ThrowCurlError does. Messages
-  // contain no secrets.
+  // ECONNRESET (connection broken), InvalidResponse, or as ThrowCurlError does. Messages contain no
+  // secrets.
   Response Perform(const Request& request, Receiver* receiver, const std::stop_token& stop);
 
  private:

@@ -31,7 +31,7 @@ bool HasPart(const Response& response) {
 void RequireIdentity(const Response& response) {
   try {
     ValidateEncoding(response);
-  } catch (const TransientError& error) {
+  } catch (const InvalidResponse& error) {
     Fail(ENOTSUP, "{}: no range of the file can be read", error.what());
   }
 }
@@ -116,20 +116,9 @@ bool FirstBytes::Begin(const Response& response) {
 
 void FirstBytes::BeginPart(const Response& response) {
   RequireIdentity(response);
-  const std::string_view content_range = response.Find("content-range");
-  const auto part = ParseContentRange(content_range);
-  if (!part || part->offset != 0 || part->length != std::min(kPrefetchedHead, part->total)) {
-    throw TransientError(EREMOTEIO,
-                         fmt::format("unexpected content range (found {})",
-                                     content_range.empty() ? "none" : Quoted(content_range)));
-  }
-  const std::string_view length = response.Find("content-length");
-  if (!length.empty() && ParseLength(length) != part->length) {
-    throw TransientError(EREMOTEIO, fmt::format("unexpected content length (found {}, expected {})",
-                                                Quoted(length), part->length));
-  }
-  expected_ = part->length;
-  total_ = part->total;
+  const ContentRange part = ValidateContentRange(response, 0, kPrefetchedHead);
+  expected_ = part.length;
+  total_ = part.total;
   is_begun_ = true;
   const MutexLock lock(mutex_);
   response_ = response;
@@ -158,8 +147,7 @@ void FirstBytes::StartDownload() {
 
 void FirstBytes::Take(std::span<const std::byte> bytes) {
   if (expected_ && bytes.size() > *expected_ - received_) {
-    throw TransientError(EREMOTEIO,
-                         fmt::format("response too long: more than {} bytes", *expected_));
+    throw InvalidResponse(fmt::format("response too long: more than {} bytes", *expected_));
   }
   if (!download_ && bytes.size() > head_.size() - received_) StartDownload();
   if (download_) {

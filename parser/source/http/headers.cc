@@ -46,7 +46,9 @@ bool IsOf(const Version& version, const Response& response) {
 }  // namespace
 
 std::optional<ContentRange> ParseContentRange(std::string_view text) {
-  if (!Take(text, "bytes ")) return std::nullopt;
+  constexpr std::string_view kUnit = "bytes ";
+  if (ToLower(text.substr(0, kUnit.size())) != kUnit) return std::nullopt;
+  text.remove_prefix(kUnit.size());
   if (Take(text, "*/")) {
     const auto total = ParseLength(text);
     if (!total) return std::nullopt;
@@ -125,33 +127,49 @@ Version ParseVersion(const Response& response, uint64_t size) {
 void ValidateEncoding(const Response& response) {
   const std::string_view encoding = response.Find("content-encoding");
   if (encoding.empty() || encoding == "identity") return;
-  throw TransientError(EREMOTEIO, fmt::format("unexpected content encoding {}", Quoted(encoding)));
+  throw InvalidResponse(fmt::format("unexpected content encoding {}", Quoted(encoding)));
 }
 
 void ValidateVersion(const Response& response, const Version& version) {
   if (!IsOf(version, response)) FailChanged();
 }
 
-void ValidatePart(const Response& response, ByteRange range, const Version& version) {
+ContentRange ValidateContentRange(const Response& response, uint64_t offset, uint64_t length) {
+  const std::string_view text = response.Find("content-range");
+  if (text.empty()) {
+    const bool has_several = ToLower(response.Find("content-type")).starts_with("multipart/");
+    throw InvalidResponse(has_several ? "multipart response to a request for one range"
+                                      : "partial response without a content range");
+  }
+  const auto part = ParseContentRange(text);
+  if (!part || part->offset != offset || part->length == 0 || part->length > length) {
+    throw InvalidResponse(fmt::format("unexpected content range (found {}, expected {})",
+                                      Quoted(text), FormatRange({offset, length})));
+  }
+  const std::string_view body = response.Find("content-length");
+  if (!body.empty() && ParseLength(body) != part->length) {
+    throw InvalidResponse(fmt::format("unexpected content length (found {}, expected {})",
+                                      Quoted(body), part->length));
+  }
+  return *part;
+}
+
+uint64_t ValidatePart(const Response& response, ByteRange range, const Version& version) {
   ValidateEncoding(response);
   const std::string_view content_range = response.Find("content-range");
   if (response.status == 200 && content_range.empty()) {
-    throw TransientError(EREMOTEIO, "server returned the whole file instead of a range");
+    throw InvalidResponse("server returned the whole file instead of a range");
   }
-  const auto part = ParseContentRange(content_range);
   // Another length with the same strong tag is an error of the server, not another version.
-  const bool is_as_long = part && part->total == version.size;
-  if (part && !is_as_long && !IsStrongTag(version.tag)) FailChanged();
-  if (!is_as_long || part->offset != range.offset || part->length != range.length) {
-    throw TransientError(EREMOTEIO,
-                         fmt::format("unexpected content range (found {})",
-                                     content_range.empty() ? "none" : Quoted(content_range)));
+  const auto found = ParseContentRange(content_range);
+  const bool is_as_long = found && found->total == version.size;
+  if (found && !is_as_long && !IsStrongTag(version.tag)) FailChanged();
+  const ContentRange part = ValidateContentRange(response, range.offset, range.length);
+  if (!is_as_long) {
+    throw InvalidResponse(fmt::format("unexpected length of the file (found {}, expected {})",
+                                      part.total, version.size));
   }
-  const std::string_view length = response.Find("content-length");
-  if (!length.empty() && ParseLength(length) != range.length) {
-    throw TransientError(EREMOTEIO, fmt::format("unexpected content length (found {}, expected {})",
-                                                Quoted(length), range.length));
-  }
+  return part.length;
 }
 
 std::string FormatRange(ByteRange range) {

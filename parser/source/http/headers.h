@@ -62,7 +62,7 @@ struct Version {
 // Returns the version in the first response. `size` is that of the object.
 Version ParseVersion(const Response& response, uint64_t size);
 
-// Throws TransientError if the body of `response` has a content encoding, so that its bytes are not
+// Throws InvalidResponse if the body of `response` has a content encoding, so that its bytes are not
 // those of the object.
 void ValidateEncoding(const Response& response);
 
@@ -70,10 +70,16 @@ void ValidateEncoding(const Response& response);
 // Throws Error(ESTALE) if it does not.
 void ValidateVersion(const Response& response, const Version& version);
 
-// Checks that `response`, whose status is 200 or 206 and which belongs to `version`, contains
-// exactly the bytes `range`, by its Content-Range whatever the status. Throws TransientError if it
-// contains other bytes, Error(ESTALE) if another length shows that it is of another version.
-void ValidatePart(const Response& response, ByteRange range, const Version& version);
+// Checks that the Content-Range of `response`, which is requested from `offset` on and is to have at
+// most `length` bytes, matches the other headers. Servers may send fewer bytes than were requested.
+// Throws InvalidResponse.
+ContentRange ValidateContentRange(const Response& response, uint64_t offset, uint64_t length);
+
+// Checks that `response`, whose status is 200 or 206 and which belongs to `version`, contains bytes
+// of `range` from its beginning on, by its Content-Range whatever the status. Returns their number.
+// Throws InvalidResponse if it contains other bytes, Error(ESTALE) if another length of the object
+// shows that it is of another version.
+uint64_t ValidatePart(const Response& response, ByteRange range, const Version& version);
 
 // Returns `range` for messages: "bytes 0 to 65535". It must not be empty.
 std::string FormatRange(ByteRange range);

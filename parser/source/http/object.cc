@@ -41,14 +41,13 @@ class PartReceiver final : public Receiver {
     delivery_.Answered();
     if (response.status != 200 && response.status != 206) return false;
     access_.ValidateVersion(prepared_, response, version_);
-    ValidatePart(response, part_, version_);
+    expected_ = ValidatePart(response, part_, version_);
     return true;
   }
 
   void Take(std::span<const std::byte> bytes) override {
-    if (bytes.size() > part_.length - received_) {
-      throw TransientError(EREMOTEIO,
-                           fmt::format("response too long: more than {} bytes", part_.length));
+    if (bytes.size() > expected_ - received_) {
+      throw InvalidResponse(fmt::format("response too long: more than {} bytes", expected_));
     }
     Deliver(bytes, delivery_);
     received_ += bytes.size();
@@ -58,9 +57,9 @@ class PartReceiver final : public Receiver {
 
   // Throws TransientError if bytes are missing.
   void End() const {
-    if (received_ == part_.length) return;
+    if (received_ == expected_) return;
     throw TransientError(EREMOTEIO, fmt::format("truncated response (found {} bytes, expected {})",
-                                                received_, part_.length));
+                                                received_, expected_));
   }
 
  private:
@@ -71,6 +70,7 @@ class PartReceiver final : public Receiver {
   Delivery& delivery_;
   RetryPolicy& retry_;
   uint64_t& done_;
+  uint64_t expected_ = 0;  // Bytes of the response: some or all of the part.
   uint64_t received_ = 0;
 };
 
@@ -161,7 +161,8 @@ class Object final : public RemoteObject {
       if (access_->Recover(prepared, response)) return false;
       Fail(EREMOTEIO, "server returned status {}", response.status);
     };
-    retry.Run(attempt, stop);
+    // A response with a part of the range is progress.
+    while (done < range.length) retry.Run(attempt, stop);
   }
 
   const std::string name_;
