@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -20,6 +21,13 @@ constexpr uint64_t kPrefetchedHead = uint64_t{64} << 10U;
 constexpr uint64_t kPrefetchedTail = uint64_t{128} << 10U;
 constexpr uint64_t kFetchedTail = uint64_t{256} << 10U;
 static_assert(kFetchedTail >= kPrefetchedTail);
+
+// Connections to a server for what is read ahead and for what opening an object reads next.
+constexpr size_t kUsualConnections = 8;
+
+// If a round trip takes so long, further connections are established before they are needed, and
+// further requests cost less than a round trip.
+constexpr std::chrono::milliseconds kLongRoundTrip{8};
 
 // Prefetches many small ranges: a window of the next ones at a time, since all at once might be
 // more than the cache holds. Does nothing for a local source. Belongs to one thread.

@@ -21,9 +21,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// How often a blocked reader polls for cancellation.
-constexpr milliseconds kCancellationPoll{50};
-
 // A fetch fails at the timeout, with a message that says why; its readers soon after.
 constexpr milliseconds kGrace{1000};
 
@@ -279,7 +276,7 @@ void RangeCache::WaitFor(MutexLock& lock, Waiter& waiter, Clock::time_point dead
     Dispatch();
     is_late = now >= deadline || now - silence_ >= settings_.timeout + kGrace;
     if (is_late) break;
-    arrived_.wait_for(lock, kCancellationPoll);
+    arrived_.wait_for(lock, scheduler_.poll());
     is_cancelled = Cancellation::IsRequested();
     now = Clock::now();
   }

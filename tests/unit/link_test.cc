@@ -80,34 +80,66 @@ TEST_F(LinkTest, SendsFewerRequestsWhenAnswersTakeLonger) {
 
 TEST_F(LinkTest, SendsFewerRequestsToAServerWithFewWorkers) {
   Answer(milliseconds(100), milliseconds(1));
-  link_.RecordUnanswered(6, 2, now_);
+  link_.RecordServed(2);
+  link_.RecordUnanswered(6, now_);
   EXPECT_EQ(link_.fetches(), 2U);
   Answer(seconds(1), milliseconds(1));
   EXPECT_EQ(link_.fetches(), 2U);
   Answer(seconds(2), milliseconds(1));
   EXPECT_EQ(link_.fetches(), 3U) << "tries again after a while, one more each time";
-  link_.RecordUnanswered(1, 2, now_);
+  link_.RecordServed(2);
+  link_.RecordUnanswered(1, now_);
   EXPECT_EQ(link_.fetches(), 2U);
 }
 
 TEST_F(LinkTest, ForgivesOneSlowAnswer) {
-  link_.RecordUnanswered(1, 7, now_);
+  link_.RecordServed(7);
+  link_.RecordUnanswered(1, now_);
   EXPECT_EQ(link_.fetches(), 8U);
-  link_.RecordUnanswered(1, 7, now_ + seconds(1));
+  link_.RecordServed(7);
+  link_.RecordUnanswered(1, now_ + seconds(1));
   EXPECT_EQ(link_.fetches(), 7U);
 }
 
 TEST_F(LinkTest, WaitsForAnswersInProportionToTheirLatency) {
   Answer(seconds(1), milliseconds(150));
-  EXPECT_GE(link_.patience(), milliseconds(600));
-  EXPECT_LE(link_.patience(), milliseconds(700));
+  EXPECT_GE(link_.answer_limit(), milliseconds(600));
+  EXPECT_LE(link_.answer_limit(), milliseconds(700));
+  EXPECT_GE(link_.repeat_limit(), milliseconds(300));
 }
 
 // A server that fetches an object from a slow store first, and then answers all requests for it.
 TEST_F(LinkTest, WaitsForOthersAsLongAsForALongAnswer) {
   Answer(milliseconds(100), milliseconds(50));
   link_.RecordAnswer(seconds(12), now_);
-  EXPECT_GE(link_.patience(), seconds(24));
+  EXPECT_GE(link_.answer_limit(), seconds(24));
+  EXPECT_GE(link_.repeat_limit(), seconds(12));
+}
+
+TEST_F(LinkTest, SendsFewerRequestsIfManyAreRepeated) {
+  Answer(milliseconds(50), milliseconds(20));
+  link_.RecordServed(1);
+  link_.RecordRepeated(now_);
+  link_.RecordRepeated(now_);
+  EXPECT_EQ(link_.fetches(), 8U);
+  link_.RecordRepeated(now_);
+  EXPECT_EQ(link_.fetches(), 1U);
+}
+
+TEST_F(LinkTest, ToleratesThatAFewOfManyAreRepeated) {
+  Answer(milliseconds(500), milliseconds(20));
+  link_.RecordServed(1);
+  for (int i = 0; i < 5; ++i) link_.RecordRepeated(now_);
+  EXPECT_EQ(link_.fetches(), 8U);
+}
+
+TEST_F(LinkTest, HasLongRangesIfTheServerHasOneWorker) {
+  Answer(seconds(2), milliseconds(20), 1'000'000);  // 100 MB/s.
+  EXPECT_EQ(link_.longest_range(), 8 * kMiB);
+  link_.RecordServed(1);
+  link_.RecordUnanswered(7, now_);
+  EXPECT_GE(link_.longest_range(), 40 * kMiB);
+  EXPECT_LE(link_.longest_range(), 64 * kMiB);
 }
 
 }  // namespace

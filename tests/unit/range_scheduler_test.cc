@@ -105,6 +105,7 @@ class Model {
           Problem("a block is fetched twice at the same time");
         }
       }
+      scheduler_.Start(*fetch, now_);  // One that is not answered for long is begun again.
       fetching_.push_back({std::move(fetch)});
     }
   }
@@ -229,6 +230,7 @@ class Model {
       frame.bytes[at] = ByteAt(frame.key.object, frame.key.block * kBlockSize + at);
     }
     fetched_ += to - fetching.filled;
+    scheduler_.Receive(*fetching.fetch, to - fetching.filled, now_);
     scheduler_.Arrived(*fetching.fetch, frame, to, now_);
     fetching.filled = to == frame.size ? 0 : to;
     if (to == frame.size && ++fetching.frame == fetching.fetch->frames.size()) EndFetch(i, {});
@@ -465,38 +467,6 @@ TEST(RangeScheduler, DividesWhatAParserAnnouncesAmongAllConnections) {
   }
   for (auto& fetch : fetches) scheduler.Finish(std::move(fetch), {}, now);
   EXPECT_EQ(scheduler.Take(now), nullptr);
-}
-
-// The connection on which the object was opened has the only worker of the server, and is idle.
-TEST(RangeScheduler, StopsTheFirstFetchesOnceIfTheServerAnswersNone) {
-  constexpr uint64_t kBlocks = 96;
-  Scheduler::Clock::time_point now = Scheduler::Clock::time_point() + std::chrono::hours(1);
-  Scheduler scheduler(4 * kBlocks * kBlockSize, 64);
-  const uint32_t object = scheduler.AddObject(2 * kBlocks * kBlockSize);
-  auto head = scheduler.TakeHead(object,
-                                 {.length = kBlockSize,
-                                  .round_trip = std::chrono::milliseconds(50),
-                                  .latency = std::chrono::milliseconds(50)},
-                                 now);
-  scheduler.Finish(std::move(head), {}, now);
-  for (const bool is_first : {true, false}) {
-    now += std::chrono::seconds(1);
-    const ByteRange range = {(is_first ? 1 : 1 + kBlocks / 2) * kBlockSize,
-                             kBlocks / 2 * kBlockSize};
-    scheduler.Prefetch(object, {&range, 1});
-    std::vector<std::unique_ptr<RangeFetch>> fetches;
-    while (auto fetch = scheduler.Take(now)) fetches.push_back(std::move(fetch));
-    ASSERT_FALSE(fetches.empty());
-    for (auto& fetch : fetches) scheduler.Start(*fetch, now);
-    scheduler.Take(now + std::chrono::milliseconds(500));
-    for (const auto& fetch : fetches) EXPECT_FALSE(fetch->stop.stop_requested());
-    now += std::chrono::seconds(2);
-    scheduler.Take(now);
-    for (auto& fetch : fetches) {
-      EXPECT_EQ(fetch->stop.stop_requested(), is_first);
-      scheduler.Finish(std::move(fetch), Error(ECANCELED, "cancelled"), now);
-    }
-  }
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ class ReadAheadTest : public ::testing::Test {
  protected:
   void SetUp() override {
     policy_.AddObject(1000 * kMiB);
-    policy_.SetInFlight(8 * kMiB, false, 8);
+    policy_.SetInFlight(8 * kMiB, false, 8, 8 * kMiB);
   }
 
   // Only blocks passed to RecordFetched are present.
@@ -83,7 +83,7 @@ TEST_F(ReadAheadTest, KeepsTheLinkBusyForAReaderInOrder) {
 }
 
 TEST_F(ReadAheadTest, WantsNoMoreThanItsMemoryAndLongRanges) {
-  policy_.SetInFlight(48 * kMiB, true, 8);
+  policy_.SetInFlight(48 * kMiB, true, 8, 8 * kMiB);
   policy_.AdviseFile(0, {0, 1000 * kMiB});
   const uint64_t farthest = ReadAll(0, 200 * kMiB);
   EXPECT_LE(farthest, 296 * kMiB);

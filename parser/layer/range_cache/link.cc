@@ -1,6 +1,7 @@
 #include "parser/layer/range_cache/link.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace ckptfs {
 namespace {
@@ -19,7 +20,7 @@ constexpr seconds kLastRetry{60};
 
 Link::Link(size_t most_fetches)
     : most_fetches_(most_fetches),
-      fetches_(std::min(kUsualFetches, most_fetches)),
+      fetches_(std::min(kUsualConnections, most_fetches)),
       retry_after_(kFirstRetry) {}
 
 void Link::RecordAnswer(Duration latency, Clock::time_point now) {
@@ -31,10 +32,15 @@ void Link::RecordAnswer(Duration latency, Clock::time_point now) {
   least_now_ = std::min(least_now_, latency);
   least_ = std::min(least_, latency);
   longest_ = std::max(latency, longest_ * 7 / 8);
+  if (now - counted_ > seconds(1)) {
+    repeated_ = answers_ = 0;
+    counted_ = now;
+  }
+  ++answers_;
   // A request that waited for a worker of the server is no measure.
-  usual_ = usual_ == Duration(0) ? latency : (7 * usual_ + std::min(latency, patience())) / 8;
+  usual_ = usual_ == Duration(0) ? latency : (7 * usual_ + std::min(latency, answer_limit())) / 8;
 
-  const size_t usual_fetches = std::min(kUsualFetches, most_fetches_);
+  const size_t usual_fetches = std::min(kUsualConnections, most_fetches_);
   if (fetches_ < usual_fetches) {
     if (now < retry_at_) return;
     ++fetches_;
@@ -64,24 +70,41 @@ void Link::RecordArrived(uint64_t bytes, Clock::time_point now) {
   measured_ = now;
 }
 
-void Link::RecordUnanswered(size_t unanswered, size_t others, Clock::time_point now) {
+void Link::RecordRepeated(Clock::time_point now) {
+  constexpr size_t kFew = 3;
+  if (++repeated_ < kFew || 8 * repeated_ < answers_) return;
+  RecordUnanswered(repeated_, now);
+  repeated_ = 0;
+}
+
+void Link::RecordUnanswered(size_t unanswered, Clock::time_point now) {
   const bool is_exception = unanswered == 1 && now - unanswered_ > seconds(10);
   unanswered_ = now;
+  const size_t served = std::exchange(served_, 0);
   if (is_exception) return;
-  fetches_ = std::clamp<size_t>(others, 1, fetches_);
+  fetches_ = std::clamp<size_t>(served, 1, fetches_);
   if (now < retry_at_) return;
   retry_at_ = now + retry_after_;
   retry_after_ = std::min<Duration>(2 * retry_after_, kLastRetry);
 }
 
-Link::Duration Link::patience() const {
-  if (usual_ == Duration(0) && opened_ > Duration(0)) {
-    return std::max<Duration>(4 * opened_, 8 * round_trip_) + milliseconds(250);
-  }
+Link::Duration Link::answer_limit() const {
   return std::max<Duration>(4 * usual_ + milliseconds(50), 2 * longest_);
 }
 
-bool Link::is_long() const { return round_trip_ >= milliseconds(8); }
+Link::Duration Link::repeat_limit() const {
+  const Duration usual = usual_ == Duration(0) ? std::max(opened_, round_trip_) : usual_;
+  return std::max<Duration>(2 * usual + milliseconds(20), longest_);
+}
+
+uint64_t Link::longest_range() const {
+  constexpr uint64_t kUsual = 8 << 20;
+  constexpr uint64_t kMost = 64 << 20;
+  if (fetches_ > kFewConnections) return kUsual;
+  return std::clamp(static_cast<uint64_t>(bandwidth_ / 2) / fetches_, kUsual, kMost);
+}
+
+bool Link::is_long() const { return round_trip_ >= kLongRoundTrip; }
 
 uint64_t Link::in_flight() const {
   constexpr double kMargin = 1.2;

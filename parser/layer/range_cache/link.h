@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "parser/io/prefetch.h"
+
 namespace ckptfs {
 
 // Uses no threads and does no I/O. Guarded by the lock of the cache.
@@ -16,8 +18,8 @@ class Link {
   using Clock = std::chrono::steady_clock;
   using Duration = Clock::duration;
 
-  // Requests at the same time: at first, and for read-ahead.
-  static constexpr size_t kUsualFetches = 8;
+  // Fewer connections than these wait for round trips for a considerable part of the time.
+  static constexpr size_t kFewConnections = 2;
 
   // `most_fetches` limits the requests that run at the same time.
   explicit Link(size_t most_fetches);
@@ -33,19 +35,29 @@ class Link {
   // Records how long the first bytes of an object took when it was opened.
   void RecordOpened(Duration latency) { opened_ = std::max(opened_, latency); }
 
+  // Records that `requests` that run at the same time have been answered.
+  void RecordServed(size_t requests) { served_ = std::max(served_, requests); }
+
   // Records that bytes have arrived.
   void RecordArrived(uint64_t bytes, Clock::time_point now);
 
   // Records that a reader waits although no request runs for it, since there are too many.
   void RecordQueued(Clock::time_point now) { queued_ = now; }
 
-  // Records that the server has answered requests, but not these `unanswered` ones, while `others`
-  // run. If that is no exception, it has no more workers for this client.
-  void RecordUnanswered(size_t unanswered, size_t others, Clock::time_point now);
+  // Records that the server has answered requests, but not these `unanswered` ones. If that is no
+  // exception, it has no more workers for this client than it has answered requests at a time.
+  void RecordUnanswered(size_t unanswered, Clock::time_point now);
 
-  // How long an answer may take while others arrive; before the first of them, how long it may take
-  // if the server is as fast as it was when objects were opened.
-  Duration patience() const;
+  // Records that a request was repeated on a connection that had become idle. If many are, the
+  // server has few workers.
+  void RecordRepeated(Clock::time_point now);
+
+  // How long an answer may take while others arrive.
+  Duration answer_limit() const;
+
+  // How long an answer may take before the request is repeated on a connection that has become
+  // idle, and therefore has a worker of the server.
+  Duration repeat_limit() const;
 
   // Whether a round trip costs more than further requests that save it.
   bool is_long() const;
@@ -59,9 +71,17 @@ class Link {
   // How many requests may run at the same time.
   size_t fetches() const { return fetches_; }
 
+  // How long a range may be, in bytes, for read-ahead. Between two ranges a connection waits for a
+  // round trip: if there are few, ranges take up to half a second.
+  uint64_t longest_range() const;
+
  private:
   const size_t most_fetches_;
   size_t fetches_;
+  size_t served_ = 0;             // The most requests that were answered at the same time, ...
+  size_t repeated_ = 0;           // Requests, ...
+  size_t answers_ = 0;            // ... and answers, ...
+  Clock::time_point counted_;     // ... for a second from this time on.
   Clock::time_point queued_;      // When a reader last waited for the end of another request.
   Clock::time_point unanswered_;  // When RecordUnanswered was last called.
   Clock::time_point retry_at_;    // When more requests are tried again after that.

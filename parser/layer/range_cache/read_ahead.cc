@@ -5,6 +5,9 @@
 #include <bit>
 #include <iterator>
 
+#include "parser/io/prefetch.h"
+#include "parser/layer/range_cache/link.h"
+
 namespace ckptfs {
 namespace {
 
@@ -36,12 +39,11 @@ constexpr uint64_t kLeastOpeningWindow = 128 * kKiB;
 constexpr uint64_t kMostOpeningWindow = 512 * kKiB;
 
 constexpr uint64_t kShortestRange = 128 * kKiB;
-constexpr uint64_t kLongestRange = 8 * kMiB;
 
 // A busy link carries fewer ranges than there are connections, so that each of them has another one
 // soon. On an idle link a window is divided among all connections.
 constexpr uint64_t kRangesOfBusyLink = 6;
-constexpr uint64_t kRangesOfWindow = 8;
+constexpr uint64_t kRangesOfWindow = kUsualConnections;
 
 constexpr size_t kMostStreams = 128;
 constexpr std::chrono::seconds kIdle{5};
@@ -180,7 +182,17 @@ ReadAhead::StreamId ReadAhead::RecordRead(uint32_t object, ByteRange read, bool 
 
 // How many bytes ahead of a reader are fetched or in flight at most. Ranges arrive side by side, so
 // that up to as many have arrived behind a missing one as are in flight.
-uint64_t ReadAhead::Target() const { return 5 * in_flight_ / 2; }
+uint64_t ReadAhead::Target() const { return 5 * Enough() / 2; }
+
+// How many bytes all requests together are for: those in flight, or more, so that few connections
+// seldom wait for a round trip between two ranges.
+uint64_t ReadAhead::Enough() const {
+  return std::max(in_flight_, requests_ <= Link::kFewConnections ? requests_ * longest_range_ : 0);
+}
+
+uint64_t ReadAhead::ShortestRange() const {
+  return requests_ < kRangesOfBusyLink ? std::max(kShortestRange, in_flight_ / 4) : kShortestRange;
+}
 
 uint64_t ReadAhead::WindowOf(const Stream& stream, Clock::time_point now) const {
   if (IsOpening(stream.object)) {
@@ -243,9 +255,9 @@ uint64_t ReadAhead::RangeLength(StreamId id, Clock::time_point now) {
   const uint64_t window = stream == nullptr ? 0 : EndOf(*stream, now) - stream->position;
   // Few requests that a server answers at the same time are the longer.
   const uint64_t length = is_busy_ && plan_.is_active()
-                              ? in_flight_ / std::min(kRangesOfBusyLink, requests_)
-                              : std::min(window, in_flight_) / std::min(kRangesOfWindow, requests_);
-  return std::clamp(length, kShortestRange, kLongestRange);
+                              ? Enough() / std::min(kRangesOfBusyLink, requests_)
+                              : std::min(window, Enough()) / std::min(kRangesOfWindow, requests_);
+  return std::clamp(length, ShortestRange(), longest_range_);
 }
 
 void ReadAhead::RecordFetched(StreamId id, ByteRange range) {
@@ -317,13 +329,30 @@ std::optional<ReadAhead::Wish> ReadAhead::NextPlanned(uint64_t unread, uint64_t 
   const uint64_t lead = plan_.Lead(Target(), most);
   if (unread >= lead) return {};
   const uint64_t length =
-      std::clamp(std::min(lead, in_flight_) / std::min(kRangesOfBusyLink, requests_),
-                 kShortestRange, kLongestRange);
+      std::clamp(std::min(lead, Enough()) / std::min(kRangesOfBusyLink, requests_), ShortestRange(),
+                 longest_range_);
   // Small pieces are collected, unless the lead runs dry.
   if (lead - unread < length && unread > lead / 2) return {};
   const auto piece = plan_.Next(std::min(Vary(length), lead - unread), present_up_to);
   if (!piece) return {};
   return Wish{.stream = kPlanned, .object = piece->object, .range = piece->range};
+}
+
+std::optional<ByteRange> ReadAhead::NextBehind(StreamId id, uint64_t end, uint64_t unread,
+                                               uint64_t most, Clock::time_point now,
+                                               const PresentUpTo& present_up_to) {
+  const Stream* stream = Find(id);
+  if (stream == nullptr || stream->is_backward || end + kMostBehind < stream->file_end ||
+      requests_ >= kRangesOfBusyLink || !IsLive(kPlanned, now)) {
+    return {};
+  }
+  const uint64_t lead = plan_.Lead(Target(), most);
+  if (unread >= lead) return {};
+  const auto piece = plan_.Next(std::min(longest_range_, lead - unread), present_up_to);
+  const bool continues = piece && piece->object == stream->object &&
+                         piece->range.offset >= stream->file_end &&
+                         piece->range.offset <= stream->file_end + kLeastSkipped;
+  return continues ? std::optional(piece->range) : std::nullopt;
 }
 
 }  // namespace ckptfs

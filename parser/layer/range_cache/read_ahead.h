@@ -20,6 +20,7 @@
 #include <optional>
 
 #include "parser/io/byte_source.h"
+#include "parser/io/prefetch.h"
 #include "parser/layer/range_cache/file_map.h"
 #include "parser/layer/range_cache/load_plan.h"
 
@@ -37,12 +38,13 @@ class ReadAhead {
   // Adds an object of `size` bytes; objects are numbered from 0.
   void AddObject(uint64_t size) { files_.AddObject(size); }
 
-  // Sets how many bytes in flight keep the link busy (Link::in_flight), whether it is, and how many
-  // requests may run at the same time.
-  void SetInFlight(uint64_t bytes, bool is_busy, uint64_t requests) {
+  // Sets how many bytes in flight keep the link busy (Link::in_flight), whether it is, how many
+  // requests may run at the same time, and how many bytes one of them may be for.
+  void SetInFlight(uint64_t bytes, bool is_busy, uint64_t requests, uint64_t longest_range) {
     in_flight_ = bytes;
     is_busy_ = is_busy;
     requests_ = requests;
+    longest_range_ = longest_range;
   }
 
   // Adds a file of the mount, which is `range` of an object.
@@ -101,6 +103,13 @@ class ReadAhead {
   std::optional<Wish> NextPlanned(uint64_t unread, uint64_t most, Clock::time_point now,
                                   const PresentUpTo& present_up_to);
 
+  // Returns what to fetch for the plan behind a range for a reader that ends at `end`, in the same
+  // request: few connections would wait for a round trip between two. `unread` and `most` are as in
+  // NextPlanned. Returns nothing if the plan continues elsewhere, or if there are enough
+  // connections.
+  std::optional<ByteRange> NextBehind(StreamId id, uint64_t end, uint64_t unread, uint64_t most,
+                                      Clock::time_point now, const PresentUpTo& present_up_to);
+
   // Records that a wish of the plan is being fetched.
   void RecordPlanned(uint32_t object, ByteRange range) { plan_.RecordFetched({object, range}); }
 
@@ -130,6 +139,8 @@ class ReadAhead {
   void Turn(Stream& stream, ByteRange read);
   ByteRange Oriented(const Stream& stream, ByteRange range) const;
   uint64_t FileEndAt(const Stream& stream, uint64_t offset);
+  uint64_t Enough() const;
+  uint64_t ShortestRange() const;
   uint64_t Target() const;
   uint64_t Vary(uint64_t length);
   uint64_t WindowOf(const Stream& stream, Clock::time_point now) const;
@@ -140,7 +151,8 @@ class ReadAhead {
   const uint64_t most_;
   uint64_t in_flight_ = uint64_t{4} << 20U;
   bool is_busy_ = false;
-  uint64_t requests_ = 8;
+  uint64_t requests_ = kUsualConnections;
+  uint64_t longest_range_ = uint64_t{8} << 20U;
   FileMap files_;
   LoadPlan plan_{files_};
   std::list<Stream> streams_;  // Read last first.

@@ -44,7 +44,6 @@ std::unique_ptr<RangeFetch> Scheduler::TakeHead(uint32_t object, const RemoteObj
                                                 Clock::time_point now) {
   link_.RecordRoundTrip(head.round_trip);
   link_.RecordOpened(head.latency);
-  is_opened_ |= head.latency > Clock::duration(0);
   const uint64_t end =
       head.length == sizes_[object] ? BlockCount(head.length) : head.length / kBlockSize;
   auto fetch = Begin(object, 0, end, Frames::Need::kOpening, now);
@@ -115,11 +114,16 @@ bool Scheduler::IsPresent(const BlockKey& key, size_t begin) {
 
 // Whether a reader waits for a part of it, reads in its stream, or has announced it by Prefetch.
 bool Scheduler::IsWanted(const RangeFetch& fetch, Clock::time_point now) const {
-  if (fetch.stream == 0 || read_ahead_.IsLive(fetch.stream, now)) return true;
+  if (fetch.stream == 0 || read_ahead_.IsLive(fetch.stream, now) || HasWaiter(fetch)) return true;
+  return std::ranges::any_of(waiters_,
+                             [&](const Waiter* waiter) { return waiter->stream == fetch.stream; });
+}
+
+// Whether a reader waits for a part of it.
+bool Scheduler::HasWaiter(const RangeFetch& fetch) const {
   return std::ranges::any_of(waiters_, [&](const Waiter* waiter) {
-    return waiter->stream == fetch.stream ||
-           (waiter->key.object == fetch.object && waiter->end_block > fetch.first_block &&
-            waiter->key.block < fetch.first_block + fetch.frames.size());
+    return waiter->key.object == fetch.object && waiter->end_block > fetch.first_block &&
+           waiter->key.block < fetch.first_block + fetch.frames.size();
   });
 }
 
@@ -178,6 +182,21 @@ std::unique_ptr<RangeFetch> Scheduler::Begin(uint32_t object, uint64_t block, ui
   return fetch;
 }
 
+// The kernel reads ahead in several requests, which wait here in any order. Returns the waiter of
+// the same stream that comes first, so that one range is for all of them.
+const Waiter& Scheduler::FirstOfStream(const Waiter& waiter) {
+  constexpr uint64_t kNear = (uint64_t{2} << 20U) / kBlockSize;
+  const Waiter* first = &waiter;
+  for (const Waiter* other : waiters_) {
+    if (other->stream == waiter.stream && other->key.object == waiter.key.object &&
+        other->key.block < first->key.block && waiter.key.block - other->key.block <= kNear &&
+        !other->error && !IsPresent(other->key, other->begin)) {
+      first = other;
+    }
+  }
+  return *first;
+}
+
 std::unique_ptr<RangeFetch> Scheduler::TakeFor(const Waiter& waiter, Clock::time_point now) {
   const auto& [object, block] = waiter.key;
   const uint64_t size = sizes_[object];
@@ -191,7 +210,12 @@ std::unique_ptr<RangeFetch> Scheduler::TakeFor(const Waiter& waiter, Clock::time
   }
   // All that this reader waits for is one range, unless it is very long.
   constexpr uint64_t kMostAtOnce = (uint64_t{8} << 20U) / kBlockSize;
-  const uint64_t end = std::min(std::max(waiter.end_block, window), block + kMostAtOnce);
+  uint64_t end = std::min(std::max(waiter.end_block, window), block + kMostAtOnce);
+  const auto behind =
+      read_ahead_.NextBehind(waiter.stream, std::min(end * kBlockSize, size),
+                             frames_.ahead() + frames_.busy(), UnreadOf(frames_.capacity()), now,
+                             [&](uint32_t o, uint64_t offset) { return PresentUpTo(o, offset); });
+  if (behind) end = std::max(end, BlockCount(behind->offset + behind->length));
   const auto need = read_ahead_.IsOpening(object) ? Frames::Need::kOpening : Frames::Need::kReader;
   // What precedes a scattered read in its block would only delay it. Whole blocks go to a disk.
   const bool is_scattered =
@@ -200,7 +224,12 @@ std::unique_ptr<RangeFetch> Scheduler::TakeFor(const Waiter& waiter, Clock::time
   if (fetch == nullptr) return nullptr;
   fetch->is_awaited = true;
   fetch->stream = waiter.stream;
-  read_ahead_.RecordFetched(waiter.stream, RangeOf(*fetch));
+  const ByteRange range = RangeOf(*fetch);
+  read_ahead_.RecordFetched(waiter.stream, range);
+  if (behind && range.offset + range.length > behind->offset) {
+    read_ahead_.RecordPlanned(object,
+                              {behind->offset, range.offset + range.length - behind->offset});
+  }
   return fetch;
 }
 
@@ -212,7 +241,7 @@ uint64_t Scheduler::PieceOf(const PrefetchRange& range) const {
   const uint64_t left = range.end_block - range.block;
   if (!read_ahead_.IsOpening(range.object) || !link_.is_long()) return left;
   const uint64_t third = (range.end_block - range.first_block + 2) / 3;
-  const size_t connections = std::min(link_.fetches(), Link::kUsualFetches);
+  const size_t connections = std::min(link_.fetches(), kUsualConnections);
   return std::min(left, ((left > third ? 2 * third : third) + connections - 1) / connections);
 }
 
@@ -281,35 +310,23 @@ void Scheduler::MakeWay(Clock::time_point now) {
   if (found != fetches_.end()) (*found)->stop.request_stop();
 }
 
-// Stops fetches whose request waits for a worker of the server, while others have been answered:
-// one of the connections that have a worker fetches these blocks sooner. The connection on which an
-// object was opened has one, and may have become idle after these fetches had begun on others: so
-// the first fetches are stopped, too, but once only, for the server may have become slow.
-void Scheduler::StopUnanswered(Clock::time_point now) {
-  // Requests that are sent so soon after each other may be answered in any order.
-  constexpr std::chrono::milliseconds kTogether{20};
-  const bool is_first = is_opened_ && answered_ == Clock::time_point();
-  size_t unanswered = 0;
-  for (RangeFetch* fetch : fetches_) {
-    if (fetch->is_answered || fetch->started == Clock::time_point() ||
-        fetch->stop.stop_requested() || (!is_first && fetch->started > answered_ + kTogether) ||
-        now - fetch->started < link_.patience()) {
-      continue;
-    }
-    fetch->stop.request_stop();
-    ++unanswered;
-  }
-  if (unanswered == 0) return;
-  if (is_first) {
-    is_opened_ = false;
-  } else {
-    link_.RecordUnanswered(unanswered, fetches_.size() - unanswered, now);
-  }
-}
-
 std::unique_ptr<RangeFetch> Scheduler::Take(Clock::time_point now) {
   StopUnanswered(now);
-  read_ahead_.SetInFlight(link_.in_flight(), in_flight_ > link_.in_flight() / 2, link_.fetches());
+  auto fetch = TakeNext(now);
+  if (fetch == nullptr) {
+    MoveUnanswered(false, now);
+  } else if (idle_ > 0) {
+    --idle_;
+  }
+  return fetch;
+}
+
+std::unique_ptr<RangeFetch> Scheduler::TakeNext(Clock::time_point now) {
+  if (fetches_.size() < link_.fetches()) {
+    if (auto fetch = TakeRepeated(now)) return fetch;
+  }
+  read_ahead_.SetInFlight(link_.in_flight(), in_flight_ > link_.in_flight() / 2, link_.fetches(),
+                          link_.longest_range());
   for (const Waiter* waiter : waiters_) {
     if (waiter->error || IsPresent(waiter->key, waiter->begin)) continue;
     if (fetches_.size() >= link_.fetches()) {
@@ -317,9 +334,14 @@ std::unique_ptr<RangeFetch> Scheduler::Take(Clock::time_point now) {
       MakeWay(now);
       return nullptr;
     }
-    if (auto fetch = TakeFor(*waiter, now)) return fetch;
+    if (auto fetch = TakeFor(FirstOfStream(*waiter), now)) return fetch;
   }
-  if (fetches_.size() >= std::min(link_.fetches(), Link::kUsualFetches)) return nullptr;
+  return MoveUnanswered(true, now) ? nullptr : TakeAnnounced(now);
+}
+
+// Takes a range that no reader waits for.
+std::unique_ptr<RangeFetch> Scheduler::TakeAnnounced(Clock::time_point now) {
+  if (fetches_.size() >= std::min(link_.fetches(), kUsualConnections)) return nullptr;
   if (in_flight_ >= link_.in_flight()) return nullptr;
   if (auto fetch = TakePrefetch(now)) return fetch;
   if (auto fetch = TakeAhead(now)) return fetch;
@@ -331,6 +353,8 @@ void Scheduler::Receive(RangeFetch& fetch, size_t count, Clock::time_point now) 
     fetch.is_answered = true;
     answered_ = now;
     link_.RecordAnswer(now - fetch.started, now);
+    link_.RecordServed(static_cast<size_t>(
+        std::ranges::count_if(fetches_, [](const RangeFetch* f) { return f->is_answered; })));
   }
   link_.RecordArrived(count, now);
 }
@@ -352,6 +376,7 @@ void Scheduler::Finish(std::unique_ptr<RangeFetch> fetch, const std::optional<Er
   fetches_.remove(fetch.get());
   in_flight_ -= fetch->awaited;
   const bool is_stopped = fetch->stop.stop_requested();
+  if (!error && !is_stopped && fetch->is_answered) ++idle_;
   if (error && !is_stopped) {
     read_ahead_.RecordFailed(fetch->stream);
     for (const Frame* frame : fetch->frames) {
@@ -360,6 +385,7 @@ void Scheduler::Finish(std::unique_ptr<RangeFetch> fetch, const std::optional<Er
       }
     }
   }
+  if (fetch->is_repeated && IsWanted(*fetch, now)) AddRepeated(*fetch);
   for (Frame* frame : fetch->frames) frames_.Settle(*frame, fetch->is_to_disk, now);
 }
 

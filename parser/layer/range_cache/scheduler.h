@@ -53,7 +53,8 @@ struct RangeFetch {
   bool is_head = false;     // It was begun when the object was opened.
   bool is_to_disk = false;  // Its blocks need no memory once they are on the disk.
   bool is_answered = false;
-  uint64_t awaited = 0;                           // Bytes that have not arrived.
+  bool is_repeated = false;  // Stopped, but its blocks are fetched again on another connection.
+  uint64_t awaited = 0;      // Bytes that have not arrived.
   std::chrono::steady_clock::time_point started;  // When its request was sent; or the epoch.
   std::stop_source stop;
 };
@@ -97,6 +98,9 @@ class Scheduler {
   // run as may. Its frames are busy until Finish.
   std::unique_ptr<RangeFetch> Take(Clock::time_point now);
 
+  // How often Take should be called while readers wait and nothing else happens.
+  Clock::duration poll() const;
+
   // Records that a thread sends the request of a fetch now.
   void Start(RangeFetch& fetch, Clock::time_point now) { fetch.started = now; }
 
@@ -137,22 +141,37 @@ class Scheduler {
     uint64_t end_block = 0;
   };
 
+  struct RepeatedRange {
+    uint32_t object = 0;
+    uint64_t block = 0;
+    uint64_t end_block = 0;
+    ReadAhead::StreamId stream = 0;
+  };
+
   ByteRange RangeOf(const RangeFetch& fetch) const;
   bool IsAwaited(const BlockKey& key) const;
   bool IsPresent(const BlockKey& key, size_t begin = 0);
   bool IsWanted(const RangeFetch& fetch, Clock::time_point now) const;
+  bool HasWaiter(const RangeFetch& fetch) const;
   uint64_t PresentUpTo(uint32_t object, uint64_t offset);
   uint64_t PresentDownTo(uint32_t object, uint64_t offset);
   uint64_t BehindPresent(uint32_t object, uint64_t block, uint64_t least);
+  const Waiter& FirstOfStream(const Waiter& waiter);
   std::unique_ptr<RangeFetch> TakeFor(const Waiter& waiter, Clock::time_point now);
   uint64_t PieceOf(const PrefetchRange& range) const;
+  std::unique_ptr<RangeFetch> TakeNext(Clock::time_point now);
+  std::unique_ptr<RangeFetch> TakeAnnounced(Clock::time_point now);
+  std::unique_ptr<RangeFetch> TakeRepeated(Clock::time_point now);
   std::unique_ptr<RangeFetch> TakePrefetch(Clock::time_point now);
   std::unique_ptr<RangeFetch> TakeAhead(Clock::time_point now);
   std::unique_ptr<RangeFetch> Begin(uint32_t object, uint64_t block, uint64_t end_block,
                                     Frames::Need need, Clock::time_point now, size_t begin = 0);
   std::unique_ptr<RangeFetch> TakePlanned(Clock::time_point now);
   void MakeWay(Clock::time_point now);
+  static void Repeat(RangeFetch& fetch);
+  void AddRepeated(const RangeFetch& fetch);
   void StopUnanswered(Clock::time_point now);
+  bool MoveUnanswered(bool is_for_reader, Clock::time_point now);
 
   Frames frames_;
   Link link_;
@@ -161,9 +180,10 @@ class Scheduler {
   uint64_t to_disk_ = 0;  // Bytes of it that read-ahead has fetched.
   Clock::time_point last_read_;
   Clock::time_point answered_;            // When a request was last answered.
-  bool is_opened_ = false;                // The response of an opening may have an idle connection.
+  size_t idle_ = 0;                       // Connections of responses that have ended, at most.
   std::vector<uint64_t> sizes_;           // Of the objects, in bytes.
   std::list<Waiter*> waiters_;            // In the order of arrival.
+  std::deque<RepeatedRange> repeated_;    // Of stopped fetches, in order.
   std::deque<PrefetchRange> prefetches_;  // In the order of the calls of Prefetch.
   std::list<RangeFetch*> fetches_;        // All that are under way.
   uint64_t in_flight_ = 0;                // Bytes of them that have not arrived.

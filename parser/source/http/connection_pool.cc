@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "parser/io/prefetch.h"
+
 namespace ckptfs::http {
 
 Lease::Lease(ConnectionPool& pool, std::unique_ptr<CurlConnection> connection, uint64_t length)
@@ -21,9 +23,7 @@ Lease::~Lease() {
 }
 
 void Lease::Connected(std::chrono::microseconds handshake, size_t connections) {
-  // Otherwise they are established as soon as they are needed.
-  constexpr std::chrono::milliseconds kLong(8);
-  if (handshake < kLong) return;
+  if (handshake < kLongRoundTrip) return;
   size_t existing = pool_.spare_.count();
   {
     const MutexLock lock(pool_.mutex_);

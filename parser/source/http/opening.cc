@@ -16,9 +16,6 @@
 namespace ckptfs::http {
 namespace {
 
-// Connections among which the cache divides what a parser reads next.
-constexpr size_t kConnections = 8;
-
 // Hashes the URL and the version: the query of a URL may be secret, and may identify the object.
 std::string IdentityOf(const std::string& name, const std::string& url, const Version& version,
                        const std::string& pin) {
@@ -72,7 +69,7 @@ Opened Open(const std::string& name, Client& client, Access& access, const Sourc
                       : std::vector<std::string>());
     prepared.request.limits = retry.Limits(options.download ? UINT64_MAX : kPrefetchedHead);
     prepared.request.length = kPrefetchedHead;
-    prepared.request.connections = kConnections;
+    prepared.request.connections = kUsualConnections;
     if (url.empty()) url = ObjectUrl(prepared);
     auto first = std::make_unique<FirstBytes>(client, prepared.request, options, retry);
     const Response response = first->Await();
