@@ -37,18 +37,21 @@ class Delivery {
   // Called after the first `count` bytes of room() were written. Readers may read them from then
   // on.
   virtual void Arrived(size_t count) = 0;
-};
 
-// Delivers bytes that are in memory.
-inline void Deliver(std::span<const std::byte> bytes, Delivery& delivery) {
-  while (!bytes.empty()) {
-    const std::span<std::byte> room = delivery.room();
-    const size_t count = std::min(room.size(), bytes.size());
-    std::memcpy(room.data(), bytes.data(), count);
-    delivery.Arrived(count);
-    bytes = bytes.subspan(count);
+  // Delivers bytes that are in memory. Readers may read them after the next Flush at the latest.
+  virtual void Take(std::span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+      const std::span<std::byte> free = room();
+      const size_t count = std::min(free.size(), bytes.size());
+      std::memcpy(free.data(), bytes.data(), count);
+      Arrived(count);
+      bytes = bytes.subspan(count);
+    }
   }
-}
+
+  // Called after Take, when no more bytes are at hand.
+  virtual void Flush() {}
+};
 
 // One version of an object on a server, pinned: its bytes never change. All methods may be called
 // by several threads at once.

@@ -6,8 +6,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <exception>
-#include <new>
 #include <system_error>
 #include <utility>
 
@@ -29,12 +27,6 @@ constexpr milliseconds kRepeat{2000};
 
 // The slowest link on which a long read succeeds, in bytes per second.
 constexpr uint64_t kSlowestLink = 16 << 10;
-
-// How often idle threads look whether memory is unused.
-constexpr milliseconds kIdleCheck{5000};
-
-// How long a fetch waits for others, which are for readers, to get a connection first.
-constexpr milliseconds kHandicap{2};
 
 // Blocks that a reader copies at a time: it holds them, so they are few.
 constexpr size_t kMostPinned = 8;
@@ -82,64 +74,6 @@ class RangeCache::Cached final : public ByteSource {
   const std::shared_ptr<RangeCache> cache_;
   const uint32_t number_;
   const RemoteObjectPtr object_;
-};
-
-// Delivers fetched bytes into the frames of a fetch.
-class RangeCache::FrameDelivery final : public Delivery {
- public:
-  FrameDelivery(RangeCache& cache, RangeFetch& fetch, size_t begin, size_t end)
-      : cache_(cache),
-        fetch_(fetch),
-        index_(begin),
-        filled_(fetch.frames[begin]->begin),
-        end_(end) {}
-
-  void Connected() override {
-    const MutexLock lock(cache_.mutex_);
-    cache_.RecordConnected(fetch_);
-  }
-
-  void Answered() override {
-    const MutexLock lock(cache_.mutex_);
-    cache_.RecordConnected(fetch_);
-    cache_.scheduler_.Receive(fetch_, 0, Clock::now());
-  }
-
-  std::span<std::byte> room() override {
-    if (index_ == end_) return {};
-    const Frame& frame = *fetch_.frames[index_];
-    return {frame.bytes + filled_, frame.size - filled_};
-  }
-
-  void Arrived(size_t count) override {
-    Frame& frame = *fetch_.frames[index_];
-    filled_ += count;
-    bool is_awaited = false;
-    {
-      const MutexLock lock(cache_.mutex_);
-      cache_.RecordConnected(fetch_);
-      cache_.stats_.fetched += count;
-      const auto now = Clock::now();
-      cache_.ResetSilence(now);
-      cache_.scheduler_.Receive(fetch_, count, now);
-      is_awaited = cache_.scheduler_.Arrived(fetch_, frame, filled_, now);
-    }
-    if (is_awaited) cache_.arrived_.notify_all();
-    if (filled_ == frame.size) {
-      filled_ = 0;
-      ++index_;
-    }
-  }
-
-  // Returns the index after the last full frame.
-  size_t whole_end() const { return index_; }
-
- private:
-  RangeCache& cache_;
-  RangeFetch& fetch_;
-  size_t index_;   // The frame that is being filled, ...
-  size_t filled_;  // ... and how far.
-  const size_t end_;
 };
 
 RangeCache::RangeCache(Settings settings)
@@ -346,107 +280,6 @@ bool RangeCache::TryRead(uint32_t object, uint64_t size, uint64_t offset,
   }
   Dispatch();
   return true;
-}
-
-void RangeCache::RunFetches() {
-  MutexLock lock(mutex_);
-  while (true) {
-    while (!is_stopped_ && fetches_.empty()) {
-      if (!scheduler_.HoldsMemory()) {
-        taken_.wait(lock);
-      } else if (taken_.wait_for(lock, kIdleCheck) == std::cv_status::timeout) {
-        scheduler_.ReleaseIdle(Clock::now());
-      }
-    }
-    if (is_stopped_) return;
-    std::unique_ptr<RangeFetch> fetch = std::move(fetches_.front());
-    fetches_.pop_front();
-    --idle_threads_;
-    if (!fetch->is_awaited) AwaitConnections(lock);
-    scheduler_.Start(*fetch, Clock::now());
-    const Object object = objects_[fetch->object];
-    lock.unlock();
-    std::optional<Error> error;
-    try {
-      RunFetch(object, *fetch);
-    } catch (const Error& e) {
-      error = e;
-    } catch (const std::bad_alloc&) {
-      error = Error(ENOMEM, ErrnoText(ENOMEM));
-    } catch (const std::exception& e) {
-      error = Error(EIO, e.what());
-    }
-    lock.lock();
-    ++idle_threads_;
-    RecordConnected(*fetch);
-    scheduler_.Finish(std::move(fetch), error, Clock::now());
-    Dispatch();
-    arrived_.notify_all();
-  }
-}
-
-void RangeCache::RecordConnected(RangeFetch& fetch) {
-  if (!fetch.is_awaited || std::exchange(fetch.is_connected, true)) return;
-  if (--unconnected_ == 0) connected_.notify_all();
-}
-
-// Lets fetches for readers go first: they get the connections that were used last, on which the
-// first bytes arrive one or two round trips sooner than on new ones.
-void RangeCache::AwaitConnections(MutexLock& lock) {
-  const auto latest = Clock::now() + kHandicap;
-  while (unconnected_ > 0 && !is_stopped_) {
-    if (connected_.wait_until(lock, latest) == std::cv_status::timeout) return;
-  }
-}
-
-// Reads the blocks that the disk cache has from there, and fetches the others.
-void RangeCache::RunFetch(const Object& object, RangeFetch& fetch) {
-  const size_t count = fetch.frames.size();
-  // A head is on its way already, and is soon read from memory.
-  if (object.disk == nullptr || fetch.is_head) return FetchRun(object, fetch, 0, count);
-  std::vector<std::span<std::byte>> blocks;
-  blocks.reserve(count);
-  for (const Frame* frame : fetch.frames) blocks.emplace_back(frame->bytes, frame->size);
-  const std::vector<bool> is_cached = object.disk->Read(fetch.first_block, blocks);
-  {
-    const MutexLock lock(mutex_);
-    for (size_t i = 0; i < count; ++i) {
-      if (!is_cached[i]) continue;
-      ResetSilence(Clock::now());
-      scheduler_.Arrived(fetch, *fetch.frames[i], blocks[i].size(), Clock::now());
-      stats_.from_disk += blocks[i].size();
-    }
-  }
-  arrived_.notify_all();
-  for (size_t begin = 0; begin < count;) {
-    size_t end = begin;
-    while (end < count && !is_cached[end]) ++end;
-    if (begin < end) FetchRun(object, fetch, begin, end);
-    begin = std::max(end, begin + 1);
-  }
-}
-
-// Fetches the frames from `begin` to `end`, and writes the full ones to the disk cache, also if the
-// fetch fails.
-void RangeCache::FetchRun(const Object& object, RangeFetch& fetch, size_t begin, size_t end) {
-  FrameDelivery delivery(*this, fetch, begin, end);
-  const uint64_t offset = (fetch.first_block + begin) * kBlockSize + fetch.frames[begin]->begin;
-  uint64_t length = 0;
-  for (size_t i = begin; i < end; ++i) length += fetch.frames[i]->size - fetch.frames[i]->begin;
-  std::exception_ptr error;
-  try {
-    object.remote->Fetch(offset, length, delivery, fetch.stop.get_token());
-  } catch (...) {
-    error = std::current_exception();
-  }
-  if (object.disk != nullptr && !fetch.is_head && fetch.frames[begin]->begin == 0) {
-    std::vector<std::span<const std::byte>> whole;
-    for (size_t i = begin; i < delivery.whole_end(); ++i) {
-      whole.emplace_back(fetch.frames[i]->bytes, fetch.frames[i]->size);
-    }
-    object.disk->Write(fetch.first_block + begin, whole);
-  }
-  if (error != nullptr) std::rethrow_exception(error);
 }
 
 }  // namespace ckptfs

@@ -132,6 +132,7 @@ class Transfer {
   }
 
   void TakeBody(std::string_view bytes);
+  void FlushBody();
   void AdaptLowWater();
   void SetLowWater(size_t bytes);
 
@@ -160,6 +161,7 @@ class Transfer {
   bool is_for_receiver_ = false;
   bool is_body_cut_ = false;
   uint64_t body_size_ = 0;
+  uint64_t flushed_ = 0;      // Of it.
   uint64_t body_length_ = 0;  // That the header announces; 0 if it does not.
   size_t low_water_ = 1;
   Clock::time_point begun_;  // When the head had arrived.
@@ -203,6 +205,7 @@ Response Transfer::Run(const CurlConnection& connection) {
   LibCurl().easy_setopt(handle, CURLOPT_ERRORBUFFER, nullptr);
   LibCurl().easy_setopt(handle, CURLOPT_HTTPHEADER, nullptr);
   if (thrown_) std::rethrow_exception(thrown_);
+  FlushBody();
   if (IsCancelled()) Fail(ECANCELED, "request cancelled");
   if (code != CURLE_OK && !is_body_cut_) ThrowError(code, handle, details.data());
   if (!has_head_) throw InvalidResponse("response without headers");
@@ -241,7 +244,14 @@ size_t Transfer::OnBody(char* data, size_t size, size_t count, void* self) noexc
 
 int Transfer::OnProgress(void* self, curl_off_t /*total_down*/, curl_off_t down,
                          curl_off_t /*total_up*/, curl_off_t up) noexcept {
-  return static_cast<Transfer*>(self)->CheckProgress(down + up) ? 0 : 1;
+  auto& transfer = *static_cast<Transfer*>(self);
+  try {
+    transfer.FlushBody();
+  } catch (...) {
+    transfer.thrown_ = std::current_exception();
+    return 1;
+  }
+  return transfer.CheckProgress(down + up) ? 0 : 1;
 }
 
 int Transfer::OnConnected(void* self, char* /*remote*/, char* /*local*/, int /*remote_port*/,
@@ -305,21 +315,21 @@ void Transfer::EndHead() {
   is_for_receiver_ = receiver_ != nullptr && receiver_->Begin(response_);
 }
 
-// While a long response flows, wakes this thread once for all that arrives in kPause, instead of
-// for each few packets. Slow start is not slowed down: the rate is that since the head arrived. The
-// last bytes are not waited for, since no others would follow them.
+// While a response flows, wakes this thread once for all that arrives in kPause, instead of for each
+// few packets. Slow start is not slowed down: the rate is that since the head arrived.
 void Transfer::AdaptLowWater() {
-  constexpr std::chrono::duration<double> kPause{0.004};
+  constexpr std::chrono::duration<double> kPause{0.016};
   constexpr std::chrono::duration<double> kShortest{0.01};
   constexpr double kMost = 256 << 10;
-  constexpr uint64_t kEnd = 64 << 10;
   size_t wanted = 1;
-  if (body_length_ > body_size_ + kEnd) {
+  if (body_length_ > body_size_) {
     const std::chrono::duration<double> elapsed = Clock::now() - begun_;
     const double arriving =
         static_cast<double>(body_size_) * (kPause / std::max(elapsed, kShortest));
     wanted = std::bit_floor(static_cast<size_t>(std::min(arriving, kMost)) | 1U);
-    if (body_length_ - body_size_ < wanted + kEnd) wanted = 1;
+    // No others follow the last bytes.
+    const uint64_t rest = body_length_ - body_size_;
+    if (rest < 2 * wanted) wanted = rest <= wanted ? rest : rest / 2;
   }
   SetLowWater(wanted);
 }
@@ -334,8 +344,6 @@ void Transfer::SetLowWater(size_t bytes) {
 void Transfer::TakeBody(std::string_view bytes) {
   if (!has_head_) throw InvalidResponse("response without headers");
   body_size_ += bytes.size();
-  AdaptLowWater();
-  lease_.Received(body_size_);
   if (is_for_receiver_) {
     receiver_->Take(std::as_bytes(std::span(bytes)));
     return;
@@ -343,6 +351,15 @@ void Transfer::TakeBody(std::string_view bytes) {
   const size_t room = request_.largest_body - response_.body.size();
   is_body_cut_ = bytes.size() > room;
   response_.body += bytes.substr(0, room);
+}
+
+// libcurl passes what it has received on in pieces of 16 KiB.
+void Transfer::FlushBody() {
+  if (flushed_ == body_size_) return;
+  flushed_ = body_size_;
+  lease_.Received(body_size_);
+  AdaptLowWater();
+  if (is_for_receiver_) receiver_->Flush();
 }
 
 void Transfer::ThrowError(CURLcode code, CURL* handle, const char* details) const {

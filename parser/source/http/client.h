@@ -65,6 +65,9 @@ class Receiver {
 
   // Receives the next bytes of the body. May throw as Begin does.
   virtual void Take(std::span<const std::byte> bytes) = 0;
+
+  // Called after Take, when no more bytes have arrived. May throw as Begin does.
+  virtual void Flush() {}
 };
 
 // Message for status 407.

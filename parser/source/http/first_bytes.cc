@@ -92,7 +92,8 @@ void FirstBytes::Deliver(uint64_t length, Delivery& delivery, uint64_t& done,
     const std::span<const std::byte> arrived(head_.data(), std::min(available_, length));
     if (done < arrived.size()) {
       lock.unlock();
-      ckptfs::Deliver(arrived.subspan(done), delivery);
+      delivery.Take(arrived.subspan(done));
+      delivery.Flush();
       done = arrived.size();
       lock.lock();
     } else if (has_ended_ && error_ && done < length) {

@@ -49,11 +49,13 @@ class PartReceiver final : public Receiver {
     if (bytes.size() > expected_ - received_) {
       throw InvalidResponse(fmt::format("response too long: more than {} bytes", expected_));
     }
-    Deliver(bytes, delivery_);
+    delivery_.Take(bytes);
     received_ += bytes.size();
     done_ += bytes.size();
     retry_.Received(done_);
   }
+
+  void Flush() override { delivery_.Flush(); }
 
   // Throws TransientError if bytes are missing.
   void End() const {

@@ -187,7 +187,8 @@ void Object::Fetch(uint64_t offset, uint64_t length, Delivery& delivery,
   const std::span<const std::byte> head = taken.empty() ? table_.header() : taken;
   if (offset < head.size()) {
     const uint64_t count = std::min(length, head.size() - offset);
-    Deliver(head.subspan(offset, count), delivery);
+    delivery.Take(head.subspan(offset, count));
+    delivery.Flush();
     offset += count;
     length -= count;
   }
