@@ -194,29 +194,37 @@ uint64_t ReadAhead::ShortestRange() const {
   return requests_ < kRangesOfBusyLink ? std::max(kShortestRange, in_flight_ / 4) : kShortestRange;
 }
 
-uint64_t ReadAhead::WindowOf(const Stream& stream, Clock::time_point now) const {
-  if (IsOpening(stream.object)) {
-    return std::clamp(stream.read, kLeastOpeningWindow, kMostOpeningWindow);
-  }
-  if (stream.least == 0) return 0;
-  // A share for each that is read in order and has not come to the end of its file.
+// The longest window of a stream: a share for each that is read in order and has not come to the end
+// of its file.
+uint64_t ReadAhead::ShareOf(Clock::time_point now) const {
   const auto count = std::ranges::count_if(streams_, [&](const Stream& other) {
     return other.least > kFirstWindow && other.position < other.file_end &&
            now - other.last < kIdle;
   });
-  const uint64_t share = most_ / static_cast<uint64_t>(std::max<std::ptrdiff_t>(count, 1));
+  return most_ / static_cast<uint64_t>(std::max<std::ptrdiff_t>(count, 1));
+}
+
+uint64_t ReadAhead::WindowOf(const Stream& stream, uint64_t share) const {
+  if (IsOpening(stream.object)) {
+    return std::clamp(stream.read, kLeastOpeningWindow, kMostOpeningWindow);
+  }
+  if (stream.least == 0) return 0;
   return std::min({std::bit_floor(stream.least), share, Target()});
 }
 
-// How far a window may reach: beyond the file, where it is fetched by the plan if there is one; and
-// to where another stream has begun, since threads that share a file read each byte once.
+// How far the window of a stream that is alone may reach: beyond the file, where it is fetched by the
+// plan if there is one.
+uint64_t ReadAhead::LimitOf(const Stream& stream) const {
+  if (plan_.is_active()) return stream.file_end;
+  const uint64_t more = std::max(kLeastBehindFile, stream.read / kPartBehindFile);
+  const uint64_t left = files_.size_of(stream.object) - stream.file_end;
+  return stream.file_end + std::min(std::bit_floor(more), left);
+}
+
+// How far a window may reach: at most to where another stream has begun, since threads that share a
+// file read each byte once.
 uint64_t ReadAhead::BoundOf(const Stream& stream) const {
-  uint64_t bound = stream.file_end;
-  if (!plan_.is_active()) {
-    const uint64_t more = std::max(kLeastBehindFile, stream.read / kPartBehindFile);
-    const uint64_t left = files_.size_of(stream.object) - stream.file_end;
-    bound += std::min(std::bit_floor(more), left);
-  }
+  uint64_t bound = LimitOf(stream);
   for (const Stream& other : streams_) {
     const bool is_ahead = other.object == stream.object && other.begin >= stream.position;
     if (is_ahead && other.id != stream.id && other.is_backward == stream.is_backward &&
@@ -227,21 +235,21 @@ uint64_t ReadAhead::BoundOf(const Stream& stream) const {
   return bound;
 }
 
-uint64_t ReadAhead::EndOf(const Stream& stream, Clock::time_point now) const {
+uint64_t ReadAhead::EndOf(const Stream& stream, uint64_t share) const {
   const uint64_t size = files_.size_of(stream.object);
   if (stream.has_failed) return stream.position;
-  const uint64_t end = stream.position + std::min(WindowOf(stream, now), size - stream.position);
+  const uint64_t end = stream.position + std::min(WindowOf(stream, share), size - stream.position);
   if (IsOpening(stream.object)) return end;
   return std::max(std::min(end, BoundOf(stream)), stream.position);
 }
 
-uint64_t ReadAhead::WishEndOf(const Stream& stream, Clock::time_point now) const {
-  return IsOpening(stream.object) ? stream.position : EndOf(stream, now);
+uint64_t ReadAhead::WishEndOf(const Stream& stream, uint64_t share) const {
+  return IsOpening(stream.object) ? stream.position : EndOf(stream, share);
 }
 
 uint64_t ReadAhead::EndOf(StreamId id, Clock::time_point now) {
   const Stream* stream = Find(id);
-  return stream == nullptr || stream->is_backward ? 0 : EndOf(*stream, now);
+  return stream == nullptr || stream->is_backward ? 0 : EndOf(*stream, ShareOf(now));
 }
 
 bool ReadAhead::IsScattered(StreamId id) const {
@@ -252,7 +260,7 @@ bool ReadAhead::IsScattered(StreamId id) const {
 
 uint64_t ReadAhead::RangeLength(StreamId id, Clock::time_point now) {
   const Stream* stream = Find(id);
-  const uint64_t window = stream == nullptr ? 0 : EndOf(*stream, now) - stream->position;
+  const uint64_t window = stream == nullptr ? 0 : EndOf(*stream, ShareOf(now)) - stream->position;
   // Few requests that a server answers at the same time are the longer.
   const uint64_t length = is_busy_ && plan_.is_active()
                               ? Enough() / std::min(kRangesOfBusyLink, requests_)
@@ -291,9 +299,12 @@ std::optional<ReadAhead::Wish> ReadAhead::Next(Clock::time_point now,
   // record of whose turn it is.
   Stream* neediest = nullptr;
   uint64_t least = 0;
+  const uint64_t share = ShareOf(now);
   for (Stream& stream : streams_) {
     if (now - stream.last >= kIdle) continue;
-    const uint64_t end = WishEndOf(stream, now);
+    // Most streams are of files that have been read. Comparing them with all others takes long.
+    if (stream.fetched >= std::max(LimitOf(stream), stream.position)) continue;
+    const uint64_t end = WishEndOf(stream, share);
     if (stream.is_backward) {
       const uint64_t size = files_.size_of(stream.object);
       stream.fetched = size - present_down_to(stream.object, size - stream.fetched);
@@ -305,7 +316,7 @@ std::optional<ReadAhead::Wish> ReadAhead::Next(Clock::time_point now,
     const uint64_t ahead = std::max(stream.fetched, stream.position) - stream.position;
     const uint64_t lacking = end - stream.fetched;
     const bool is_final = end == BoundOf(stream) || end == files_.size_of(stream.object);
-    if (lacking < RangeLength(stream.id, now) && !is_final && ahead > WindowOf(stream, now) / 2) {
+    if (lacking < RangeLength(stream.id, now) && !is_final && ahead > WindowOf(stream, share) / 2) {
       continue;
     }
     if (neediest == nullptr || ahead < least) {
@@ -314,7 +325,7 @@ std::optional<ReadAhead::Wish> ReadAhead::Next(Clock::time_point now,
     }
   }
   if (neediest == nullptr) return {};
-  const uint64_t end = WishEndOf(*neediest, now);
+  const uint64_t end = WishEndOf(*neediest, share);
   const uint64_t length = std::min(end - neediest->fetched, Vary(RangeLength(neediest->id, now)));
   return Wish{.stream = neediest->id,
               .object = neediest->object,

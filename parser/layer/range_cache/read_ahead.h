@@ -143,10 +143,12 @@ class ReadAhead {
   uint64_t ShortestRange() const;
   uint64_t Target() const;
   uint64_t Vary(uint64_t length);
-  uint64_t WindowOf(const Stream& stream, Clock::time_point now) const;
+  uint64_t ShareOf(Clock::time_point now) const;
+  uint64_t WindowOf(const Stream& stream, uint64_t share) const;
+  uint64_t LimitOf(const Stream& stream) const;
   uint64_t BoundOf(const Stream& stream) const;
-  uint64_t EndOf(const Stream& stream, Clock::time_point now) const;
-  uint64_t WishEndOf(const Stream& stream, Clock::time_point now) const;
+  uint64_t EndOf(const Stream& stream, uint64_t share) const;
+  uint64_t WishEndOf(const Stream& stream, uint64_t share) const;
 
   const uint64_t most_;
   uint64_t in_flight_ = uint64_t{4} << 20U;
