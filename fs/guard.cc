@@ -158,10 +158,11 @@ std::chrono::seconds ParseTimeOf(const Options& options, bool is_remote) {
   return is_remote ? 2 * options.sources.timeout : std::chrono::seconds(60);
 }
 
-ParseNet::ParseNet(Budget& budget, Milliseconds allowance, std::function<void()> late)
-    : ParseNet(budget, allowance, std::move(late), Pace()) {}
+ParseLimits::ParseLimits(Budget& budget, Milliseconds allowance, std::function<void()> late)
+    : ParseLimits(budget, allowance, std::move(late), Pace()) {}
 
-ParseNet::ParseNet(Budget& budget, Milliseconds allowance, std::function<void()> late, Pace pace)
+ParseLimits::ParseLimits(Budget& budget, Milliseconds allowance, std::function<void()> late,
+                         Pace pace)
     : budget_(budget),
       data_limit_(DataLimit()),
       late_(std::move(late)),
@@ -179,13 +180,13 @@ ParseNet::ParseNet(Budget& budget, Milliseconds allowance, std::function<void()>
   watch_ = std::jthread([this](const std::stop_token& stop) { Watch(stop); });
 }
 
-ParseNet::~ParseNet() {
+ParseLimits::~ParseLimits() {
   budget_.OnGrowth({});
   SetDataLimit(data_limit_);
 }
 
 // Polls the deadline, which may move.
-void ParseNet::Watch(const std::stop_token& stop) {
+void ParseLimits::Watch(const std::stop_token& stop) {
   MutexLock lock(mutex_);
   while (!stopped_.wait_for(lock, stop, pace_.interval, [&] { return stop.stop_requested(); })) {
     if (Budget::Clock::now() - pace_.grace >= budget_.deadline()) return late_();

@@ -50,7 +50,7 @@ std::chrono::seconds ParseTimeOf(const Options& options, bool is_remote);
 //     code that runs then polls nothing.
 //   * RLIMIT_DATA follows the limit of the budget at some distance, so that uncounted allocations
 //     end in std::bad_alloc.
-class ParseNet {
+class ParseLimits {
  public:
   using Milliseconds = std::chrono::milliseconds;
 
@@ -61,11 +61,11 @@ class ParseNet {
   };
 
   // `budget` must outlive this; parsing may take `allowance` and what Budget::SetTime adds.
-  ParseNet(Budget& budget, Milliseconds allowance, std::function<void()> late);
-  ParseNet(Budget& budget, Milliseconds allowance, std::function<void()> late, Pace pace);
-  ParseNet(const ParseNet&) = delete;
-  ParseNet& operator=(const ParseNet&) = delete;
-  ~ParseNet();
+  ParseLimits(Budget& budget, Milliseconds allowance, std::function<void()> late);
+  ParseLimits(Budget& budget, Milliseconds allowance, std::function<void()> late, Pace pace);
+  ParseLimits(const ParseLimits&) = delete;
+  ParseLimits& operator=(const ParseLimits&) = delete;
+  ~ParseLimits();
 
  private:
   void Watch(const std::stop_token& stop);

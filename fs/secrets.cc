@@ -44,27 +44,27 @@ sigset_t SetOf(std::initializer_list<int> signals) {
 }
 
 // Blocks signals, then turns the echo off. The destructor reverts both, in reverse order.
-class Silence {
+class NoEcho {
  public:
-  explicit Silence(int terminal) : terminal_(terminal) {
+  explicit NoEcho(int terminal) : terminal_(terminal) {
     const sigset_t blocked = Blocked();
     ::pthread_sigmask(SIG_BLOCK, &blocked, &mask_before_);
     if (::tcgetattr(terminal_, &before_) != 0) return;
     silent_ = before_;
     silent_.c_lflag &= ~static_cast<tcflag_t>(ECHO);
     silent_.c_lflag |= ICANON | ISIG | ECHONL;
-    is_silent_ = ::tcsetattr(terminal_, TCSAFLUSH, &silent_) == 0;
+    is_active_ = ::tcsetattr(terminal_, TCSAFLUSH, &silent_) == 0;
   }
-  Silence(const Silence&) = delete;
-  Silence& operator=(const Silence&) = delete;
+  NoEcho(const NoEcho&) = delete;
+  NoEcho& operator=(const NoEcho&) = delete;
 
   // If Ctrl-C has ended the caller, the shell may already have set the terminal, which then stays.
   // SIGTTOU would stop a background process that sets a terminal.
-  ~Silence() {
+  ~NoEcho() {
     const sigset_t output = SetOf({SIGTTOU});
     ::pthread_sigmask(SIG_BLOCK, &output, nullptr);
     termios now = {};
-    if (is_silent_ && ::tcgetattr(terminal_, &now) == 0 && now.c_lflag == silent_.c_lflag) {
+    if (is_active_ && ::tcgetattr(terminal_, &now) == 0 && now.c_lflag == silent_.c_lflag) {
       ::tcsetattr(terminal_, TCSAFLUSH, &before_);
     }
     ::pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
@@ -72,11 +72,11 @@ class Silence {
 
   static sigset_t Blocked() { return SetOf({SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP}); }
 
-  bool is_silent() const { return is_silent_; }
+  bool is_active() const { return is_active_; }
 
  private:
   const int terminal_;
-  bool is_silent_ = false;
+  bool is_active_ = false;
   termios before_ = {};
   termios silent_ = {};
   sigset_t mask_before_ = {};
@@ -120,15 +120,15 @@ bool HasTerminal() { return OpenTerminal().number() >= 0; }
 std::unique_ptr<SecretBytes> AskAtTerminal(std::string_view question) {
   const Fd terminal = OpenTerminal();
   if (terminal.number() < 0) return nullptr;
-  const sigset_t blocked = Silence::Blocked();
+  const sigset_t blocked = NoEcho::Blocked();
   const Fd signals(::signalfd(-1, &blocked, SFD_CLOEXEC));
   if (signals.number() < 0) FailErrno("cannot wait for signals");
   SecretBytes typed(kMostTyped);
   ssize_t length = -1;
   // Repeat after a signal that has not ended this process, such as Ctrl-Z and fg.
   while (length < 0) {
-    const Silence silence(terminal.number());
-    if (!silence.is_silent()) FailErrno("cannot hide what is typed");
+    const NoEcho no_echo(terminal.number());
+    if (!no_echo.is_active()) FailErrno("cannot hide what is typed");
     Show(terminal, question);
     length = ReadLine(terminal, signals, typed.bytes());
   }

@@ -130,9 +130,9 @@ class Layout {
     const bool is_root = directory.inode == Tree::kRoot;
     meta_.Clear();
     names_.Clear();
-    wanted_.clear();
-    for (const Item& item : level) wanted_.push_back(WantedBy(item));
-    const auto renamed = Rename(wanted_, is_root);
+    unnamed_.clear();
+    for (const Item& item : level) unnamed_.push_back(UnnamedMemberOf(item));
+    const auto renamed = Rename(unnamed_, is_root);
     auto next = renamed.begin();
     const auto& type = pending.group.python_type;
     const bool is_list = type == "list" || type == "tuple";
@@ -220,21 +220,21 @@ class Layout {
     return meta_.Finish(collection.Json(), about.empty() ? TakeSummary() : AboutText(about));
   }
 
-  static Wanted WantedBy(const Item& item) {
+  static UnnamedMember UnnamedMemberOf(const Item& item) {
     if (item.member == nullptr) return {item.key, true};
     return std::visit(
-        Overloaded{[&](const std::unique_ptr<Group>& group) -> Wanted {
+        Overloaded{[&](const std::unique_ptr<Group>& group) -> UnnamedMember {
                      const bool has_table = group->table != nullptr;
                      return {item.key, true, has_table ? kTableSuffix : std::string_view()};
                    },
-                   [&](const Tensor&) -> Wanted {
+                   [&](const Tensor&) -> UnnamedMember {
                      return {item.key, false, kTensorSuffix};
                    },
-                   [&](const Value& value) -> Wanted {
+                   [&](const Value& value) -> UnnamedMember {
                      if (IsLong(value)) return {item.key, false, kLongValueSuffix};
                      return {item.key, true};
                    },
-                   [&](const Table&) -> Wanted {
+                   [&](const Table&) -> UnnamedMember {
                      return {item.key, false, kTableSuffix};
                    }},
         item.member->content);
@@ -368,7 +368,7 @@ class Layout {
   std::deque<std::string> annotation_names_;  // Of the member at hand.
   DirectoryEntries names_;
   DirectoryEntries root_names_;
-  std::vector<Wanted> wanted_;
+  std::vector<UnnamedMember> unnamed_;
   std::string view_;
 };
 

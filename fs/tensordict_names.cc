@@ -60,14 +60,14 @@ std::string_view SuffixOf(std::string_view key) {
 }
 
 // Whether the directory or the table of a member of the root would be called as the index is.
-bool HasNameOfIndex(const Wanted& member) {
+bool HasNameOfIndex(const UnnamedMember& member) {
   constexpr std::string_view kTable = kIndexName.substr(0, kIndexName.size() - kTableSuffix.size());
   return (member.is_directory && member.key == kIndexName) ||
          (member.suffix == kTableSuffix && member.key == kTable);
 }
 
 // Whether the file of a member would be called meta.json.
-bool HasNameOfMeta(const Wanted& member) {
+bool HasNameOfMeta(const UnnamedMember& member) {
   constexpr std::string_view kValue =
       kMetaName.substr(0, kMetaName.size() - kLongValueSuffix.size());
   return (member.is_directory && member.key == kMetaName) ||
@@ -75,7 +75,7 @@ bool HasNameOfMeta(const Wanted& member) {
 }
 
 // Whether no member of the directory, or of the root, could have this key.
-bool IsImpossible(const Wanted& member, bool is_root) {
+bool IsImpossible(const UnnamedMember& member, bool is_root) {
   return IsReserved(member.key) || (is_root && HasNameOfIndex(member)) || HasNameOfMeta(member) ||
          member.key.size() > Tree::kMaxFuseName || NameSize(member.key) > Tree::kMaxFuseName ||
          !utf8::IsValid(member.key);
@@ -144,7 +144,7 @@ class Keys {
   }
 
   // Takes the key if it is free. It must outlive this object.
-  bool Take(const Wanted& member) {
+  bool Take(const UnnamedMember& member) {
     const uint64_t hash = HashOf(member.key);
     if (Find(hash, member.key) != nullptr || HasNameOfOther(member)) return false;
     has_suffix_ |= member.is_directory && !SuffixOf(member.key).empty();
@@ -154,26 +154,26 @@ class Keys {
   }
 
  private:
-  const Wanted* Find(uint64_t hash, std::string_view key) const {
+  const UnnamedMember* Find(uint64_t hash, std::string_view key) const {
     const uint32_t found = index_.Find(hash, [&](uint32_t i) { return taken_[i].key == key; });
     return found == HashIndex::kNone ? nullptr : &taken_[found];
   }
 
   // Whether a directory "x.memmap" would stand beside a tensor "x", whichever comes first.
-  bool HasNameOfOther(const Wanted& member) const {
+  bool HasNameOfOther(const UnnamedMember& member) const {
     if (member.is_directory) {
       const std::string_view suffix = SuffixOf(member.key);
       const auto key = member.key.substr(0, member.key.size() - suffix.size());
-      const Wanted* other = suffix.empty() ? nullptr : Find(HashOf(key), key);
+      const UnnamedMember* other = suffix.empty() ? nullptr : Find(HashOf(key), key);
       if (other != nullptr && other->suffix == suffix) return true;
     }
     if (member.suffix.empty() || !has_suffix_) return false;
     const std::string key = std::string(member.key).append(member.suffix);
-    const Wanted* other = Find(HashOf(key), key);
+    const UnnamedMember* other = Find(HashOf(key), key);
     return other != nullptr && other->is_directory;
   }
 
-  std::vector<Wanted> taken_;
+  std::vector<UnnamedMember> taken_;
   HashIndex index_;
   bool has_suffix_ = false;  // Whether some directory ends as a file does.
 };
@@ -214,11 +214,11 @@ bool IsFileName(std::string_view key) {
   return key.find_first_of(kForbidden) == std::string_view::npos;
 }
 
-std::vector<Renamed> Rename(std::span<const Wanted> members, bool is_root) {
+std::vector<Renamed> Rename(std::span<const UnnamedMember> members, bool is_root) {
   Keys keys(members.size());
   std::vector<Renamed> renamed;
   for (size_t i = 0; i < members.size(); ++i) {
-    const Wanted& member = members[i];
+    const UnnamedMember& member = members[i];
     if (IsImpossible(member, is_root) || !keys.Take(member)) {
       renamed.push_back({.index = i, .key = {}});
     }
@@ -226,9 +226,9 @@ std::vector<Renamed> Rename(std::span<const Wanted> members, bool is_root) {
   // The number of the next attempt for a base: equal keys must not all start from the beginning.
   std::unordered_map<std::string, size_t, SecretHash> attempts;
   for (Renamed& one : renamed) {
-    const Wanted& member = members[one.index];
+    const UnnamedMember& member = members[one.index];
     const std::string base = Base(member.key);
-    Wanted attempt;
+    UnnamedMember attempt;
     do {
       one.key = base + Addition(attempts[base]++);
       attempt = {one.key, member.is_directory, member.suffix};

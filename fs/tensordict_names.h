@@ -52,7 +52,7 @@ std::string ListedName(std::string_view key);
 bool IsFileName(std::string_view key);
 
 // A member to be named in a directory.
-struct Wanted {
+struct UnnamedMember {
   std::string_view key;  // Any bytes.
   bool is_directory = false;
   std::string_view suffix = {};  // Of its file: that of tensors, ...; may be empty.
@@ -68,7 +68,7 @@ struct Renamed {
 // in their order. Then all keys are valid UTF-8, not reserved and different, and the file names
 // that follow from them are legal, different and not longer than Tree::kMaxFuseName. Among equal
 // keys the first one stays. The same members always get the same keys.
-std::vector<Renamed> Rename(std::span<const Wanted> members, bool is_root = false);
+std::vector<Renamed> Rename(std::span<const UnnamedMember> members, bool is_root = false);
 
 // Which directory a member of a group is in.
 //

@@ -82,7 +82,7 @@ TreeReader::TreeReader(const Options& options, const Remote& remote, const Reade
 
 TreeReader::Result TreeReader::ReadAlone(const Source& source) {
   Budget budget;
-  const ParseNet net(budget, ParseTimeOf(options_, remote_.is_used()), [&] {
+  const ParseLimits limits(budget, ParseTimeOf(options_, remote_.is_used()), [&] {
     log_.Error("{}: reading the headers does not end", source.name());
     ::_exit(static_cast<int>(ExitCode::kTooLarge));
   });

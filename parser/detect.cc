@@ -33,9 +33,9 @@ bool HasSeparateTail(const ByteSource& source) { return source.size() > kPrefetc
 
 // Owns the bytes that a probe points to: the head of a file; and its tail, unless the head of a
 // large file identifies the format.
-class Sample {
+class ProbeBuffer {
  public:
-  explicit Sample(const ByteSource& source)
+  explicit ProbeBuffer(const ByteSource& source)
       : size_(source.size()), head_(std::min<uint64_t>(kProbeHead, size_)) {
     source.ReadAt(0, head_);
     if (HasSeparateTail(source)) format_ = FormatOfHead(probe());
@@ -68,10 +68,10 @@ Checkpoint Finished(Checkpoint checkpoint, std::string_view format) {
   return checkpoint;
 }
 
-Checkpoint ReadFile(const Source& source, const Sample& sample, const ReadOptions& options) {
-  const Format* format = sample.format();
+Checkpoint ReadFile(const Source& source, const ProbeBuffer& buffer, const ReadOptions& options) {
+  const Format* format = buffer.format();
   if (format != nullptr) return Finished(format->parse(source, options), format->name);
-  const std::string_view what = DiagnoseUnknownFile(sample.probe()).text;
+  const std::string_view what = DiagnoseUnknownFile(buffer.probe()).text;
   Fail(ENOTSUP, "not a checkpoint in a supported format{}{}", what.empty() ? "" : ": ", what);
 }
 
@@ -122,13 +122,13 @@ FolderPtr FolderOf(const Source& source, FolderPtr folder) {
 
 Checkpoint Read(const Source& source, const ReadOptions& options) {
   if (!source.file) return ReadFolder(source.folder, options);
-  const Sample sample(*source.file);
+  const ProbeBuffer buffer(*source.file);
   for (const FolderFormat* format : FolderFormats()) {
-    if (source.folder && format->is_index(source.file_name, sample.probe())) {
+    if (source.folder && format->is_index(source.file_name, buffer.probe())) {
       return Finished(format->parse(*source.folder, source.file_name, options), format->name);
     }
   }
-  Checkpoint checkpoint = ReadFile(source, sample, options);
+  Checkpoint checkpoint = ReadFile(source, buffer, options);
   if (IsOneOfSeveral(source.file_name)) {
     checkpoint.warnings.emplace_back(
         "one of several files of a checkpoint: mount their directory for all of it");
@@ -140,17 +140,17 @@ Checkpoint Read(const Source& source, const ReadOptions& options) {
 
 bool IsCheckpoint(const Source& source) {
   if (IsOfDistributed(source.file_name)) return false;
-  const Sample sample(*source.file);
-  return sample.format() != nullptr ||
+  const ProbeBuffer buffer(*source.file);
+  return buffer.format() != nullptr ||
          std::ranges::any_of(FolderFormats(), [&](const FolderFormat* format) {
-           return format->is_index(source.file_name, sample.probe());
+           return format->is_index(source.file_name, buffer.probe());
          });
 }
 
-const Format* DetectFormat(const ByteSource& file) { return Sample(file).format(); }
+const Format* DetectFormat(const ByteSource& file) { return ProbeBuffer(file).format(); }
 
 Checkpoint ReadFile(const Source& source, const ReadOptions& options) {
-  return ReadFile(source, Sample(*source.file), options);
+  return ReadFile(source, ProbeBuffer(*source.file), options);
 }
 
 const Format* FormatOf(const Probe& probe) {
@@ -193,7 +193,8 @@ Checkpoint ReadCheckpoint(const ByteSourcePtr& file, std::string_view name,
                           const ReadOptions& options) try {
   return WithBudget(options, [&](const ReadOptions& budgeted) {
     if (options.budget == nullptr) budgeted.budget->AddFile(StoredSize(*file), file->is_remote());
-    return ReadFile({.file = file, .folder = nullptr, .file_name = ""}, Sample(*file), budgeted);
+    return ReadFile({.file = file, .folder = nullptr, .file_name = ""}, ProbeBuffer(*file),
+                    budgeted);
   });
 } catch (const Error& e) {
   throw WithContext(name, e);

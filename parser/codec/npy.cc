@@ -31,12 +31,14 @@ std::string_view TextOf(std::span<const std::byte> bytes) {
 }
 
 // A charge that ends with the scope.
-class Loan {
+class TemporaryCharge {
  public:
-  Loan(Budget& budget, uint64_t bytes) : budget_(budget), bytes_(bytes) { budget_.Charge(bytes_); }
-  Loan(const Loan&) = delete;
-  Loan& operator=(const Loan&) = delete;
-  ~Loan() { budget_.Refund(bytes_); }
+  TemporaryCharge(Budget& budget, uint64_t bytes) : budget_(budget), bytes_(bytes) {
+    budget_.Charge(bytes_);
+  }
+  TemporaryCharge(const TemporaryCharge&) = delete;
+  TemporaryCharge& operator=(const TemporaryCharge&) = delete;
+  ~TemporaryCharge() { budget_.Refund(bytes_); }
 
  private:
   Budget& budget_;
@@ -112,7 +114,7 @@ ArrayHeader ReadHeader(const ReadHead& read_head, uint64_t length, Budget& budge
   budget.Grow(text_length);
   budget.Charge(text_length);      // Else a small archive could contain many long ones.
   constexpr uint64_t kCopies = 8;  // The text itself, names, and all of it in JSON.
-  const Loan loan(budget, kCopies * text_length);
+  const TemporaryCharge charge(budget, kCopies * text_length);
   const size_t end = begin + static_cast<size_t>(text_length);
   if (end > bytes.size()) {
     // The views of `reader` are not used any more.

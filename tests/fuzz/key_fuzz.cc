@@ -39,8 +39,8 @@ bool IsFileNameOnDisk(std::string_view name) {
 
 // Splits the input at line feeds into keys. The first character of a line is the kind: a directory,
 // a table, both, or a tensor.
-std::vector<Wanted> MembersIn(std::string_view input) {
-  std::vector<Wanted> members;
+std::vector<UnnamedMember> MembersIn(std::string_view input) {
+  std::vector<UnnamedMember> members;
   while (!input.empty()) {
     std::string_view line = input.substr(0, input.find('\n'));
     input.remove_prefix(std::min(line.size() + 1, input.size()));
@@ -64,7 +64,7 @@ void Check(std::string_view input) {
   const auto members = MembersIn(input);
   std::vector<std::string> keys;
   keys.reserve(members.size());
-  for (const Wanted& member : members) keys.emplace_back(member.key);
+  for (const UnnamedMember& member : members) keys.emplace_back(member.key);
   for (const Renamed& renamed : Rename(members)) keys[renamed.index] = renamed.key;
 
   std::unordered_set<std::string> names = {std::string(kMetaName)};

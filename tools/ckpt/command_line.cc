@@ -29,10 +29,10 @@ struct Arguments {
   Existing existing() const { return is_forced ? Existing::kReplace : Existing::kKeep; }
 };
 
-CLI::App* AddCommand(CLI::App& app, Chosen& chosen, const char* name, const char* help) {
+CLI::App* AddCommand(CLI::App& app, ParsedCommand& parsed, const char* name, const char* help) {
   CLI::App* const command = app.add_subcommand(name, help);
   // One value each time: operands may follow.
-  command->add_option("-o", chosen.options, "options of sources, as those of ckptfs -o")
+  command->add_option("-o", parsed.options, "options of sources, as those of ckptfs -o")
       ->type_name("OPTION,...")
       ->type_size(1)
       ->expected(1)
@@ -68,92 +68,93 @@ void AddFormats(CLI::App* command, Arguments& arguments) {
 
 // Makes `run(open, arguments)` what `command` does.
 template <typename T, typename Function>
-void SetAction(CLI::App* command, Chosen& chosen, std::shared_ptr<T> arguments, Function run) {
-  command->callback([&chosen, arguments = std::move(arguments), run = std::move(run)] {
-    chosen.run = [arguments, run](const Opener& open) { return run(open, *arguments); };
+void SetAction(CLI::App* command, ParsedCommand& parsed, std::shared_ptr<T> arguments,
+               Function run) {
+  command->callback([&parsed, arguments = std::move(arguments), run = std::move(run)] {
+    parsed.run = [arguments, run](const Opener& open) { return run(open, *arguments); };
   });
 }
 
-void AddLs(CLI::App& app, Chosen& chosen) {
+void AddLs(CLI::App& app, ParsedCommand& parsed) {
   struct LsArguments : Arguments {
     LsOptions options;
   };
   const auto arguments = std::make_shared<LsArguments>();
-  CLI::App* const command = AddCommand(app, chosen, "ls", "list the tensors");
+  CLI::App* const command = AddCommand(app, parsed, "ls", "list the tensors");
   AddSource(command, arguments->source);
   AddPattern(command, arguments->options.pattern);
   command->add_flag("-l", arguments->options.is_long, "also offset, member, stride and ties");
   command->add_flag("--tree", arguments->options.is_tree, "sums by module");
   command->add_flag("-S,--by-size", arguments->options.by_size, "the largest first");
   AddFormats(command, *arguments);
-  SetAction(command, chosen, arguments, [](const Opener& open, LsArguments& a) {
+  SetAction(command, parsed, arguments, [](const Opener& open, LsArguments& a) {
     a.options.format = a.format();
     List(*open(a.source, nullptr), a.options);
     return 0;
   });
 }
 
-void AddInfo(CLI::App& app, Chosen& chosen) {
+void AddInfo(CLI::App& app, ParsedCommand& parsed) {
   const auto arguments = std::make_shared<Arguments>();
-  CLI::App* const command = AddCommand(app, chosen, "info", "describe the checkpoint");
+  CLI::App* const command = AddCommand(app, parsed, "info", "describe the checkpoint");
   AddSource(command, arguments->source);
   AddJson(command, *arguments);
-  SetAction(command, chosen, arguments, [](const Opener& open, const Arguments& a) {
+  SetAction(command, parsed, arguments, [](const Opener& open, const Arguments& a) {
     Describe(*open(a.source, nullptr), a.format());
     return 0;
   });
 }
 
-void AddCat(CLI::App& app, Chosen& chosen) {
+void AddCat(CLI::App& app, ParsedCommand& parsed) {
   struct CatArguments : Arguments {
     bool is_npy = false;
   };
   const auto arguments = std::make_shared<CatArguments>();
-  CLI::App* const command = AddCommand(app, chosen, "cat", "write the bytes of a tensor");
+  CLI::App* const command = AddCommand(app, parsed, "cat", "write the bytes of a tensor");
   AddSource(command, arguments->source);
   AddKey(command, arguments->key);
   command->add_flag("--npy", arguments->is_npy, "as an .npy file");
-  SetAction(command, chosen, arguments, [](const Opener& open, const CatArguments& a) {
+  SetAction(command, parsed, arguments, [](const Opener& open, const CatArguments& a) {
     Dump(*open(a.source, nullptr), a.key, a.is_npy);
     return 0;
   });
 }
 
-void AddShow(CLI::App& app, Chosen& chosen) {
+void AddShow(CLI::App& app, ParsedCommand& parsed) {
   const auto arguments = std::make_shared<Arguments>();
-  CLI::App* const command = AddCommand(app, chosen, "show", "print the values of a tensor");
+  CLI::App* const command = AddCommand(app, parsed, "show", "print the values of a tensor");
   AddSource(command, arguments->source);
   AddKey(command, arguments->key);
-  SetAction(command, chosen, arguments, [](const Opener& open, const Arguments& a) {
+  SetAction(command, parsed, arguments, [](const Opener& open, const Arguments& a) {
     Show(*open(a.source, nullptr), a.key);
     return 0;
   });
 }
 
-void AddStat(CLI::App& app, Chosen& chosen) {
+void AddStat(CLI::App& app, ParsedCommand& parsed) {
   struct StatArguments : Arguments {
     StatOptions options;
   };
   const auto arguments = std::make_shared<StatArguments>();
-  CLI::App* const command = AddCommand(app, chosen, "stat", "print figures of the tensors");
+  CLI::App* const command = AddCommand(app, parsed, "stat", "print figures of the tensors");
   AddSource(command, arguments->source);
   AddPattern(command, arguments->options.pattern);
   command->add_flag("--check", arguments->options.is_check,
                     "exit with 1 if there is NaN or infinity");
   AddFormats(command, *arguments);
-  SetAction(command, chosen, arguments, [](const Opener& open, StatArguments& a) {
+  SetAction(command, parsed, arguments, [](const Opener& open, StatArguments& a) {
     a.options.format = a.format();
     return Measure(*open(a.source, nullptr), a.options);
   });
 }
 
-void AddDiff(CLI::App& app, Chosen& chosen) {
+void AddDiff(CLI::App& app, ParsedCommand& parsed) {
   struct DiffArguments : Arguments {
     std::string second;
     DiffOptions options;
   };
   const auto arguments = std::make_shared<DiffArguments>();
-  CLI::App* const command = AddCommand(app, chosen, "diff", "compare two checkpoints");
+  CLI::App* const command = AddCommand(app, parsed, "diff", "compare two checkpoints");
   AddSource(command, arguments->source);
   command->add_option("SECOND", arguments->second, "the other checkpoint")->required();
   AddPattern(command, arguments->options.pattern);
@@ -161,21 +162,21 @@ void AddDiff(CLI::App& app, Chosen& chosen) {
       ->type_name("NUMBER");
   AddMap(command, arguments->options.map);
   AddFormats(command, *arguments);
-  SetAction(command, chosen, arguments, [&chosen](const Opener& open, DiffArguments& a) {
-    chosen.is_diff = true;
+  SetAction(command, parsed, arguments, [&parsed](const Opener& open, DiffArguments& a) {
+    parsed.is_diff = true;
     a.options.format = a.format();
     const auto first = open(a.source, nullptr);
     return Diff(*first, *open(a.second, nullptr), a.options);
   });
 }
 
-void AddConvert(CLI::App& app, Chosen& chosen) {
+void AddConvert(CLI::App& app, ParsedCommand& parsed) {
   struct ConvertArguments : Arguments {
     ConvertOptions options;
   };
   const auto arguments = std::make_shared<ConvertArguments>();
   ConvertOptions& options = arguments->options;
-  CLI::App* const command = AddCommand(app, chosen, "convert", "write another format");
+  CLI::App* const command = AddCommand(app, parsed, "convert", "write another format");
   AddSource(command, arguments->source);
   command->add_option("OUT", options.output, "a file or folder that does not exist")->required();
   command
@@ -187,8 +188,8 @@ void AddConvert(CLI::App& app, Chosen& chosen) {
   command
       ->add_option_function<std::string>(
           "--subtree",
-          [&chosen](const std::string& keys) {
-            chosen.options.push_back("subtree=" + EscapedOption(keys));
+          [&parsed](const std::string& keys) {
+            parsed.options.push_back("subtree=" + EscapedOption(keys));
           },
           "only the dict of these keys, with slashes between")
       ->type_name("KEYS");
@@ -202,35 +203,35 @@ void AddConvert(CLI::App& app, Chosen& chosen) {
   command->add_flag("--verify", options.is_verified, "read the files again and compare them");
   command->add_flag("-f,--force", arguments->is_forced,
                     "replace a file or folder of an earlier conversion");
-  SetAction(command, chosen, arguments, [](const Opener& open, ConvertArguments& a) {
+  SetAction(command, parsed, arguments, [](const Opener& open, ConvertArguments& a) {
     a.options.existing = a.existing();
     Convert(*open(a.source, nullptr), a.options);
     return 0;
   });
 }
 
-void AddVerify(CLI::App& app, Chosen& chosen) {
+void AddVerify(CLI::App& app, ParsedCommand& parsed) {
   const auto arguments = std::make_shared<Arguments>();
-  CLI::App* const command = AddCommand(app, chosen, "verify", "check hashes of the tensors");
+  CLI::App* const command = AddCommand(app, parsed, "verify", "check hashes of the tensors");
   AddSource(command, arguments->source);
   AddJson(command, *arguments);
-  SetAction(command, chosen, arguments, [](const Opener& open, const Arguments& a) {
+  SetAction(command, parsed, arguments, [](const Opener& open, const Arguments& a) {
     WrongHashes wrong;
     return VerifyHashes(*open(a.source, wrong.MakeVerification()), wrong, a.format());
   });
 }
 
-void AddScan(CLI::App& app, Chosen& chosen) {
+void AddScan(CLI::App& app, ParsedCommand& parsed) {
   struct ScanArguments : Arguments {
     std::vector<std::string> sources;
     bool is_sarif = false;
   };
   const auto arguments = std::make_shared<ScanArguments>();
-  CLI::App* const command = AddCommand(app, chosen, "scan", "find code that loading would execute");
+  CLI::App* const command = AddCommand(app, parsed, "scan", "find code that loading would execute");
   command->add_option("SOURCE", arguments->sources, "files, folders of files, or URIs")->required();
   AddJson(command, *arguments);
   command->add_flag("--sarif", arguments->is_sarif, "print SARIF")->excludes("--json");
-  SetAction(command, chosen, arguments, [](const Opener& open, const ScanArguments& a) {
+  SetAction(command, parsed, arguments, [](const Opener& open, const ScanArguments& a) {
     return Scan(a.sources, open,
                 a.is_sarif  ? ScanFormat::kSarif
                 : a.is_json ? ScanFormat::kJson
@@ -252,13 +253,13 @@ void TakeOutput(std::vector<std::string>& lists, std::string& output) {
   }
 }
 
-void AddReport(CLI::App& app, Chosen& chosen) {
+void AddReport(CLI::App& app, ParsedCommand& parsed) {
   struct ReportArguments : Arguments {
     std::string output;
     bool has_no_values = false;
   };
   const auto arguments = std::make_shared<ReportArguments>();
-  CLI::App* const command = AddCommand(app, chosen, "report", "describe the checkpoint as HTML");
+  CLI::App* const command = AddCommand(app, parsed, "report", "describe the checkpoint as HTML");
   AddSource(command, arguments->source);
   command->get_option("-o")
       ->description("the page, instead of standard output; or options of sources")
@@ -268,8 +269,8 @@ void AddReport(CLI::App& app, Chosen& chosen) {
   command->add_flag("-f,--force", arguments->is_forced, "replace the file");
   command->add_flag("--no-values", arguments->has_no_values, "do not read the tensors");
   command->parse_complete_callback(
-      [&chosen, arguments] { TakeOutput(chosen.options, arguments->output); });
-  SetAction(command, chosen, arguments, [](const Opener& open, const ReportArguments& a) {
+      [&parsed, arguments] { TakeOutput(parsed.options, arguments->output); });
+  SetAction(command, parsed, arguments, [](const Opener& open, const ReportArguments& a) {
     std::optional<OutputFile> out;
     if (!a.output.empty()) {  // Before anything is read, which takes time.
       CheckOutput(a.output, a.existing());
@@ -281,11 +282,11 @@ void AddReport(CLI::App& app, Chosen& chosen) {
 
 }  // namespace
 
-void AddCommands(CLI::App& app, Chosen& chosen) {
-  constexpr void (*kCommands[])(CLI::App&, Chosen&) = {
+void AddCommands(CLI::App& app, ParsedCommand& parsed) {
+  constexpr void (*kCommands[])(CLI::App&, ParsedCommand&) = {
       // In the order of --help.
       AddLs, AddInfo, AddCat, AddShow, AddStat, AddDiff, AddConvert, AddVerify, AddScan, AddReport};
-  for (const auto add : kCommands) add(app, chosen);
+  for (const auto add : kCommands) add(app, parsed);
 }
 
 }  // namespace ckptfs::ckpt

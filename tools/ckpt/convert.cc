@@ -184,7 +184,7 @@ template <typename Work>
 void ForChunks(std::span<const Segment> segments, std::vector<Chunk>& chunks, Progress& progress,
                const Work& work) {
   InParallel(chunks.size(), [&](size_t i) {
-    Interruption::Check();
+    CancelOnSignal::Check();
     Chunk& chunk = chunks[i];
     const auto buffer = std::make_unique_for_overwrite<std::byte[]>(chunk.length);
     const std::span bytes(buffer.get(), chunk.length);
@@ -262,7 +262,7 @@ void Convert(const Model& model, const ConvertOptions& options) {
   const Target target = TargetOf(options);
   const uint64_t shard = BytesOf(options.shard);
   Checkpoint checkpoint = Selected(model, options);
-  const Interruption interruption;
+  const CancelOnSignal cancel_on_signal;
   std::optional<OutputFolder> folder;
   if (IsFolder(target)) {
     if (options.existing == Existing::kKeep) {

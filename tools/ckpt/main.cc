@@ -16,11 +16,11 @@
 namespace ckptfs::ckpt {
 namespace {
 
-int Run(int argc, const char* const* argv, Chosen& chosen, Log& log, Step& step) {
+int Run(int argc, const char* const* argv, ParsedCommand& parsed, Log& log, Step& step) {
   CLI::App app("Looks into checkpoints without a mount.", "ckpt");
   app.set_version_flag("-V,--version", "ckpt " CKPTFS_VERSION);
   app.require_subcommand(1);
-  AddCommands(app, chosen);
+  AddCommands(app, parsed);
   step = Step::kCommandLine;
   try {
     app.parse(argc, argv);
@@ -29,24 +29,24 @@ int Run(int argc, const char* const* argv, Chosen& chosen, Log& log, Step& step)
     Fail(EINVAL, "{}; see ckpt --help", e.what());
   }
   Options options;
-  for (const std::string& list : chosen.options) SetSourceOptions(options, list);
+  for (const std::string& list : parsed.options) SetSourceOptions(options, list);
   options.sources.user_agent = "ckptfs/" CKPTFS_VERSION;
   step = Step::kCommand;
-  return chosen.run(Opener(options, log, step));
+  return parsed.run(Opener(options, log, step));
 }
 
 int Main(int argc, const char* const* argv) {
   Log log("ckpt");
   Step step = Step::kStart;
-  Chosen chosen;
+  ParsedCommand parsed;
   std::optional<int> status;
   const int failure = Guard(log, step, false, [&] {
     PrepareProcess();
-    status = Run(argc, argv, chosen, log, step);
+    status = Run(argc, argv, parsed, log, step);
     return *status;
   });
   if (status) return *status;
-  return chosen.is_diff ? 2 : failure;  // As diff(1), whatever is wrong.
+  return parsed.is_diff ? 2 : failure;  // As diff(1), whatever is wrong.
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ Checkpoint Model::Read(const std::string& uri, const Options& options, Log& log,
   step = Step::kParse;
   Budget budget;
   const auto allowance = ParseTimeOf(options, remote_.is_used());
-  const ParseNet net(budget, allowance, [&] {
+  const ParseLimits limits(budget, allowance, [&] {
     log.Error("{}: reading the headers does not end", name_);
     ::_exit(static_cast<int>(ExitCode::kTooLarge));
   });

@@ -178,7 +178,7 @@ void OutputFolder::Commit(Existing existing) {
   }
 }
 
-Interruption::Interruption() {
+CancelOnSignal::CancelOnSignal() {
   pending_signal = 0;
   struct ::sigaction action = {};
   action.sa_handler = Keep;
@@ -190,13 +190,13 @@ Interruption::Interruption() {
   }
 }
 
-Interruption::~Interruption() {
+CancelOnSignal::~CancelOnSignal() {
   for (size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &before_[i], nullptr);
   const int signal = pending_signal;
   if (signal != 0) ::raise(signal);
 }
 
-void Interruption::Check() {
+void CancelOnSignal::Check() {
   if (pending_signal != 0) Fail(EINTR, "interrupted");
 }
 

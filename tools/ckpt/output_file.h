@@ -90,12 +90,12 @@ class OutputFolder {
 
 // While it exists, SIGINT, SIGTERM and SIGHUP do not end the process, but the work: see Check. Then
 // the destructor ends the process with the signal. One at a time.
-class Interruption {
+class CancelOnSignal {
  public:
-  Interruption();
-  Interruption(const Interruption&) = delete;
-  Interruption& operator=(const Interruption&) = delete;
-  ~Interruption();
+  CancelOnSignal();
+  CancelOnSignal(const CancelOnSignal&) = delete;
+  CancelOnSignal& operator=(const CancelOnSignal&) = delete;
+  ~CancelOnSignal();
 
   // Throws Error(EINTR) after such a signal. Any thread may call this.
   static void Check();

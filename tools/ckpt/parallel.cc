@@ -15,9 +15,9 @@ namespace ckptfs::ckpt {
 namespace {
 
 // Hands out the numbers below `count`, until there are no more or work has failed.
-class Round {
+class WorkQueue {
  public:
-  Round(size_t count, const std::function<void(size_t)>& work) : count_(count), work_(work) {}
+  WorkQueue(size_t count, const std::function<void(size_t)>& work) : count_(count), work_(work) {}
 
   void Run() {
     try {
@@ -58,18 +58,18 @@ class Round {
 void InParallel(size_t count, const std::function<void(size_t)>& work) {
   constexpr unsigned kMostThreads = 16;
   const size_t processors = std::clamp(std::thread::hardware_concurrency(), 1U, kMostThreads);
-  Round round(count, work);
+  WorkQueue queue(count, work);
   {
     std::vector<std::jthread> threads;
     try {
       for (size_t i = 1; i < std::min(processors, count); ++i) {
-        threads.emplace_back([&] { round.Run(); });
+        threads.emplace_back([&] { queue.Run(); });
       }
     } catch (const std::system_error&) {  // NOLINT(bugprone-empty-catch): fewer threads do it, too.
     }
-    round.Run();
+    queue.Run();
   }
-  round.Check();
+  queue.Check();
 }
 
 }  // namespace ckptfs::ckpt

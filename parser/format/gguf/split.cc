@@ -44,11 +44,11 @@ namespace ckptfs::gguf {
 namespace {
 
 // Reads the parts of a model and merges them. Belongs to one thread.
-class Joiner {
+class PartMerger {
  public:
   // `name` is the part that the user has named. `folder`, which has the files, and `budget` must
   // outlive this.
-  Joiner(const Folder& folder, PartName name, Budget& budget);
+  PartMerger(const Folder& folder, PartName name, Budget& budget);
 
   // Call once. Reports a part that cannot be read as missing. Throws Error if no part can be
   // read, or if the parts do not belong to one model.
@@ -93,10 +93,10 @@ void CheckMagic(const ByteSource& file) {
   }
 }
 
-Joiner::Joiner(const Folder& folder, PartName name, Budget& budget)
+PartMerger::PartMerger(const Folder& folder, PartName name, Budget& budget)
     : folder_(folder), name_(std::move(name)), budget_(budget), names_(&budget) {}
 
-Checkpoint Joiner::Read() {
+Checkpoint PartMerger::Read() {
   OpenAll();
   Part& named = parts_[name_.number - 1];
   ReadHeaderOf(named);
@@ -116,7 +116,7 @@ Checkpoint Joiner::Read() {
   return std::move(merged_);
 }
 
-void Joiner::OpenAll() {
+void PartMerger::OpenAll() {
   std::vector<std::string> names;
   for (uint32_t number = 1; number <= name_.count; ++number) names.push_back(name_.Of(number));
   std::vector<OpenedFile> opened = OpenFiles(folder_, names);
@@ -130,7 +130,7 @@ void Joiner::OpenAll() {
   budget_.Charge(parts_.size() * (sizeof(Part) + parts_.front().name.size()));
 }
 
-void Joiner::ReadHeaderOf(Part& part) {
+void PartMerger::ReadHeaderOf(Part& part) {
   if (part.error || part.header) return;
   try {
     CheckMagic(*part.file);
@@ -141,7 +141,7 @@ void Joiner::ReadHeaderOf(Part& part) {
   }
 }
 
-void Joiner::AddPart(Part& part) {
+void PartMerger::AddPart(Part& part) {
   ReadHeaderOf(part);
   if (part.error) return AddLost(part);
   Checkpoint one;
@@ -162,7 +162,7 @@ void Joiner::AddPart(Part& part) {
 }
 
 // Throws Error if the number in the file differs from that in its name.
-void Joiner::CheckNumber(const Part& part) const {
+void PartMerger::CheckNumber(const Part& part) const {
   const Split& split = part.header->metadata.split;
   if (!split.is_part()) Fail(EBADMSG, "not marked as a part of a model");
   if (split.number != part.number - 1 || *split.count != name_.count) {
@@ -174,7 +174,7 @@ void Joiner::CheckNumber(const Part& part) const {
 
 // gguf-py applies the alignment in the first part to all parts; other programs apply it only to
 // parts that contain it. The length of the file distinguishes the two layouts.
-uint64_t Joiner::AlignmentOf(const Part& part) const {
+uint64_t PartMerger::AlignmentOf(const Part& part) const {
   const GgufHeader& header = *part.header;
   if (header.metadata.alignment) return *header.metadata.alignment;
   const uint64_t size = part.file->size();
@@ -184,7 +184,7 @@ uint64_t Joiner::AlignmentOf(const Part& part) const {
   return is_other ? other : kUsualAlignment;
 }
 
-void Joiner::Merge(const Part& part, Checkpoint one) {
+void PartMerger::Merge(const Part& part, Checkpoint one) {
   const std::string file = json::String(part.name);
   for (Member& member : one.root.members) {
     budget_.Charge(2 * (sizeof(Annotation) + file.size()) + member.key.text.size());
@@ -203,7 +203,7 @@ void Joiner::Merge(const Part& part, Checkpoint one) {
 }
 
 // The metadata of the first part is that of the model; other parts have little more than numbers.
-void Joiner::AddShardAnnotations(Part& part, uint64_t alignment) {
+void PartMerger::AddShardAnnotations(Part& part, uint64_t alignment) {
   const bool has_alignment = part.header->metadata.alignment.has_value();
   std::vector<Annotation> annotations;
   AddAnnotations(std::move(*part.header), alignment, annotations);
@@ -219,7 +219,7 @@ void Joiner::AddShardAnnotations(Part& part, uint64_t alignment) {
   shards_.append(":").append(json::Object(annotations)) += ',';
 }
 
-void Joiner::AddLost(const Part& part) {
+void PartMerger::AddLost(const Part& part) {
   const std::string error = json::String(part.error->what());
   budget_.Charge(2 * sizeof(Member) + 8 * error.size());
   Value value{.json = fmt::format(R"({{"error":{}}})", error),
@@ -232,7 +232,7 @@ void Joiner::AddLost(const Part& part) {
   shards_.append(":{\"error\":").append(error) += "},";
 }
 
-void Joiner::ReportLost() {
+void PartMerger::ReportLost() {
   const uint64_t found = names_.size();
   if (lost_.empty()) {
     if (total_.value_or(found) == found) return;
@@ -285,7 +285,7 @@ bool IsIndex(std::string_view file, const Probe& probe) {
 }
 
 Checkpoint Parse(const Folder& folder, const std::string& index, const ReadOptions& options) {
-  return Joiner(folder, *ParsePartName(index), *options.budget).Read();
+  return PartMerger(folder, *ParsePartName(index), *options.budget).Read();
 }
 
 }  // namespace

@@ -175,16 +175,16 @@ class TypeWalk {
   void AppendElement(const Level& level, std::string_view bytes);
 
  private:
-  class Deeper {
+  class TypeNesting {
    public:
-    explicit Deeper(int& depth) : depth_(depth) {
+    explicit TypeNesting(int& depth) : depth_(depth) {
       if (++depth_ > kMostTypeDepth) {
         Fail(EBADMSG, "its dtype: structures are nested more than {} levels deep", kMostTypeDepth);
       }
     }
-    Deeper(const Deeper&) = delete;
-    Deeper& operator=(const Deeper&) = delete;
-    ~Deeper() { --depth_; }
+    TypeNesting(const TypeNesting&) = delete;
+    TypeNesting& operator=(const TypeNesting&) = delete;
+    ~TypeNesting() { --depth_; }
 
    private:
     int& depth_;
@@ -244,7 +244,7 @@ std::vector<Field> TypeWalk::FieldsOf(const Level& level) {
 }
 
 void TypeWalk::AppendDescr(const Level& level) {
-  const Deeper deeper(depth_);
+  const TypeNesting nesting(depth_);
   if (level.base != nullptr) {
     out_ += '[';
     AppendDescr(LevelOf(*level.base, budget_));
@@ -316,7 +316,7 @@ void TypeWalk::AppendOffsets(const Level& level, const std::vector<Field>& field
 }
 
 void TypeWalk::AppendElement(const Level& level, std::string_view bytes) {
-  const Deeper deeper(depth_);
+  const TypeNesting nesting(depth_);
   if (bytes.size() != level.type.item_size) {
     Fail(EBADMSG, "numpy scalar: size mismatch (found {1}, expected {0})", level.type.item_size,
          bytes.size());

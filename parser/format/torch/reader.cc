@@ -38,17 +38,17 @@ namespace {
 // files.
 constexpr int kMostNesting = 2;
 
-class Deeper {
+class FileNesting {
  public:
-  explicit Deeper(Reading& reading) : reading_(reading) {
+  explicit FileNesting(Reading& reading) : reading_(reading) {
     if (reading_.depth == kMostNesting) {
       Fail(EFBIG, "files are nested more than {} levels deep", kMostNesting);
     }
     ++reading_.depth;
   }
-  Deeper(const Deeper&) = delete;
-  Deeper& operator=(const Deeper&) = delete;
-  ~Deeper() { --reading_.depth; }
+  FileNesting(const FileNesting&) = delete;
+  FileNesting& operator=(const FileNesting&) = delete;
+  ~FileNesting() { --reading_.depth; }
 
  private:
   Reading& reading_;
@@ -57,7 +57,7 @@ class Deeper {
 }  // namespace
 
 Checkpoint ReadSaved(const Extent& data, Reading& reading) {
-  const Deeper deeper(reading);
+  const FileNesting nesting(reading);
   std::vector<std::byte> head(std::min<uint64_t>(data.length, kLegacyHead));
   if (!head.empty()) data.source->ReadAt(data.offset, head);
   const std::string_view text(reinterpret_cast<const char*>(head.data()), head.size());

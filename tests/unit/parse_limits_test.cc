@@ -22,7 +22,7 @@ namespace {
 using std::chrono::milliseconds;
 using testing::ThrowsMessage;
 
-constexpr ParseNet::Pace kQuick = {.grace = milliseconds(20), .interval = milliseconds(5)};
+constexpr ParseLimits::Pace kQuick = {.grace = milliseconds(20), .interval = milliseconds(5)};
 
 uint64_t DataLimit() {
   rlimit limit = {};
@@ -30,9 +30,9 @@ uint64_t DataLimit() {
   return limit.rlim_cur;
 }
 
-TEST(ParseNet, EndsWhatCountsItsWorkAtTheDeadline) {
+TEST(ParseLimits, EndsWhatCountsItsWorkAtTheDeadline) {
   Budget budget;
-  const ParseNet net(budget, milliseconds(10), [] {});
+  const ParseLimits limits(budget, milliseconds(10), [] {});
   const auto parse = [&] {
     while (true) budget.Work(1'000);
   };
@@ -43,29 +43,29 @@ TEST(ParseNet, EndsWhatCountsItsWorkAtTheDeadline) {
                          "parsing takes longer than 0 s, the limit for a checkpoint of this size"));
 }
 
-TEST(ParseNet, InterruptsWaitingAtTheDeadline) {
+TEST(ParseLimits, InterruptsWaitingAtTheDeadline) {
   Budget budget;
-  const ParseNet net(budget, milliseconds(10), [] {});
+  const ParseLimits limits(budget, milliseconds(10), [] {});
   EXPECT_FALSE(Cancellation::IsRequested());
   std::this_thread::sleep_for(milliseconds(20));
   EXPECT_TRUE(Cancellation::IsRequested());
 }
 
-TEST(ParseNet, CallsForTheEndOfWhatPollsNothing) {
+TEST(ParseLimits, CallsForTheEndOfWhatPollsNothing) {
   Budget budget;
   std::atomic<bool> is_late = false;
-  const ParseNet net(
+  const ParseLimits limits(
       budget, milliseconds(1), [&] { is_late = true; }, kQuick);
   const auto end = Budget::Clock::now() + std::chrono::seconds(30);
   while (!is_late && Budget::Clock::now() < end) std::this_thread::sleep_for(milliseconds(1));
   EXPECT_TRUE(is_late);
 }
 
-TEST(ParseNet, LeavesWhatEndsInTimeAlone) {
+TEST(ParseLimits, LeavesWhatEndsInTimeAlone) {
   std::atomic<bool> is_late = false;
   {
     Budget budget;
-    const ParseNet net(
+    const ParseLimits limits(
         budget, std::chrono::hours(1), [&] { is_late = true; }, kQuick);
     std::this_thread::sleep_for(milliseconds(50));
     EXPECT_FALSE(Cancellation::IsRequested());
@@ -73,10 +73,10 @@ TEST(ParseNet, LeavesWhatEndsInTimeAlone) {
   EXPECT_FALSE(is_late);
 }
 
-TEST(ParseNet, DoesNotCountTheTimeOfTheUser) {
+TEST(ParseLimits, DoesNotCountTheTimeOfTheUser) {
   Budget budget;
   std::atomic<bool> is_late = false;
-  const ParseNet net(
+  const ParseLimits limits(
       budget, milliseconds(200), [&] { is_late = true; }, kQuick);
   budget.StopTime();
   std::this_thread::sleep_for(milliseconds(400));
@@ -84,11 +84,11 @@ TEST(ParseNet, DoesNotCountTheTimeOfTheUser) {
   EXPECT_NO_THROW(budget.CheckTime());
 }
 
-TEST(ParseNet, LimitsTheMemoryOfTheProcessDuringItsLife) {
+TEST(ParseLimits, LimitsTheMemoryOfTheProcessDuringItsLife) {
   const uint64_t before = DataLimit();
   {
     Budget budget;
-    const ParseNet net(budget, std::chrono::hours(1), [] {});
+    const ParseLimits limits(budget, std::chrono::hours(1), [] {});
     const uint64_t small = DataLimit();
     EXPECT_LT(small, RLIM_INFINITY);  // By how much depends on what the process has: see ASan.
     budget.AddFile(uint64_t{1} << 26U, false);
