@@ -61,7 +61,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::vector<std::byte> written(kBlockSize, std::byte{1});
   const std::vector<std::span<const std::byte>> run = {written};
   const auto before = is_cached;
-  if (segment.Write(1, run) != 0) std::abort();
+  if (segment.Write(1, run)) std::abort();
   segment.Read(0, blocks, is_cached);
   if (is_cached[0] < before[0] || is_cached[1] == 0 || is_cached[2] < before[2]) std::abort();
   return bytes[1] == written ? 0 : (std::abort(), 0);
