@@ -201,14 +201,14 @@ class Simulation {
 constexpr milliseconds kOfLink{Simulation::kSize / 125'000};
 
 TEST(FewWorkers, AreKeptBusy) {
-  for (const size_t workers : {1, 2, 3, 4, 6}) {
+  for (const unsigned workers : {1U, 2U, 3U, 4U, 6U}) {
     Simulation simulation({.workers = workers, .latency = milliseconds(20)});
     EXPECT_LT(simulation.Run(), kOfLink * 3 / 2) << workers;
   }
 }
 
 TEST(FewWorkers, AreKeptBusyOnALongLink) {
-  for (const size_t workers : {1, 2, 4}) {
+  for (const unsigned workers : {1U, 2U, 4U}) {
     Simulation simulation({.workers = workers, .latency = milliseconds(100)});
     EXPECT_LT(simulation.Run(), kOfLink * 4) << workers;
   }
