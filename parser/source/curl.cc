@@ -142,6 +142,16 @@ void CurlConnection::ConnectMore(SpareSockets& spare, size_t count,
   if (!open_.empty()) spare.Connect(open_.back(), count, round_trip);
 }
 
+std::chrono::microseconds CurlConnection::RoundTrip() {
+  ::tcp_info info = {};
+  socklen_t length = sizeof info;
+  const MutexLock lock(mutex_);
+  if (open_.empty() || ::getsockopt(open_.back(), IPPROTO_TCP, TCP_INFO, &info, &length) != 0) {
+    return {};
+  }
+  return std::chrono::microseconds(info.tcpi_rtt);
+}
+
 void CurlConnection::SetLowWater(size_t bytes) {
   const auto value = static_cast<int>(bytes);
   const MutexLock lock(mutex_);

@@ -102,6 +102,10 @@ class CurlConnection {
   // by the thread that it belongs to.
   void ConnectMore(SpareSockets& spare, size_t count, SpareSockets::Clock::duration round_trip);
 
+  // Returns the round trip to the server as the kernel has measured it, which is right also if this
+  // process waits for a processor; 0 if it has not. To be called as ConnectMore.
+  std::chrono::microseconds RoundTrip();
+
   // Has the thread that receives be woken only when so many bytes have arrived, which must be on
   // their way. To be called while this is connected, by the thread that it belongs to.
   void SetLowWater(size_t bytes);

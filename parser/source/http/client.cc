@@ -126,10 +126,7 @@ class Transfer {
 
   // How long it took from the call until an event.
   std::chrono::microseconds Elapsed(CURLINFO until) const;
-  // How long it took to establish the TCP connection; 0 if there was one.
-  std::chrono::microseconds Handshake() const {
-    return Elapsed(CURLINFO_CONNECT_TIME_T) - Elapsed(CURLINFO_NAMELOOKUP_TIME_T);
-  }
+  std::chrono::microseconds Handshake() const;
 
   void TakeBody(std::string_view bytes);
   void FlushBody();
@@ -303,6 +300,14 @@ std::chrono::microseconds Transfer::Elapsed(CURLINFO until) const {
   curl_off_t elapsed = 0;
   LibCurl().easy_getinfo(handle_, until, &elapsed);
   return std::chrono::microseconds(elapsed);
+}
+
+// How long it took to establish the TCP connection, without the time for which this thread waited
+// for a processor; 0 if there was one.
+std::chrono::microseconds Transfer::Handshake() const {
+  const auto elapsed = Elapsed(CURLINFO_CONNECT_TIME_T) - Elapsed(CURLINFO_NAMELOOKUP_TIME_T);
+  const auto round_trip = lease_.connection().RoundTrip();
+  return round_trip.count() > 0 ? std::min(elapsed, round_trip) : elapsed;
 }
 
 void Transfer::EndHead() {
