@@ -171,7 +171,8 @@ void PrefetchProbe(const ByteSource& file) {
   if (!file.is_remote() || !HasSeparateTail(file)) return;
   std::vector<std::byte> head(std::min<uint64_t>(kProbeHead, file.size()));
   file.ReadAt(0, head);
-  if (FormatOfHead({.size = file.size(), .head = head, .tail = {}}) == nullptr) PrefetchEnds(file);
+  const Format* format = FormatOfHead({.size = file.size(), .head = head, .tail = {}});
+  if (format == nullptr || format->begins_with_tail) PrefetchEnds(file);
 }
 
 Checkpoint ReadCheckpoint(const Format& format, const ByteSourcePtr& file,

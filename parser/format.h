@@ -43,6 +43,9 @@ struct Format {
   // Returns whether the head alone identifies this format, so that the tail of a remote file is not
   // fetched. Like `matches`; null if the tail is always needed.
   bool (*is_certain)(const Probe& probe) = nullptr;
+
+  // Whether `parse` begins with the tail.
+  bool begins_with_tail = false;
 };
 
 // The format of a checkpoint in several files of one folder.

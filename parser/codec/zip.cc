@@ -296,30 +296,28 @@ void Directory::CheckPaths() const {
 
 namespace {
 
-// Whether the first member is the pickle of a torch.save, which is read as soon as the directory
-// is.
-bool BeginsWithPickle(const ByteSource& source, const End& end) {
-  constexpr std::string_view kPickle = "/data.pkl";
-  constexpr uint64_t kMost = 4096;  // Bytes in which its header is.
-  if (end.archive != 0 || end.directory < kMost) return false;
+// Whether the archive is far away and one of torch.save. Its pickle, the first member, is read as
+// soon as the directory is, and its tail was not fetched to detect the format.
+bool IsDistantPickle(const ByteSource& source, const End& end) {
+  constexpr uint64_t kMost = 4096;  // Bytes in which the first header is.
+  if (!source.is_distant() || end.archive != 0 || end.directory < kMost) return false;
   std::array<std::byte, kMost> head = {};
   source.ReadAt(0, head);
-  const auto name = NameInHeader(head);
-  return name && name->ends_with(kPickle);
+  return BeginsWithPickle(head);
 }
 
-// Prefetches the directory, and about as much as a pickle is long that describes as many tensors:
-// its length is in the directory only, and it has twice as many bytes for each tensor or more.
-void PrefetchDirectory(const ByteSource& source, const End& end) {
+// Prefetches the directory; and before a pickle about as much as one is long that describes as many
+// tensors: its length is in the directory only, and it has twice as many bytes for each tensor or
+// more.
+void PrefetchDirectory(const ByteSource& source, const End& end, bool is_before_pickle) {
   constexpr uint64_t kMost = uint64_t{16} << 20U;
-  if (end.size == 0 || !source.is_remote()) return;
-  const ByteRange directory{.offset = end.directory, .length = end.size};
-  source.Prefetch({&directory, 1});
+  if (end.size == 0) return;
+  std::vector<ByteRange> ranges = {{.offset = end.directory, .length = end.size}};
   const uint64_t pickle_end = std::min({2 * end.size, end.directory, kMost});
-  if (!source.is_distant() || pickle_end <= kPrefetchedHead) return;
-  if (!BeginsWithPickle(source, end)) return;
-  const ByteRange pickle{.offset = kPrefetchedHead, .length = pickle_end - kPrefetchedHead};
-  source.Prefetch({&pickle, 1});
+  if (is_before_pickle && pickle_end > kPrefetchedHead) {
+    ranges.push_back({.offset = kPrefetchedHead, .length = pickle_end - kPrefetchedHead});
+  }
+  source.Prefetch(ranges);
 }
 
 }  // namespace
@@ -336,7 +334,8 @@ Directory ReadDirectory(const ByteSource& source, Budget& budget) {
   directory.position_ = end.directory;
   directory.text_.resize(end.size);
   const auto text = std::as_writable_bytes(std::span(directory.text_));
-  PrefetchDirectory(source, end);
+  const bool is_distant_pickle = is_remote && IsDistantPickle(source, end);
+  if (is_remote) PrefetchDirectory(source, end, is_distant_pickle);
   source.ReadAt(end.directory, text);
   const auto add_error = [&](Member& member, std::string error) {
     budget.Charge(sizeof(std::string) + error.size());
@@ -372,8 +371,9 @@ Directory ReadDirectory(const ByteSource& source, Budget& budget) {
          reader.position(), reader.remaining(), end.entries);
   }
 
+  const uint64_t tail = source.size() - std::min(source.size(), kPrefetchedTail);
   LocateAll(source, headers, std::move(begins), directory.members_, end.directory,
-            [&](const LocalHeader& header) {
+            is_distant_pickle ? end.directory : tail, [&](const LocalHeader& header) {
               add_error(directory.members_[header.member],
                         fmt::format("has no local header at byte {}", header.begin));
             });

@@ -358,12 +358,11 @@ bool ExpectAll(std::span<const LocalHeader> headers, std::vector<uint64_t> begin
   return true;
 }
 
-// Reads the headers that were fetched with the directory. Returns false if a provisional offset is
-// wrong.
+// Reads the headers that were fetched with the head, or from `tail` on with the directory. Returns
+// false if a provisional offset is wrong.
 bool ReadFree(const ByteSource& source, std::span<const LocalHeader> headers,
-              std::span<Member> members, uint64_t directory,
+              std::span<Member> members, uint64_t directory, uint64_t tail,
               const std::function<void(const LocalHeader& header)>& on_damage) {
-  const uint64_t tail = source.size() - std::min(source.size(), kPrefetchedTail);
   std::vector<LocalHeader> free;
   std::vector<uint64_t> expected;
   for (const LocalHeader& header : headers) {
@@ -383,15 +382,14 @@ bool ReadFree(const ByteSource& source, std::span<const LocalHeader> headers,
 
 }  // namespace
 
-std::optional<std::string_view> NameInHeader(std::span<const std::byte> bytes) {
-  if (bytes.size() < kLocalSize) return std::nullopt;
-  ByteReader reader("local header", bytes);
-  if (reader.Read<uint32_t>("signature") != kLocalSignature) return std::nullopt;
+bool BeginsWithPickle(std::span<const std::byte> head) {
+  if (head.size() < kLocalSize) return false;
+  ByteReader reader("local header", head);
+  if (reader.Read<uint32_t>("signature") != kLocalSignature) return false;
   reader.Take(22, "fields");
   const auto length = reader.Read<uint16_t>("name length");
   reader.Take(2, "extra length");
-  if (length > reader.remaining()) return std::nullopt;
-  return reader.TakeText(length, "name");
+  return length <= reader.remaining() && reader.TakeText(length, "name").ends_with("/data.pkl");
 }
 
 uint64_t LocalSize(const Member& member) { return kLocalSize + member.name.size(); }
@@ -408,12 +406,12 @@ uint64_t LocateMember(const Member& member, std::span<const std::byte> header) {
 
 void LocateAll(const ByteSource& source, std::span<LocalHeader> headers,
                std::vector<uint64_t> begins, std::span<Member> members, uint64_t directory,
-               const std::function<void(const LocalHeader& header)>& on_damage) {
+               uint64_t tail, const std::function<void(const LocalHeader& header)>& on_damage) {
   if (!std::ranges::is_sorted(headers, {}, &LocalHeader::begin)) {
     std::ranges::sort(headers, {}, &LocalHeader::begin);
   }
   if (source.is_remote() && ExpectAll(headers, std::move(begins), members, directory) &&
-      ReadFree(source, headers, members, directory, on_damage)) {
+      ReadFree(source, headers, members, directory, tail, on_damage)) {
     return;
   }
   ReadHeaders(source, headers, members, directory, on_damage);

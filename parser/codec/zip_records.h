@@ -53,15 +53,16 @@ struct LocalHeader {
 
 // Locates the data of members, and sets their data_offset, or deferred_offset. `headers` are of
 // different members, in any order, and are sorted. `begins` are the offsets of all local headers,
-// including those of unreadable members; empty if `source` is not remote. Calls `on_damage` for
+// including those of unreadable members; empty if `source` is not remote. Bytes from `tail` on were
+// fetched with the directory. Calls `on_damage` for
 // each invalid header. Throws Error: EBADMSG, and what reading throws.
 void LocateAll(const ByteSource& source, std::span<LocalHeader> headers,
                std::vector<uint64_t> begins, std::span<Member> members, uint64_t directory,
-               const std::function<void(const LocalHeader& header)>& on_damage);
+               uint64_t tail, const std::function<void(const LocalHeader& header)>& on_damage);
 
-// Returns the name in the local header that `bytes` begin with; nothing if they begin with none, or
-// do not contain all of it.
-std::optional<std::string_view> NameInHeader(std::span<const std::byte> bytes);
+// Whether a file that begins with `head` is an archive of torch.save, whose first member is the
+// pickle.
+bool BeginsWithPickle(std::span<const std::byte> head);
 
 // Bytes of the local header of `member` but for its extra fields.
 uint64_t LocalSize(const Member& member);

@@ -13,6 +13,7 @@
 #include "parser/base/budget.h"
 #include "parser/base/error.h"
 #include "parser/codec/zip.h"
+#include "parser/codec/zip_records.h"
 #include "parser/format.h"
 #include "parser/format/archive/files.h"
 #include "parser/format/archive/members.h"
@@ -43,6 +44,9 @@ bool MatchesZip(const Probe& probe) {
   const std::string_view head(reinterpret_cast<const char*>(probe.head.data()), probe.head.size());
   return head.starts_with("PK\3\4") || head.starts_with("PK\5\6");
 }
+
+// An archive of torch.save.
+bool BeginsWithPickle(const Probe& probe) { return zip::BeginsWithPickle(probe.head); }
 
 // The cost of reading all of a member, in inflated bytes or the equivalent.
 uint64_t CostOf(const zip::Member& member) {
@@ -88,7 +92,11 @@ bool EndsAsZip(const Probe& probe) { return zip::HasEndRecord(probe.tail); }
 
 }  // namespace
 
-extern const Format zip_format{.name = "zip", .matches = MatchesZip, .parse = ReadZipArchive};
+extern const Format zip_format{.name = "zip",
+                               .matches = MatchesZip,
+                               .parse = ReadZipArchive,
+                               .is_certain = BeginsWithPickle,
+                               .begins_with_tail = true};
 
 extern const Format prefixed_zip_format{
     .name = "zip", .matches = EndsAsZip, .parse = ReadZipArchive};

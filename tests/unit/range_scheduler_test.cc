@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <functional>
@@ -458,15 +459,72 @@ TEST(RangeScheduler, DividesWhatAParserAnnouncesAmongAllConnections) {
   std::vector<std::unique_ptr<RangeFetch>> fetches;
   while (auto fetch = scheduler.Take(now)) fetches.push_back(std::move(fetch));
   ASSERT_EQ(fetches.size(), 8U);
-  for (const auto& fetch : fetches) EXPECT_EQ(fetch->frames.size(), kBlocks * 2 / 3 / 8);
-  for (auto& fetch : fetches) {
-    scheduler.Finish(std::move(fetch), {}, now);
-    fetch = scheduler.Take(now);
-    ASSERT_NE(fetch, nullptr);
-    EXPECT_EQ(fetch->frames.size(), kBlocks / 3 / 8);
-  }
+  for (const auto& fetch : fetches) EXPECT_EQ(fetch->frames.size(), kBlocks / 8);
   for (auto& fetch : fetches) scheduler.Finish(std::move(fetch), {}, now);
   EXPECT_EQ(scheduler.Take(now), nullptr);
+}
+
+// The directory of an archive and its pickle, which is three times as long.
+TEST(RangeScheduler, DividesRangesThatAreAnnouncedTogether) {
+  const Scheduler::Clock::time_point now;
+  Scheduler scheduler(200 * kBlockSize, 64);
+  const uint32_t object = scheduler.AddObject(200 * kBlockSize);
+  scheduler.Finish(
+      scheduler.TakeHead(object,
+                         {.length = kBlockSize, .round_trip = std::chrono::milliseconds(50)}, now),
+      {}, now);
+  const std::array<ByteRange, 2> ranges = {
+      {{150 * kBlockSize, 20 * kBlockSize}, {kBlockSize, 60 * kBlockSize}}};
+  scheduler.Prefetch(object, ranges);
+  std::vector<std::unique_ptr<RangeFetch>> fetches;
+  while (auto fetch = scheduler.Take(now)) fetches.push_back(std::move(fetch));
+  ASSERT_EQ(fetches.size(), 8U);
+  for (auto& fetch : fetches) {
+    EXPECT_EQ(fetch->frames.size(), 10U);
+    scheduler.Finish(std::move(fetch), {}, now);
+  }
+}
+
+// Over a long link, the end record arrives before more of the tail would.
+TEST(RangeScheduler, FetchesTheEndOfAnArchiveAlone) {
+  constexpr uint64_t kSize = 64 * kBlockSize + 20'000;
+  constexpr uint64_t kEnd = 12 << 10U;
+  const Scheduler::Clock::time_point now;
+  Scheduler scheduler(128 * kBlockSize, 64);
+  const uint32_t object = scheduler.AddObject(kSize);
+  scheduler.Finish(
+      scheduler.TakeHead(object,
+                         {.length = kBlockSize, .round_trip = std::chrono::milliseconds(50)}, now),
+      {}, now);
+  Waiter waiter{.key = {object, 64},
+                .begin = 19'000,
+                .needed = 20'000,
+                .end_block = 65,
+                .stream = scheduler.RecordRead(object, {kSize - 1'000, 1'000}, now),
+                .error = std::nullopt};
+  scheduler.Wait(waiter);
+  auto record = scheduler.Take(now);
+  ASSERT_NE(record, nullptr);
+  ASSERT_EQ(record->frames.size(), 1U);
+  EXPECT_EQ(record->frames[0]->begin, 20'000 - kEnd);
+  EXPECT_EQ(scheduler.Take(now), nullptr);
+  scheduler.Arrived(*record, *record->frames[0], 20'000, now);
+  EXPECT_NE(scheduler.Find({object, 64}, 19'000, 20'000), nullptr);
+  scheduler.Leave(waiter);
+
+  // The rest of its block is fetched with the directory, once the first fetch has ended.
+  const ByteRange directory = {62 * kBlockSize, kSize - 62 * kBlockSize};
+  scheduler.Prefetch(object, {&directory, 1});
+  std::vector<std::unique_ptr<RangeFetch>> fetches;
+  while (auto fetch = scheduler.Take(now)) fetches.push_back(std::move(fetch));
+  EXPECT_EQ(fetches.size(), 2U);
+  scheduler.Finish(std::move(record), {}, now);
+  fetches.push_back(scheduler.Take(now));
+  ASSERT_NE(fetches.back(), nullptr);
+  EXPECT_EQ(fetches.back()->first_block, 64U);
+  EXPECT_EQ(fetches.back()->frames[0]->begin, 0U);
+  EXPECT_EQ(scheduler.Take(now), nullptr);
+  for (auto& fetch : fetches) scheduler.Finish(std::move(fetch), {}, now);
 }
 
 }  // namespace

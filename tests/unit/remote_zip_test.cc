@@ -67,6 +67,15 @@ TEST(RemoteZip, ReadsHeadersThatHaveComeAlong) {
   EXPECT_EQ(zip.source().round_trips(), 2U);
 }
 
+// Of an archive of torch.save, the end record and the directory are fetched, but no more of the tail.
+TEST(RemoteZip, LeavesTheHeaderBeforeTheDirectoryIfItBeginsWithAPickle) {
+  const RemoteZip zip(
+      ZipWriter().Add("m/data.pkl", "abcd").AddZeros("m/b", kLarge).Add("m/c", "ef"));
+  EXPECT_FALSE(zip.Find("m/data.pkl").deferred_offset);
+  EXPECT_TRUE(zip.Find("m/c").deferred_offset);
+  EXPECT_EQ(zip.Read("m/c"), "ef");
+}
+
 TEST(RemoteZip, ExpectsDataWhereTheyAre) {
   const RemoteZip zip(Around("m/a", "abcd"));
   EXPECT_EQ(ReadString(zip.source(), zip.Find("m/a").data_offset, 4), "abcd");

@@ -23,6 +23,10 @@ constexpr uint64_t TailOf(uint64_t size) {
   return (size - std::min(size, kFetchedTail)) / kBlockSize;
 }
 
+// Bytes at the end of an object in which an archive has its end record: what the first packets of a
+// new connection carry.
+constexpr uint64_t kEndRecord = uint64_t{12} << 10U;
+
 constexpr size_t kMaxPrefetches = 20'000;
 
 }  // namespace
@@ -56,21 +60,23 @@ std::unique_ptr<RangeFetch> Scheduler::TakeHead(uint32_t object, const RemoteObj
 void Scheduler::Prefetch(uint32_t object, std::span<const ByteRange> ranges) {
   std::vector<ByteRange> sorted(ranges.begin(), ranges.end());
   std::ranges::sort(sorted, {}, &ByteRange::offset);
+  const size_t count = prefetches_.size();
   uint64_t begin = 0;
   uint64_t end = 0;  // Of the blocks that are to be asked for.
   const auto add = [&] {
     if (begin < end && prefetches_.size() < kMaxPrefetches)
-      prefetches_.push_back({object, begin, begin, end});
+      prefetches_.push_back({object, begin, end});
   };
   for (const ByteRange& range : sorted) {
     if (range.length == 0) continue;
     const uint64_t behind = BlockCount(range.offset + range.length);
     uint64_t first = range.offset / kBlockSize;
-    if (read_ahead_.IsOpening(object) && behind == BlockCount(sizes_[object])) {
+    if (read_ahead_.IsOpening(object) && behind == BlockCount(sizes_[object]) &&
+        frames_.Find({object, behind - 1}) == nullptr) {
       const uint64_t tail = TailOf(sizes_[object]);
       // The end is needed first; all of the tail, if a directory is long.
       for (uint64_t block = behind; link_.is_long() && block-- > tail;) {
-        prefetches_.push_back({object, block, block, block + 1});
+        prefetches_.push_back({object, block, block + 1});
       }
       first = std::min(first, tail);
     }
@@ -81,6 +87,22 @@ void Scheduler::Prefetch(uint32_t object, std::span<const ByteRange> ranges) {
     end = std::max(end, behind);
   }
   add();
+  if (read_ahead_.IsOpening(object) && link_.is_long()) Divide(count);
+}
+
+// Divides the prefetches behind the first `count` ones equally among all connections: most of these
+// are new, TCP starts slowly on each, and one that gets a second piece is idle for a round trip.
+void Scheduler::Divide(size_t count) {
+  uint64_t blocks = 0;
+  for (size_t i = count; i < prefetches_.size(); ++i) {
+    blocks += prefetches_[i].end_block - prefetches_[i].block;
+  }
+  const uint64_t connections = std::min(link_.fetches(), kUsualConnections);
+  for (size_t i = count; i < prefetches_.size(); ++i) {
+    PrefetchRange& range = prefetches_[i];
+    const uint64_t part = connections * (range.end_block - range.block);
+    range.pieces = std::max((part + blocks / 2) / blocks, uint64_t{1});
+  }
 }
 
 ReadAhead::StreamId Scheduler::RecordRead(uint32_t object, ByteRange read, Clock::time_point now) {
@@ -202,11 +224,16 @@ std::unique_ptr<RangeFetch> Scheduler::TakeFor(const Waiter& waiter, Clock::time
   const uint64_t size = sizes_[object];
   uint64_t window = BlockCount(std::min(read_ahead_.EndOf(waiter.stream, now), size));
   uint64_t first = block;
+  size_t begin = 0;  // In the first block.
   if (!read_ahead_.IsOpening(object)) {
     window = std::min(window, block + read_ahead_.RangeLength(waiter.stream, now) / kBlockSize);
   } else if (waiter.end_block == BlockCount(size)) {
-    const uint64_t tail = TailOf(size);
-    first = BehindPresent(object, first, tail);
+    // An archive ends with the place of its directory. On a long link it is fetched alone: it is
+    // there a round trip sooner than the rest of the tail would be.
+    const uint64_t last = size - std::min(size, kEndRecord);
+    const bool is_record = link_.is_long() && block * kBlockSize + waiter.begin >= last;
+    first = BehindPresent(object, first, is_record ? last / kBlockSize : TailOf(size));
+    if (is_record && first == last / kBlockSize) begin = last % kBlockSize;
   }
   // All that this reader waits for is one range, unless it is very long.
   constexpr uint64_t kMostAtOnce = (uint64_t{8} << 20U) / kBlockSize;
@@ -218,9 +245,8 @@ std::unique_ptr<RangeFetch> Scheduler::TakeFor(const Waiter& waiter, Clock::time
   if (behind) end = std::max(end, BlockCount(behind->offset + behind->length));
   const auto need = read_ahead_.IsOpening(object) ? Frames::Need::kOpening : Frames::Need::kReader;
   // What precedes a scattered read in its block would only delay it. Whole blocks go to a disk.
-  const bool is_scattered =
-      end <= block + 2 && disk_ == 0 && read_ahead_.IsScattered(waiter.stream);
-  auto fetch = Begin(object, first, end, need, now, is_scattered ? waiter.begin : 0);
+  if (end <= block + 2 && read_ahead_.IsScattered(waiter.stream)) begin = waiter.begin;
+  auto fetch = Begin(object, first, end, need, now, disk_ == 0 ? begin : 0);
   if (fetch == nullptr) return nullptr;
   fetch->is_awaited = true;
   fetch->stream = waiter.stream;
@@ -233,31 +259,24 @@ std::unique_ptr<RangeFetch> Scheduler::TakeFor(const Waiter& waiter, Clock::time
   return fetch;
 }
 
-// How many blocks of a range one request asks for. What a parser waits for is divided among all
-// connections if the link is long: most of them are new, and TCP starts slowly on each. Two thirds
-// are in equal pieces, one for each connection; the rest is in smaller ones, of which the
-// connections that are faster get more.
-uint64_t Scheduler::PieceOf(const PrefetchRange& range) const {
-  const uint64_t left = range.end_block - range.block;
-  if (!read_ahead_.IsOpening(range.object) || !link_.is_long()) return left;
-  const uint64_t third = (range.end_block - range.first_block + 2) / 3;
-  const size_t connections = std::min(link_.fetches(), kUsualConnections);
-  return std::min(left, ((left > third ? 2 * third : third) + connections - 1) / connections);
-}
-
 std::unique_ptr<RangeFetch> Scheduler::TakePrefetch(Clock::time_point now) {
   while (!prefetches_.empty()) {
     PrefetchRange& next = prefetches_.front();
     while (next.block < next.end_block && IsPresent({next.object, next.block})) {
+      // The rest of this block is fetched once the fetch of its end has ended.
+      if (frames_.Find({next.object, next.block})->begin > 0) return nullptr;
       ++next.block;
     }
     if (next.block == next.end_block) {
       prefetches_.pop_front();
       continue;
     }
-    const uint64_t end = next.block + PieceOf(next);
+    const uint64_t end = next.block + (next.end_block - next.block + next.pieces - 1) / next.pieces;
     auto fetch = Begin(next.object, next.block, end, Frames::Need::kAhead, now);
-    if (fetch != nullptr) next.block += fetch->frames.size();
+    if (fetch != nullptr) {
+      next.block += fetch->frames.size();
+      next.pieces = std::max(next.pieces - 1, uint64_t{1});
+    }
     return fetch;
   }
   return nullptr;

@@ -136,9 +136,9 @@ class Scheduler {
  private:
   struct PrefetchRange {
     uint32_t object = 0;
-    uint64_t first_block = 0;
     uint64_t block = 0;  // The next one to fetch.
     uint64_t end_block = 0;
+    uint64_t pieces = 1;  // That are fetched at the same time.
   };
 
   struct RepeatedRange {
@@ -158,7 +158,7 @@ class Scheduler {
   uint64_t BehindPresent(uint32_t object, uint64_t block, uint64_t least);
   const Waiter& FirstOfStream(const Waiter& waiter);
   std::unique_ptr<RangeFetch> TakeFor(const Waiter& waiter, Clock::time_point now);
-  uint64_t PieceOf(const PrefetchRange& range) const;
+  void Divide(size_t count);
   std::unique_ptr<RangeFetch> TakeNext(Clock::time_point now);
   std::unique_ptr<RangeFetch> TakeAnnounced(Clock::time_point now);
   std::unique_ptr<RangeFetch> TakeRepeated(Clock::time_point now);

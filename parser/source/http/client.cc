@@ -320,14 +320,15 @@ void Transfer::EndHead() {
   is_for_receiver_ = receiver_ != nullptr && receiver_->Begin(response_);
 }
 
-// While a response flows, wakes this thread once for all that arrives in kPause, instead of for each
-// few packets. Slow start is not slowed down: the rate is that since the head arrived.
+// While a long response flows, wakes this thread once for all that arrives in kPause, instead of
+// for each few packets. Slow start is not slowed down: the rate is that since the head arrived.
 void Transfer::AdaptLowWater() {
+  constexpr uint64_t kLong = 256 << 10;
   constexpr std::chrono::duration<double> kPause{0.016};
   constexpr std::chrono::duration<double> kShortest{0.01};
   constexpr double kMost = 256 << 10;
   size_t wanted = 1;
-  if (body_length_ > body_size_) {
+  if (body_length_ >= kLong && body_length_ > body_size_) {
     const std::chrono::duration<double> elapsed = Clock::now() - begun_;
     const double arriving =
         static_cast<double>(body_size_) * (kPause / std::max(elapsed, kShortest));
