@@ -44,6 +44,14 @@ class DeferredOffsetSource final : public ForwardingSource {
     source().ReadAt(offset, buffer);
   }
 
+  bool TryReadAt(uint64_t offset, std::span<std::byte> buffer) const override {
+    if (Touches(offset, buffer.size())) {
+      if (begin_ == kUnknown) return false;
+      offset = Moved(offset, buffer.size());
+    }
+    return source().TryReadAt(offset, buffer);
+  }
+
   void ReadPiecesAt(uint64_t offset, uint64_t stride, size_t length,
                     std::span<std::byte> buffer) const override {
     const uint64_t count = buffer.size() / length;
