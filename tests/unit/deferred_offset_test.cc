@@ -38,6 +38,19 @@ TEST(DeferredOffset, ReadsDataAtAnotherOffset) {
   EXPECT_EQ(ReadString(*DeferredOffset("-3abcdefgh"), 3, 3), "def");
 }
 
+TEST(DeferredOffset, ReadsAtOnceWhenItsHeaderIsKnown) {
+  const ByteSourcePtr source = DeferredOffset("-3abcdefgh");
+  std::string text(3, '\0');
+  const auto bytes = std::as_writable_bytes(std::span(text));
+  EXPECT_TRUE(source->TryReadAt(6, bytes)) << "not of the data";
+  EXPECT_EQ(text, "efg");
+  EXPECT_FALSE(source->TryReadAt(3, bytes));
+  source->ReadAt(3, bytes);
+  text.assign(3, '\0');
+  EXPECT_TRUE(source->TryReadAt(3, bytes));
+  EXPECT_EQ(text, "def");
+}
+
 TEST(DeferredOffset, ReadsPiecesThatAreElsewhere) {
   std::string text(2, '\0');
   DeferredOffset("-3abcdefgh")->ReadPiecesAt(2, 2, 1, std::as_writable_bytes(std::span(text)));
