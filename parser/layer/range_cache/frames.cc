@@ -12,6 +12,7 @@ namespace {
 
 // How long ahead blocks are kept while none of them is read.
 constexpr std::chrono::seconds kAheadLifetime{10};
+constexpr std::chrono::seconds kLifetimeInFullMemory{1};
 
 // Beyond this memory, in bytes, blocks that are read to open objects are evicted for others.
 constexpr size_t kMemoryOfOpening = size_t{256} << 20U;
@@ -69,6 +70,16 @@ bool Frames::Evict(List& list, List::iterator found) {
   return true;
 }
 
+// Whether the oldest ahead frame may be evicted for read-ahead: no such frame is read, or most of the
+// memory is full of them, since a program that looked at many files does not read on where it was
+// expected to.
+bool Frames::HasStaleAhead(Clock::time_point now) const {
+  if (ahead_.empty()) return false;
+  const Clock::time_point settled = ahead_.front().settled;
+  return now - std::max(settled, hit_) > kAheadLifetime ||
+         (ahead() > capacity_ / 4 * 3 && now - settled > kLifetimeInFullMemory);
+}
+
 Frame* Frames::Add(const BlockKey& key, size_t size, Need need, Clock::time_point now,
                    const std::function<bool(const BlockKey&)>& is_awaited) {
   assert(!index_.contains(key));
@@ -85,9 +96,7 @@ Frame* Frames::Add(const BlockKey& key, size_t size, Need need, Clock::time_poin
     free_.push_back({.bytes = memory_ + untouched_ * kBlockSize});
   }
   if (free_.empty()) {
-    const bool may_take_ahead =
-        need != Need::kAhead ||
-        (!ahead_.empty() && now - std::max(ahead_.front().settled, hit_) > kAheadLifetime);
+    const bool may_take_ahead = need != Need::kAhead || HasStaleAhead(now);
     if (!Evict(used_, std::ranges::find_if(used_, may_go)) &&
         !(may_take_ahead && Evict(ahead_, std::ranges::find_if(ahead_, may_go)))) {
       return nullptr;

@@ -108,6 +108,7 @@ class Frames {
   List& ListOf(Frame::Place place);
   void Move(List::iterator frame, Frame::Place place);
   bool Evict(List& list, List::iterator found);
+  bool HasStaleAhead(Clock::time_point now) const;
 
   const size_t capacity_;  // In bytes; a multiple of a block.
   std::byte* const memory_;
