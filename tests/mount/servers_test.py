@@ -171,6 +171,10 @@ class Web(Case):
                 (part.replace(b"Content-Range: ", b"Content-Type: multipart/byteranges; boundary="),
                  "multipart response to a request for one range"),
                 (unit, "unexpected content range (found 'items 0-9/100', expected bytes 0 to 65535)"),
+                (part.replace(b"\r\nETag", b"\r\nContent-Length: 5\r\nETag"),
+                 "conflicting headers content-length: '10' and '5'"),
+                (part.replace(b"Content-Length: 10", b"Transfer-Encoding: chunked").replace(
+                    bytes(10), b"x"), "bytes 0 to 99: invalid response: malformed chunk after 0 bytes"),
                 (b"a web page", "invalid response: Received HTTP/0.9 when not allowed")):
             with self.subTest(sentence):
                 server = self.start(WebLiar(lambda request: answer))
@@ -180,7 +184,7 @@ class Web(Case):
                 self.assertEqual(code, SOURCE)
                 self.assertEqual(said.splitlines()[-1],
                                  f"ckptfs: {server.url('/m')}: {sentence}; gave up after 5 attempts")
-                self.assertEqual(len(server.requests), 5)
+                self.assertIn(len(server.requests), (5, 6))  # The first may have opened the file.
 
     def test_headers_that_trickle_are_given_up(self):
         def trickle(_):

@@ -229,6 +229,12 @@ TEST_F(Part, InAnEncodingIsInvalid) {
               ThrowsMessage<InvalidResponse>("unexpected content encoding 'gzip'"));
 }
 
+TEST_F(Part, MayHaveTheIdentityEncodingInAnyCase) {
+  Response response = Good();
+  response.headers.emplace_back("content-encoding", "Identity");
+  EXPECT_NO_THROW(Require(response));
+}
+
 TEST(Version, IsRequestedByItsTag) {
   const Version version{.size = 1, .tag = "\"v1\"", .last_modified = "yesterday"};
   EXPECT_EQ(version.Condition(), "If-Match: \"v1\"");

@@ -310,7 +310,20 @@ std::chrono::microseconds Transfer::Handshake() const {
   return round_trip.count() > 0 ? std::min(elapsed, round_trip) : elapsed;
 }
 
+// Throws InvalidResponse if a header that says which bytes these are occurs with several values.
+void RequireOneValue(const Response& response, std::string_view name) {
+  const std::string_view first = response.Find(name);
+  for (const auto& [other, value] : response.headers) {
+    if (other == name && value != first) {
+      throw InvalidResponse(
+          fmt::format("conflicting headers {}: {} and {}", name, Quoted(first), Quoted(value)));
+    }
+  }
+}
+
 void Transfer::EndHead() {
+  RequireOneValue(response_, "content-length");
+  RequireOneValue(response_, "content-range");
   has_head_ = true;
   begun_ = Clock::now();
   body_length_ = ParseLength(response_.Find("content-length")).value_or(0);
@@ -395,6 +408,10 @@ void Transfer::ThrowError(CURLcode code, CURL* handle, const char* details) cons
   if (code == CURLE_GOT_NOTHING) Fail(ECONNRESET, "connection closed without a response");
   if (code == CURLE_PARTIAL_FILE) {
     Fail(ECONNRESET, "connection closed after {} bytes", body_size_);
+  }
+  if (code == CURLE_RECV_ERROR && std::string_view(details).find("chunk") != std::string::npos) {
+    throw InvalidResponse(
+        fmt::format("invalid response: malformed chunk after {} bytes", body_size_));
   }
   if (code == CURLE_RECV_ERROR || code == CURLE_SEND_ERROR) {
     Fail(ECONNRESET, "connection reset after {} bytes", body_size_);

@@ -126,7 +126,7 @@ Version ParseVersion(const Response& response, uint64_t size) {
 
 void ValidateEncoding(const Response& response) {
   const std::string_view encoding = response.Find("content-encoding");
-  if (encoding.empty() || encoding == "identity") return;
+  if (encoding.empty() || ToLower(encoding) == "identity") return;
   throw InvalidResponse(fmt::format("unexpected content encoding {}", Quoted(encoding)));
 }
 
