@@ -244,7 +244,7 @@ std::unique_ptr<RangeFetch> Scheduler::TakeFor(const Waiter& waiter, Clock::time
                              [&](uint32_t o, uint64_t offset) { return PresentUpTo(o, offset); });
   if (behind) end = std::max(end, BlockCount(behind->offset + behind->length));
   const auto need = read_ahead_.IsOpening(object) ? Frames::Need::kOpening : Frames::Need::kReader;
-  // What precedes a scattered read in its block would only delay it. Whole blocks go to a disk.
+  // The bytes of a block before a scattered read would only delay it. Whole blocks go to a disk.
   if (end <= block + 2 && read_ahead_.IsScattered(waiter.stream)) begin = waiter.begin;
   auto fetch = Begin(object, first, end, need, now, disk_ == 0 ? begin : 0);
   if (fetch == nullptr) return nullptr;

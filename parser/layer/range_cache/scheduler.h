@@ -86,7 +86,7 @@ class Scheduler {
   Frame* Find(const BlockKey& key, size_t begin, size_t end);
   void Pin(Frame& frame) { frames_.Pin(frame); }
 
-  // What is read to open an object will be read again, so it is not given away.
+  // Blocks that are read to open an object will be read again, so they are not given away.
   void Unpin(Frame& frame, size_t count) {
     frames_.Unpin(frame, read_ahead_.IsOpening(frame.key.object) ? 0 : count);
   }

@@ -68,7 +68,7 @@ class Access {
 RemoteObjectPtr OpenObject(std::string name, std::shared_ptr<Client> client,
                            std::shared_ptr<Access> access, const SourceOptions& options);
 
-// What a listing tells about an object.
+// The properties of an object in a listing.
 struct Listed {
   Version version;       // With a strong tag, unless the access validates versions itself.
   std::string identity;  // As of RemoteObject; empty: the URL and the tag are.
