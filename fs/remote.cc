@@ -58,6 +58,7 @@ Remote::Remote(const Options& options, Readers& readers, Log& log)
     : settings_(options),
       source_options_(options.sources),
       verification_(VerificationFor(options.verify, log)) {
+  source_options_.retries = std::make_shared<std::atomic<uint64_t>>(0);
   source_options_.warn = [&log](std::string_view what) { log.Write(Log::Level::kWarning, what); };
   source_options_.opened = [&readers](mode_t permissions, gid_t group) {
     readers.Add(permissions, group);

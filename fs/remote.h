@@ -32,6 +32,9 @@ class Remote {
   // Whether a remote source has been opened.
   bool is_used() const;
 
+  // The number of failed requests that were retried.
+  std::shared_ptr<const std::atomic<uint64_t>> retries() const { return source_options_.retries; }
+
   // Makes reads of remote sources fail, both blocked and later ones.
   void Stop() const;
 

@@ -82,6 +82,7 @@ TreeReader::TreeReader(const Options& options, const Remote& remote, const Reade
 
 TreeReader::Result TreeReader::ReadAlone(const Source& source) {
   Budget budget;
+  budget.WatchRetries(remote_.retries());
   const ParseLimits limits(budget, ParseTimeOf(options_, remote_.is_used()), [&] {
     log_.Error("{}: reading the headers does not end", source.name());
     ::_exit(static_cast<int>(ExitCode::kTooLarge));
@@ -96,6 +97,7 @@ TreeReader::Result TreeReader::ReadAlone(const Source& source) {
 
 TreeReader::Result TreeReader::ReadOneOfMany(const Source& source) {
   Budget budget;
+  budget.WatchRetries(remote_.retries());
   budget.SetTime(ParseTimeOf(options_, remote_.is_used()));
   const Cancellation::IsCancelled is_late = [&] {
     return Budget::Clock::now() >= budget.deadline();

@@ -91,6 +91,11 @@ uint64_t Budget::most_steps() const {
   return kBaseSteps + kStepsPerByte * std::min(parsed_.load(), kMostOfLocal);
 }
 
+void Budget::WatchRetries(std::shared_ptr<const std::atomic<uint64_t>> retries) {
+  retries_ = std::move(retries);
+  first_retry_ = *retries_;
+}
+
 void Budget::SetTime(Clock::duration allowance) {
   allowance_ = allowance;
   end_ = (Clock::now() + allowance).time_since_epoch().count();
@@ -109,7 +114,9 @@ void Budget::CheckTime() const {
   if (end_ == kNever || Clock::now() < deadline()) return;
   const auto seconds =
       (std::chrono::duration_cast<std::chrono::seconds>(allowance_) + time_for_parsed()).count();
-  if (is_remote_) Fail(ETIMEDOUT, "reading the headers timed out after {} s", seconds);
+  if (retries_ && *retries_ != first_retry_) {
+    Fail(ETIMEDOUT, "reading the headers timed out after {} s", seconds);
+  }
   Fail(EFBIG, "parsing takes longer than {} s, the limit for a checkpoint of this size", seconds);
 }
 

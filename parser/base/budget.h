@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <memory_resource>
 #include <new>
 #include <type_traits>
@@ -39,7 +40,8 @@ namespace ckptfs {
 // The size that a header, a sparse file or a server claims raises no limit.
 //
 // Belongs to one thread, except where noted. All methods throw Error(EFBIG) that names the exceeded
-// limit; Error(ETIMEDOUT) after the deadline if a file is remote, because the server took the time.
+// limit; Error(ETIMEDOUT) after the deadline if requests were retried (WatchRetries), because the
+// server failed then.
 class Budget final : public std::pmr::memory_resource {
  public:
   using Clock = std::chrono::steady_clock;
@@ -84,6 +86,9 @@ class Budget final : public std::pmr::memory_resource {
 
   // From now on, parsing may take `allowance`, and a second more for each 16 MiB that are parsed.
   void SetTime(Clock::duration allowance);
+
+  // Sets a counter of the requests to servers that have failed. It grows in other threads.
+  void WatchRetries(std::shared_ptr<const std::atomic<uint64_t>> retries);
 
   // Suspends the deadline until SetTime, during a prompt.
   void StopTime() { end_ = kNever; }
@@ -145,6 +150,8 @@ class Budget final : public std::pmr::memory_resource {
 
   std::atomic<uint64_t> stored_ = 0;  // Bytes of all files.
   std::atomic<bool> is_remote_ = false;
+  std::shared_ptr<const std::atomic<uint64_t>> retries_;  // Null: not watched.
+  uint64_t first_retry_ = 0;
   std::atomic<uint64_t> parsed_ = 0;      // Bytes of them.
   std::atomic<Clock::rep> end_ = kNever;  // The deadline, if nothing is parsed.
   Clock::duration allowance_ = {};

@@ -4,9 +4,11 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -25,6 +27,9 @@ struct SourceOptions {
   // Logs a network or server error, or a degraded service: a sentence without secrets. Callable
   // from any thread; rate-limited. May be empty.
   std::function<void(std::string_view what)> warn;
+
+  // Counts the failed attempts that are retried, of all sources. May be null.
+  std::shared_ptr<std::atomic<uint64_t>> retries;
 
   // Reports the progress of a download; `total` is 0 if it is unknown. May be empty.
   std::function<void(uint64_t done, uint64_t total)> progress;

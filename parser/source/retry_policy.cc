@@ -113,6 +113,7 @@ void RetryPolicy::WaitAfter(const Error& error, milliseconds requested,
     throw Error(error.code() == ETIMEDOUT ? ETIMEDOUT : EREMOTEIO,
                 fmt::format("{}; gave up after {} s", message, options_.timeout.count()));
   }
+  if (options_.retries) ++*options_.retries;
   if (options_.warn) options_.warn(fmt::format("{}: {}; retrying", subject_, message));
   Sleep(*wait, stop);
 }

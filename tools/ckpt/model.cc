@@ -40,6 +40,7 @@ Checkpoint Model::Read(const std::string& uri, const Options& options, Log& log,
   if (!options.sidecar.empty()) sidecar = remote_.OpenFile(options.sidecar);
   step = Step::kParse;
   Budget budget;
+  budget.WatchRetries(remote_.retries());
   const auto allowance = ParseTimeOf(options, remote_.is_used());
   const ParseLimits limits(budget, allowance, [&] {
     log.Error("{}: reading the headers does not end", name_);

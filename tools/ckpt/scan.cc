@@ -66,6 +66,7 @@ class Scanner {
 
 Imports Scanner::Read(const File& file) {
   Budget budget;
+  budget.WatchRetries(remote_.retries());
   budget.SetTime(ParseTimeOf(options_, remote_.is_used()));
   const Cancellation::IsCancelled is_late = [&] {
     return Budget::Clock::now() >= budget.deadline();
