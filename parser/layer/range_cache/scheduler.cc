@@ -207,11 +207,11 @@ std::unique_ptr<RangeFetch> Scheduler::Begin(uint32_t object, uint64_t block, ui
 // The kernel reads ahead in several requests, which wait here in any order. Returns the waiter of
 // the same stream that comes first, so that one range is for all of them.
 const Waiter& Scheduler::FirstOfStream(const Waiter& waiter) {
-  constexpr uint64_t kNear = (uint64_t{2} << 20U) / kBlockSize;
+  constexpr uint64_t kMostBefore = (uint64_t{2} << 20U) / kBlockSize;
   const Waiter* first = &waiter;
   for (const Waiter* other : waiters_) {
     if (other->stream == waiter.stream && other->key.object == waiter.key.object &&
-        other->key.block < first->key.block && waiter.key.block - other->key.block <= kNear &&
+        other->key.block < first->key.block && waiter.key.block - other->key.block <= kMostBefore &&
         !other->error && !IsPresent(other->key, other->begin)) {
       first = other;
     }
