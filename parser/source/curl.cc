@@ -142,14 +142,20 @@ void CurlConnection::ConnectMore(SpareSockets& spare, size_t count,
   if (!open_.empty()) spare.Connect(open_.back(), count, round_trip);
 }
 
-std::chrono::microseconds CurlConnection::RoundTrip() {
+std::chrono::microseconds CurlConnection::Handshake() {
+  curl_off_t begin = 0;
+  curl_off_t end = 0;
+  LibCurl().easy_getinfo(handle(), CURLINFO_NAMELOOKUP_TIME_T, &begin);
+  LibCurl().easy_getinfo(handle(), CURLINFO_CONNECT_TIME_T, &end);
+  const std::chrono::microseconds elapsed(end - begin);
   ::tcp_info info = {};
   socklen_t length = sizeof info;
   const MutexLock lock(mutex_);
-  if (open_.empty() || ::getsockopt(open_.back(), IPPROTO_TCP, TCP_INFO, &info, &length) != 0) {
-    return {};
+  if (open_.empty() || ::getsockopt(open_.back(), IPPROTO_TCP, TCP_INFO, &info, &length) != 0 ||
+      info.tcpi_rtt == 0) {
+    return elapsed;
   }
-  return std::chrono::microseconds(info.tcpi_rtt);
+  return std::min(elapsed, std::chrono::microseconds(info.tcpi_rtt));  // As the kernel measured it.
 }
 
 void CurlConnection::SetLowWater(size_t bytes) {

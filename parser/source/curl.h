@@ -102,9 +102,10 @@ class CurlConnection {
   // by the thread that it belongs to.
   void ConnectMore(SpareSockets& spare, size_t count, SpareSockets::Clock::duration round_trip);
 
-  // Returns the round trip to the server as the kernel has measured it, which is right also if this
-  // process waits for a processor; 0 if it has not. To be called as ConnectMore.
-  std::chrono::microseconds RoundTrip();
+  // Returns how long the last transfer took to establish its TCP connection, without the time for
+  // which this thread waited for a processor; 0 if there was a connection. To be called as
+  // ConnectMore.
+  std::chrono::microseconds Handshake();
 
   // Has the thread that receives be woken only when so many bytes have arrived, which must be on
   // their way. To be called while this is connected, by the thread that it belongs to.

@@ -126,7 +126,6 @@ class Transfer {
 
   // How long it took from the call until an event.
   std::chrono::microseconds Elapsed(CURLINFO until) const;
-  std::chrono::microseconds Handshake() const;
 
   void TakeBody(std::string_view bytes);
   void FlushBody();
@@ -254,7 +253,8 @@ int Transfer::OnProgress(void* self, curl_off_t /*total_down*/, curl_off_t down,
 int Transfer::OnConnected(void* self, char* /*remote*/, char* /*local*/, int /*remote_port*/,
                           int /*local_port*/) noexcept {
   auto& transfer = *static_cast<Transfer*>(self);
-  transfer.lease_.Connected(transfer.Handshake(), transfer.request_.connections);
+  const auto handshake = transfer.lease_.connection().Handshake();
+  transfer.lease_.Connected(handshake, transfer.request_.connections);
   return CURL_PREREQFUNC_OK;
 }
 
@@ -302,32 +302,13 @@ std::chrono::microseconds Transfer::Elapsed(CURLINFO until) const {
   return std::chrono::microseconds(elapsed);
 }
 
-// How long it took to establish the TCP connection, without the time for which this thread waited
-// for a processor; 0 if there was one.
-std::chrono::microseconds Transfer::Handshake() const {
-  const auto elapsed = Elapsed(CURLINFO_CONNECT_TIME_T) - Elapsed(CURLINFO_NAMELOOKUP_TIME_T);
-  const auto round_trip = lease_.connection().RoundTrip();
-  return round_trip.count() > 0 ? std::min(elapsed, round_trip) : elapsed;
-}
-
-// Throws InvalidResponse if a header that says which bytes these are occurs with several values.
-void RequireOneValue(const Response& response, std::string_view name) {
-  const std::string_view first = response.Find(name);
-  for (const auto& [other, value] : response.headers) {
-    if (other == name && value != first) {
-      throw InvalidResponse(
-          fmt::format("conflicting headers {}: {} and {}", name, Quoted(first), Quoted(value)));
-    }
-  }
-}
-
 void Transfer::EndHead() {
-  RequireOneValue(response_, "content-length");
-  RequireOneValue(response_, "content-range");
+  ValidateLengthHeaders(response_);
   has_head_ = true;
   begun_ = Clock::now();
   body_length_ = ParseLength(response_.Find("content-length")).value_or(0);
-  response_.round_trip = lease_.Answered(Elapsed(CURLINFO_PRETRANSFER_TIME_T), Handshake());
+  response_.round_trip =
+      lease_.Answered(Elapsed(CURLINFO_PRETRANSFER_TIME_T), lease_.connection().Handshake());
   response_.latency = Elapsed(CURLINFO_STARTTRANSFER_TIME_T) - Elapsed(CURLINFO_PRETRANSFER_TIME_T);
   if (response_.status / 100 != 2) lease_.ForgetSpare();
   is_for_receiver_ = receiver_ != nullptr && receiver_->Begin(response_);

@@ -124,6 +124,17 @@ Version ParseVersion(const Response& response, uint64_t size) {
           .last_modified = std::string(FindValidator(response, "last-modified"))};
 }
 
+void ValidateLengthHeaders(const Response& response) {
+  for (const std::string_view name : {"content-length", "content-range"}) {
+    const std::string_view first = response.Find(name);
+    for (const auto& [other, value] : response.headers) {
+      if (other != name || value == first) continue;
+      throw InvalidResponse(
+          fmt::format("conflicting headers {}: {} and {}", name, Quoted(first), Quoted(value)));
+    }
+  }
+}
+
 void ValidateEncoding(const Response& response) {
   const std::string_view encoding = response.Find("content-encoding");
   if (encoding.empty() || ToLower(encoding) == "identity") return;

@@ -62,6 +62,10 @@ struct Version {
 // Returns the version in the first response. `size` is that of the object.
 Version ParseVersion(const Response& response, uint64_t size);
 
+// Throws InvalidResponse if Content-Length or Content-Range, which say which bytes these are, occurs
+// with several values.
+void ValidateLengthHeaders(const Response& response);
+
 // Throws InvalidResponse if the body of `response` has a content encoding, so that its bytes are not
 // those of the object.
 void ValidateEncoding(const Response& response);
