@@ -34,23 +34,28 @@ class Delivery {
   // The buffer for the next bytes. Empty only when all have arrived.
   virtual std::span<std::byte> room() = 0;
 
-  // Called after the first `count` bytes of room() were written. Readers may read them from then
-  // on.
-  virtual void Arrived(size_t count) = 0;
+  // Called after the first `count` bytes of room() were written.
+  virtual void Written(size_t count) = 0;
 
-  // Delivers bytes that are in memory. Readers may read them after the next Flush at the latest.
-  virtual void Take(std::span<const std::byte> bytes) {
+  // Called when no more bytes are at hand: readers may read what was written from then on.
+  virtual void Flush() {}
+
+  // Both at once.
+  void Arrived(size_t count) {
+    Written(count);
+    Flush();
+  }
+
+  // Writes bytes that are in memory.
+  void Take(std::span<const std::byte> bytes) {
     while (!bytes.empty()) {
       const std::span<std::byte> free = room();
       const size_t count = std::min(free.size(), bytes.size());
       std::memcpy(free.data(), bytes.data(), count);
-      Arrived(count);
+      Written(count);
       bytes = bytes.subspan(count);
     }
   }
-
-  // Called after Take, when no more bytes are at hand.
-  virtual void Flush() {}
 };
 
 // One version of an object on a server, pinned: its bytes never change. All methods may be called

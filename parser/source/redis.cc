@@ -91,7 +91,7 @@ class BufferDelivery final : public Delivery {
  public:
   explicit BufferDelivery(std::span<std::byte> buffer) : buffer_(buffer) {}
   std::span<std::byte> room() override { return buffer_; }
-  void Arrived(size_t count) override { buffer_ = buffer_.subspan(count); }
+  void Written(size_t count) override { buffer_ = buffer_.subspan(count); }
 
  private:
   std::span<std::byte> buffer_;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <exception>
 #include <new>
 #include <utility>
@@ -52,22 +51,9 @@ class RangeCache::FrameDelivery final : public Delivery {
     return {frame.bytes + written_.filled, frame.size - written_.filled};
   }
 
-  void Arrived(size_t count) override {
-    Advance(written_, count);
-    Flush();
-  }
+  void Written(size_t count) override { Advance(written_, count); }
 
-  void Take(std::span<const std::byte> bytes) override {
-    while (!bytes.empty()) {
-      const std::span<std::byte> free = room();
-      const size_t count = std::min(free.size(), bytes.size());
-      std::memcpy(free.data(), bytes.data(), count);
-      Advance(written_, count);
-      bytes = bytes.subspan(count);
-    }
-  }
-
-  // Takes the lock and wakes readers once, whatever number of calls of Take there were.
+  // Takes the lock and wakes readers once, whatever number of calls of Written there were.
   void Flush() override {
     if (announced_ == written_) return;
     bool is_awaited = false;
