@@ -16,6 +16,7 @@
 #include "parser/base/budget.h"
 #include "parser/base/error.h"
 #include "parser/base/json.h"
+#include "parser/base/nesting_level.h"
 #include "parser/detect.h"
 #include "parser/format.h"
 #include "parser/format/archive/record.h"
@@ -120,23 +121,6 @@ constexpr uint64_t kCostOfMember = 2 * sizeof(Member) + sizeof(Group);
 
 // Bytes to decode for the begin of a file.
 constexpr uint64_t kCostOfHead = uint64_t{1} << 20;
-
-// Increments the depth while it lives.
-class NestingGuard {
- public:
-  explicit NestingGuard(ArchiveAllowance& allowance) : allowance_(allowance) {
-    if (allowance_.depth == ArchiveAllowance::kMostDepth) {
-      Fail(ENOTSUP, "archives are nested more than {} deep", ArchiveAllowance::kMostDepth);
-    }
-    ++allowance_.depth;
-  }
-  NestingGuard(const NestingGuard&) = delete;
-  NestingGuard& operator=(const NestingGuard&) = delete;
-  ~NestingGuard() { --allowance_.depth; }
-
- private:
-  ArchiveAllowance& allowance_;
-};
 
 class ArchiveReader {
  public:
@@ -329,7 +313,10 @@ Checkpoint ReadArchivedFiles(const std::vector<ArchivedFile>& files, std::string
                              uint64_t size, Budget& budget, const ReadOptions& options) {
   ArchiveAllowance own(size);
   ArchiveAllowance& allowance = options.archives != nullptr ? *options.archives : own;
-  const NestingGuard nesting(allowance);
+  if (allowance.depth == ArchiveAllowance::kMostDepth) {
+    Fail(ENOTSUP, "archives are nested more than {} deep", ArchiveAllowance::kMostDepth);
+  }
+  const NestingLevel level(allowance.depth);
   for (const ArchivedFile& file : files) CheckMemberName(file.path);
   const ArchiveNode root = TreeOf(files, budget);
   return ArchiveReader(allowance, budget, options).Read(root, kind);

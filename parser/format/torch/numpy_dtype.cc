@@ -18,6 +18,7 @@
 
 #include "parser/base/error.h"
 #include "parser/base/json.h"
+#include "parser/base/nesting_level.h"
 #include "parser/codec/npy/element.h"
 #include "parser/format/torch/globals.h"
 #include "parser/format/torch/leaf.h"
@@ -175,20 +176,12 @@ class TypeWalk {
   void AppendElement(const Level& level, std::string_view bytes);
 
  private:
-  class TypeNesting {
-   public:
-    explicit TypeNesting(int& depth) : depth_(depth) {
-      if (++depth_ > kMostTypeDepth) {
-        Fail(EBADMSG, "its dtype: structures are nested more than {} levels deep", kMostTypeDepth);
-      }
+  NestingLevel Enter() {
+    if (depth_ == kMostTypeDepth) {
+      Fail(EBADMSG, "its dtype: structures are nested more than {} levels deep", kMostTypeDepth);
     }
-    TypeNesting(const TypeNesting&) = delete;
-    TypeNesting& operator=(const TypeNesting&) = delete;
-    ~TypeNesting() { --depth_; }
-
-   private:
-    int& depth_;
-  };
+    return NestingLevel(depth_);
+  }
 
   // Charges what AppendString will append of `text`, twice, as `out_` may grow.
   void AppendText(std::string_view text) {
@@ -244,7 +237,7 @@ std::vector<Field> TypeWalk::FieldsOf(const Level& level) {
 }
 
 void TypeWalk::AppendDescr(const Level& level) {
-  const TypeNesting nesting(depth_);
+  const NestingLevel nesting = Enter();
   if (level.base != nullptr) {
     out_ += '[';
     AppendDescr(LevelOf(*level.base, budget_));
@@ -316,7 +309,7 @@ void TypeWalk::AppendOffsets(const Level& level, const std::vector<Field>& field
 }
 
 void TypeWalk::AppendElement(const Level& level, std::string_view bytes) {
-  const TypeNesting nesting(depth_);
+  const NestingLevel nesting = Enter();
   if (bytes.size() != level.type.item_size) {
     Fail(EBADMSG, "numpy scalar: size mismatch (found {1}, expected {0})", level.type.item_size,
          bytes.size());

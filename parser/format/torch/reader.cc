@@ -18,6 +18,7 @@
 #include "parser/base/budget.h"
 #include "parser/base/error.h"
 #include "parser/base/json.h"
+#include "parser/base/nesting_level.h"
 #include "parser/codec/pickle/lexer.h"
 #include "parser/format/common/placeholder.h"
 #include "parser/format/tensordict/collection.h"
@@ -38,26 +39,13 @@ namespace {
 // files.
 constexpr int kMostNesting = 2;
 
-class FileNesting {
- public:
-  explicit FileNesting(Reading& reading) : reading_(reading) {
-    if (reading_.depth == kMostNesting) {
-      Fail(EFBIG, "files are nested more than {} levels deep", kMostNesting);
-    }
-    ++reading_.depth;
-  }
-  FileNesting(const FileNesting&) = delete;
-  FileNesting& operator=(const FileNesting&) = delete;
-  ~FileNesting() { --reading_.depth; }
-
- private:
-  Reading& reading_;
-};
-
 }  // namespace
 
 Checkpoint ReadSaved(const Extent& data, Reading& reading) {
-  const FileNesting nesting(reading);
+  if (reading.depth == kMostNesting) {
+    Fail(EFBIG, "files are nested more than {} levels deep", kMostNesting);
+  }
+  const NestingLevel level(reading.depth);
   std::vector<std::byte> head(std::min<uint64_t>(data.length, kLegacyHead));
   if (!head.empty()) data.source->ReadAt(data.offset, head);
   const std::string_view text(reinterpret_cast<const char*>(head.data()), head.size());
