@@ -194,8 +194,8 @@ uint64_t ReadAhead::ShortestRange() const {
   return requests_ < kRangesOfBusyLink ? std::max(kShortestRange, in_flight_ / 4) : kShortestRange;
 }
 
-// The longest window of a stream: a share for each that is read in order and has not come to the end
-// of its file.
+// The longest window of a stream: a share for each that is read in order and has not come to the
+// end of its file.
 uint64_t ReadAhead::ShareOf(Clock::time_point now) const {
   const auto count = std::ranges::count_if(streams_, [&](const Stream& other) {
     return other.least > kFirstWindow && other.position < other.file_end &&
@@ -212,8 +212,8 @@ uint64_t ReadAhead::WindowOf(const Stream& stream, uint64_t share) const {
   return std::min({std::bit_floor(stream.least), share, Target()});
 }
 
-// How far the window of a stream that is alone may reach: beyond the file, where it is fetched by the
-// plan if there is one.
+// How far the window of a stream that is alone may reach: beyond the file, where it is fetched by
+// the plan if there is one.
 uint64_t ReadAhead::LimitOf(const Stream& stream) const {
   if (plan_.is_active()) return stream.file_end;
   const uint64_t more = std::max(kLeastBehindFile, stream.read / kPartBehindFile);
@@ -260,7 +260,10 @@ bool ReadAhead::IsScattered(StreamId id) const {
 
 uint64_t ReadAhead::RangeLength(StreamId id, Clock::time_point now) {
   const Stream* stream = Find(id);
-  const uint64_t window = stream == nullptr ? 0 : EndOf(*stream, ShareOf(now)) - stream->position;
+  return RangeLength(stream == nullptr ? 0 : EndOf(*stream, ShareOf(now)) - stream->position);
+}
+
+uint64_t ReadAhead::RangeLength(uint64_t window) const {
   // Few requests that a server answers at the same time are the longer.
   const uint64_t length = is_busy_ && plan_.is_active()
                               ? Enough() / std::min(kRangesOfBusyLink, requests_)
@@ -316,9 +319,8 @@ std::optional<ReadAhead::Wish> ReadAhead::Next(Clock::time_point now,
     const uint64_t ahead = std::max(stream.fetched, stream.position) - stream.position;
     const uint64_t lacking = end - stream.fetched;
     const bool is_final = end == BoundOf(stream) || end == files_.size_of(stream.object);
-    if (lacking < RangeLength(stream.id, now) && !is_final && ahead > WindowOf(stream, share) / 2) {
-      continue;
-    }
+    const uint64_t range = RangeLength(EndOf(stream, share) - stream.position);
+    if (lacking < range && !is_final && ahead > WindowOf(stream, share) / 2) continue;
     if (neediest == nullptr || ahead < least) {
       neediest = &stream;
       least = ahead;
@@ -326,7 +328,8 @@ std::optional<ReadAhead::Wish> ReadAhead::Next(Clock::time_point now,
   }
   if (neediest == nullptr) return {};
   const uint64_t end = WishEndOf(*neediest, share);
-  const uint64_t length = std::min(end - neediest->fetched, Vary(RangeLength(neediest->id, now)));
+  const uint64_t window = EndOf(*neediest, share) - neediest->position;
+  const uint64_t length = std::min(end - neediest->fetched, Vary(RangeLength(window)));
   return Wish{.stream = neediest->id,
               .object = neediest->object,
               .range = Oriented(*neediest, {neediest->fetched, length}),

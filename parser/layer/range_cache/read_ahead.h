@@ -145,6 +145,7 @@ class ReadAhead {
   uint64_t Vary(uint64_t length);
   uint64_t ShareOf(Clock::time_point now) const;
   uint64_t WindowOf(const Stream& stream, uint64_t share) const;
+  uint64_t RangeLength(uint64_t window) const;
   uint64_t LimitOf(const Stream& stream) const;
   uint64_t BoundOf(const Stream& stream) const;
   uint64_t EndOf(const Stream& stream, uint64_t share) const;
