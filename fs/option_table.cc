@@ -314,6 +314,11 @@ std::span<const Switch> HelperSwitches() { return kHelperSwitches; }
 
 std::span<const MountOption> MountOptions() { return kMountOptions; }
 
+const MountOption* FindMountOption(std::string_view name) {
+  const auto* const found = std::ranges::find(kMountOptions, name, &MountOption::name);
+  return found == std::end(kMountOptions) ? nullptr : found;
+}
+
 bool IsForSources(const MountOption& option) {
   constexpr std::string_view kGroups[] = {kSecrets, kRemote, kWeb, kS3};
   constexpr std::string_view kNames[] = {"follow_links", "scratch", "sidecar", "strict", "subtree"};

@@ -54,6 +54,9 @@ constexpr std::string_view kHelperLettersWithValue = "Nt";
 
 std::span<const MountOption> MountOptions();
 
+// Returns the option of that name; null if it is unknown.
+const MountOption* FindMountOption(std::string_view name);
+
 // Whether an option is about opening and reading a checkpoint, and not about mounting it.
 bool IsForSources(const MountOption& option);
 

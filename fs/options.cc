@@ -52,8 +52,8 @@ void SetMountOption(Options& options, std::string_view word) {
   const size_t equals = std::min(word.find('='), word.size());
   const std::string_view name = word.substr(0, equals);
   const std::string_view value = word.substr(std::min(equals + 1, word.size()));
-  const auto found = std::ranges::find(MountOptions(), name, &MountOption::name);
-  if (found == MountOptions().end()) {
+  const MountOption* const found = FindMountOption(name);
+  if (found == nullptr) {
     if (IsIgnored(name)) return;
     if (const auto why = WhyRefused(name); !why.empty()) Fail(EINVAL, "option {}: {}", name, why);
     FailUnknown(name, NearestMountOption(name), "");
@@ -178,17 +178,14 @@ class Parser {
 
 bool IsOptionList(std::string_view text) {
   const std::string_view name = text.substr(0, text.find(','));
-  return text.find('=') != std::string_view::npos ||
-         std::ranges::find(MountOptions(), name, &MountOption::name) != MountOptions().end();
+  return text.find('=') != std::string_view::npos || FindMountOption(name) != nullptr;
 }
 
 void SetSourceOptions(Options& options, std::string_view list) {
   for (const std::string& word : SplitList(list)) {
     const std::string_view name = std::string_view(word).substr(0, word.find('='));
-    const auto found = std::ranges::find(MountOptions(), name, &MountOption::name);
-    if (found != MountOptions().end() && !IsForSources(*found)) {
-      Fail(EINVAL, "option {}: is for a mount", name);
-    }
+    const MountOption* const found = FindMountOption(name);
+    if (found != nullptr && !IsForSources(*found)) Fail(EINVAL, "option {}: is for a mount", name);
     if (!word.empty()) SetMountOption(options, word);
   }
 }
