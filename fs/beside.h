@@ -19,7 +19,7 @@
 namespace ckptfs {
 
 // Returns the path in a store of the view `name` of `folder`, which has no file of that name:
-// "pytorch_model.bin.d/model.safetensors". Empty if there is none. Throws Error.
+// "pytorch_model.bin.d/model.safetensors". Empty if no such view exists. Throws Error.
 std::string FindViewInStore(const Folder& folder, const std::string& name);
 
 // The names for which FindViewInStore finds something.

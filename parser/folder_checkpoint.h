@@ -33,8 +33,8 @@ std::vector<FolderCheckpoint> FindCheckpoints(const Folder& folder,
 // "__0_0.distcp".
 bool IsOneOfSeveral(std::string_view name);
 
-// Returns whether `name` is that of a file of a distributed checkpoint. Without its
-// metadata, its items cannot be separated: it looks like an archive with the last one.
+// Returns whether `name` is that of a file of a distributed checkpoint. Without its metadata, its
+// items cannot be separated: it looks like an archive with the last one.
 bool IsOfDistributed(std::string_view name);
 
 // Whether the files of `folder` are one checkpoint, and its subfolders contain no others. Throws as
@@ -43,7 +43,7 @@ bool IsOneCheckpoint(const Folder& folder);
 
 // Reads the checkpoint that `folder` is. Files without a tensor do not count if others have some.
 // Throws Error: ENOTUNIQ if there are several checkpoints in the folder, or in its subfolders;
-// ENOTSUP if there is none.
+// ENOTSUP if no checkpoint is found.
 Checkpoint ReadFolder(const FolderPtr& folder, const ReadOptions& options);
 
 // Whether the config.json of `folder` is that of a component of diffusers: it names a class. False

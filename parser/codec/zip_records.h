@@ -54,8 +54,8 @@ struct LocalHeader {
 // Locates the data of members, and sets their data_offset, or deferred_offset. `headers` are of
 // different members, in any order, and are sorted. `begins` are the offsets of all local headers,
 // including those of unreadable members; empty if `source` is not remote. Bytes from `tail` on were
-// fetched with the directory. Calls `on_damage` for
-// each invalid header. Throws Error: EBADMSG, and what reading throws.
+// fetched with the directory. Calls `on_damage` for each invalid header. Throws Error: EBADMSG, and
+// what reading throws.
 void LocateAll(const ByteSource& source, std::span<LocalHeader> headers,
                std::vector<uint64_t> begins, std::span<Member> members, uint64_t directory,
                uint64_t tail, const std::function<void(const LocalHeader& header)>& on_damage);

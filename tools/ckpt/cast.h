@@ -11,7 +11,7 @@
 namespace ckptfs::ckpt {
 
 // Returns the type to which tensors can be cast that users call `name`: "bf16", "float16". Nothing
-// if there is none.
+// if the name is unknown.
 std::optional<Dtype> CastTypeNamed(std::string_view name);
 
 // Whether elements of that type are floating-point numbers, which can be cast.

@@ -137,8 +137,8 @@ void Comparison::Add(const Comparison& other) {
 
 bool AreSame(const Tensor& a, const Tensor& b, uint64_t begin, uint64_t end) {
   if (a.data.source->is_hole() && b.data.source->is_hole()) return true;
-  constexpr uint64_t kBytesAtOnce = uint64_t{256}
-                                    << 10U;  // Both stay in the second level of the cache.
+  // Both buffers stay in the second level of the cache.
+  constexpr uint64_t kBytesAtOnce = uint64_t{256} << 10U;
   std::vector<std::byte> left(std::min(kBytesAtOnce, end - begin));
   std::vector<std::byte> right(left.size());
   for (uint64_t at = begin; at < end;) {

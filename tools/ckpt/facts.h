@@ -59,7 +59,7 @@ uint64_t BytesToRead(std::span<const TensorEntry> tensors);
 std::vector<Figures> FiguresOf(std::span<const TensorEntry> tensors, Progress& progress);
 
 // Returns the histogram of each tensor, from its smallest to its largest element; an empty one if
-// all are equal or there is none. Reads the tensors in several threads, and sets the error of
+// all are equal or it has no elements. Reads the tensors in several threads, and sets the error of
 // `figures`, which are theirs, for those that cannot be read.
 std::vector<std::vector<uint64_t>> HistogramsOf(std::span<const TensorEntry> tensors,
                                                 std::span<Figures> figures, size_t bins,

@@ -33,8 +33,8 @@ class OutputFile {
   OutputFile& operator=(const OutputFile&) = delete;
   ~OutputFile();
 
-  // Sets the length of the file. Bytes that are not written are zeros and take no
-  // space. Throws Error.
+  // Sets the length of the file. Bytes that are not written are zeros and take no space. Throws
+  // Error.
   void Resize(uint64_t size) const;
 
   // Zeros are not written. Any thread may call this. Throws Error.

@@ -262,8 +262,8 @@ Tensor Sliced(const Tensor& tensor, std::string_view slice) {
   return sliced;
 }
 
-// Returns the tensor with that key; null if there is none. Throws Error(EINVAL) if there are
-// several.
+// Returns the tensor with that key; null if it is not found. Throws Error(EINVAL) if several
+// tensors have it.
 const Tensor* Find(const Model& model, std::span<const TensorEntry> tensors, std::string_view key) {
   const auto found = std::ranges::find(tensors, key, &TensorEntry::key);
   if (found == tensors.end()) return nullptr;

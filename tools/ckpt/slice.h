@@ -15,8 +15,8 @@ enum class Elements {
 };
 
 // Returns the tensor `key` of `model`, or a slice of it: "h.0.weight[:10]". A tensor whose key ends
-// with brackets comes first. Throws Error: ENOENT if there is none, EINVAL if there are several, or
-// the slice does not fit; or that of the tensor if it cannot be read.
+// with brackets comes first. Throws Error: ENOENT if it is not found, EINVAL if several have the
+// key or the slice does not fit; or that of the tensor if it cannot be read.
 Tensor SelectedTensor(const Model& model, const std::string& key, Elements elements);
 
 }  // namespace ckptfs::ckpt

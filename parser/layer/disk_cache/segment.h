@@ -62,7 +62,7 @@ class Segment {
             std::span<uint8_t> is_cached) const;
 
   // Writes blocks[i] as block `first` + i of the object, which lies in this segment, for all i.
-  // Returns the error; nothing if there is none.
+  // Returns the error if it fails.
   std::optional<Error> Write(uint64_t first,
                              std::span<const std::span<const std::byte>> blocks) const;
 
