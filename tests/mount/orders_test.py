@@ -128,6 +128,22 @@ class Orders(ckptfs.Case):
         self.assertEqual(ckptfs.read(mount / "z.memmap"), self.content["z"])
         self.assertLess(fetched()[0], LARGE + MIB)
 
+    def test_again_when_pages_have_left_the_page_cache(self):
+        """The kernel reclaims single pages of a file, even if memory is free. A program that reads
+        the file again, such as one of two tensors that share their bytes, needs no others."""
+        mount, fetched = self.fetched("-o", "memory=8m")
+        for name in sorted(self.content):
+            ckptfs.read(mount / f"{name}.memmap")
+        places = range(300 * KIB, LARGE, 500 * KIB)
+        with open(mount / "z.memmap", "rb", buffering=0) as file:
+            for place in places:
+                os.posix_fadvise(file.fileno(), place, 4 * KIB, os.POSIX_FADV_DONTNEED)
+        before = fetched()[0]
+        self.assertEqual(ckptfs.read(mount / "z.memmap"), self.content["z"])
+        size = fetched()[0] - before
+        self.assertGreater(size, len(places) * 4 * KIB)  # They had left it.
+        self.assertLess(size, len(places) * 66 * KIB)
+
     def test_page_faults_of_a_mapped_file(self):
         """One costs 64 KiB: 16 KiB before and behind it, in blocks of 32 KiB."""
         mount, fetched = self.fetched()

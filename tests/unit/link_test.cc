@@ -52,6 +52,14 @@ TEST_F(LinkTest, KeepsMoreInFlightAsLongAsTheRateGrows) {
   EXPECT_EQ(link_.in_flight(), 4 * kMiB);
 }
 
+TEST_F(LinkTest, KeepsMoreInFlightOnALongLinkInSlowStart) {
+  Answer(seconds(2), milliseconds(150), 160'000);  // 16 MB/s.
+  const uint64_t few = link_.in_flight();
+  EXPECT_LE(few, 8 * kMiB);
+  link_.RecordRoundTrip(milliseconds(150));
+  EXPECT_GE(link_.in_flight(), few * 3 / 2);
+}
+
 TEST_F(LinkTest, KeepsLittleInFlightOnASlowLink) {
   Answer(seconds(5), milliseconds(50), 40'000);  // 4 MB/s.
   EXPECT_EQ(link_.in_flight(), 4 * kMiB);

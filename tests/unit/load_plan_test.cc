@@ -219,6 +219,22 @@ TEST_F(LoadPlanTest, IsRefutedByManyReadsInTheMiddleOfAFile) {
   EXPECT_LT(strays, 10'000);
 }
 
+// Two tensors that share their bytes are one file, which is read twice. The second time, the page
+// cache of the kernel may lack some pages.
+TEST_F(LoadPlanTest, LearnsNothingFromPagesOfAFileThatWasReadWhole) {
+  Read(10, kMiB);
+  Read(11, 4096);
+  FetchAll(3 * kMiB);
+  EXPECT_FALSE(Next(kMiB));
+  EXPECT_TRUE(plan_.ExpectsRestOf(0, 11 * kStep + 512 * kKiB));
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_FALSE(plan_.ExpectsRestOf(0, 10 * kStep + 512 * kKiB));
+    plan_.RecordRead(0, {10 * kStep + 512 * kKiB, 4096}, LoadPlan::Kind::kScattered, false);
+  }
+  EXPECT_TRUE(plan_.is_active());
+  EXPECT_FALSE(Next(kMiB));
+}
+
 TEST_F(LoadPlanTest, CountsFilesThatAreReadBackward) {
   for (uint64_t i = 0; i < 2; ++i) {
     if (i == 1) Read(i, 4096);  // memcpy looks at the begin first.
@@ -243,6 +259,26 @@ TEST_F(LoadPlanTest, BeginsAnewWithASecondPass) {
   const auto piece = Next(kMiB);
   ASSERT_TRUE(piece);
   EXPECT_EQ(piece->range.offset, 12 * kStep);
+}
+
+TEST_F(LoadPlanTest, LeavesOutWhatWasReadBeforeItWasRefuted) {
+  for (uint64_t i = 0; i < 10; ++i) Read(i, kMiB);
+  Read(10, kMiB / 2);
+  for (uint64_t i = 40; i < 50; ++i) Read(i, 4096, LoadPlan::Kind::kScattered);
+  EXPECT_FALSE(plan_.is_active());
+  plan_.RecordRead(0, {10 * kStep + kMiB / 2, kMiB / 2}, LoadPlan::Kind::kNext, true);
+  Read(11, 4096);
+  EXPECT_TRUE(plan_.is_active());
+  EXPECT_EQ(FetchAll(kMiB), (2 * kFiles - 12) * kMiB);
+}
+
+TEST_F(LoadPlanTest, BeginsASecondPassAtOnceAfterItWasRefuted) {
+  for (uint64_t i = 0; i < 10; ++i) Read(i, kMiB);
+  for (uint64_t i = 40; i < 50; ++i) Read(i, 4096, LoadPlan::Kind::kScattered);
+  Read(0, kMiB);
+  Read(1, kMiB);
+  EXPECT_TRUE(plan_.is_active());
+  EXPECT_EQ(FetchAll(kMiB), (2 * kFiles - 2) * kMiB);
 }
 
 TEST_F(LoadPlanTest, CountsPiecesOfAFile) {

@@ -113,6 +113,8 @@ uint64_t Link::in_flight() const {
   constexpr double kMostFirst = 8 << 20;
   constexpr double kSlowStart = 6 << 20;
   constexpr double kUsualBandwidth = 100e6;  // Bytes per second.
+  constexpr double kMostQueued = 0.5;        // In seconds.
+  constexpr double kSlowStartRoundTrips = 5;
   // While connections are in slow start, their rate says little.
   const double least =
       is_growing_ ? std::min(kLeast + 2 * static_cast<double>(total_), kMostFirst) : kLeast;
@@ -120,7 +122,10 @@ uint64_t Link::in_flight() const {
   const double latency = duration<double>(least_).count();
   const double wanted =
       std::max(kMargin * bandwidth_ * latency + kQueued, kUsualBandwidth * latency + kSlowStart);
-  return static_cast<uint64_t>(std::min(wanted, std::max(bandwidth_ / 2, least)));
+  // In slow start, the rate grows several times before it is measured.
+  const double round_trip = duration<double>(round_trip_).count();
+  const double queued = bandwidth_ * std::max(kMostQueued, kSlowStartRoundTrips * round_trip);
+  return static_cast<uint64_t>(std::min(wanted, std::max(queued, least)));
 }
 
 }  // namespace ckptfs

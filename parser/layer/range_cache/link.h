@@ -64,8 +64,8 @@ class Link {
 
   // How many bytes keep the link busy when they have been requested and have not arrived: bandwidth
   // x latency, some that wait in its queue, and what the slow start of all connections needs, but
-  // no more than arrives in half a second, or 4 MiB, and up to 8 MiB as long as the rate grows.
-  // Many more would overflow the queue.
+  // no more than arrives in half a second or five round trips, or 4 MiB, and up to 8 MiB as long
+  // as the rate grows. Many more would overflow the queue.
   uint64_t in_flight() const;
 
   // How many requests may run at the same time.

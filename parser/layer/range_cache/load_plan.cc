@@ -18,7 +18,8 @@ constexpr unsigned kMostRepeated = 8;
 
 constexpr unsigned kMostMisses = 16;
 
-// Bytes of a file at which a program looks. One that reads more of it reads on, and its stream is enough.
+// Bytes of a file at which a program looks. One that reads more of it reads on, and its stream is
+// enough.
 constexpr uint64_t kMostLook = uint64_t{1} << 20U;
 
 // As many as the threads of a program that copies a file in parallel.
@@ -57,7 +58,7 @@ void LoadPlan::Refute() {
 }
 
 bool LoadPlan::IsBegun(size_t file) const {
-  return file < files_.count() && states_[file].round == round_ && states_[file].is_begun;
+  return file < files_.count() && states_[file].round == round_;
 }
 
 // Whether a read in the middle of a file may be that of a thread which reads a part of the file.
@@ -71,35 +72,32 @@ bool LoadPlan::IsTolerated(size_t file) {
 bool LoadPlan::ExpectsRestOf(uint32_t object, uint64_t offset) {
   Update();
   const size_t file = files_.Find(object, offset);
-  return whole_files_ > 0 && IsBegun(file) && files_.file(file).object == object &&
-         files_.file(file).range.offset <= offset;
+  return whole_files_ > 0 && IsBegun(file) && !IsWhole(file) &&
+         files_.file(file).object == object && files_.file(file).range.offset <= offset;
 }
 
-// The state of a file in this round.
+// The state of a file in this pass.
 LoadPlan::State& LoadPlan::StateOf(size_t file) {
   State& state = states_[file];
-  if (state.round != round_) {
-    state.round = round_;
+  if (state.pass != pass_) {
+    state.pass = pass_;
     state.read = 0;
-    state.is_begun = false;
   }
   return state;
 }
 
 void LoadPlan::Activate() {
   is_active_ = true;
-  FetchAllBut([&](size_t file) { return IsBegun(file); });
+  // Files that were read before a refuted prediction are not fetched again.
+  FetchAllBut([&](size_t file) { return IsBegun(file) || IsWhole(file); });
 }
 
-// The rest of a file that was begun is fetched by the stream of its reader, but not if it first looks at
-// the beginning of each file.
+// The rest of a file that was begun is fetched by the stream of its reader, but not if it first
+// looks at the beginning of each file.
 void LoadPlan::RecordGap() {
   misses_ = std::min(misses_ + 1, kMostMisses);
   if (!std::exchange(is_done_, false)) return;
-  FetchAllBut([&](size_t file) {
-    return states_[file].round == round_ &&
-           states_[file].read > std::min(kMostLook, LengthOfWhole(file));
-  });
+  FetchAllBut([&](size_t file) { return ReadOf(file) > std::min(kMostLook, LengthOfWhole(file)); });
 }
 
 void LoadPlan::FetchAllBut(const std::function<bool(size_t file)>& is_excluded) {
@@ -110,6 +108,11 @@ void LoadPlan::FetchAllBut(const std::function<bool(size_t file)>& is_excluded) 
   }
 }
 
+// How many bytes of a file were read in this pass.
+uint64_t LoadPlan::ReadOf(size_t file) const {
+  return states_[file].pass == pass_ ? states_[file].read : 0;
+}
+
 // How many bytes of a file are read at most before all of it counts as read. A file of an archive
 // includes its header, of which not all is read.
 uint64_t LoadPlan::LengthOfWhole(size_t file) const {
@@ -118,20 +121,22 @@ uint64_t LoadPlan::LengthOfWhole(size_t file) const {
   return length - std::min(length, kHeader);
 }
 
-// Whether all of a file was read in this round.
+// Whether all of a file was read in this pass.
 bool LoadPlan::IsWhole(size_t file) const {
-  return states_[file].read > std::max(LengthOfWhole(file), files_.file(file).range.length / 2);
+  return ReadOf(file) > std::max(LengthOfWhole(file), files_.file(file).range.length / 2);
 }
 
 void LoadPlan::Begin(size_t file, bool is_fetched) {
   // Each thread that reads a part of a file may begin with its header.
-  const bool is_repeated = IsBegun(file) && IsWhole(file);
+  const bool is_repeated = IsWhole(file);
   if (is_repeated) ++repeated_;
   if (is_repeated || !IsBegun(file)) ++unfinished_;
-  // A second pass over the files, or one over their headers.
-  if (repeated_ > kMostRepeated || unfinished_ > kMostUnfinished) Refute();
+  const bool is_next_pass = repeated_ > (whole_files_ > 0 ? kMostRepeated : 0);
+  if (is_next_pass) ++pass_;
+  // Or a pass over the headers of the files.
+  if (is_next_pass || unfinished_ > kMostUnfinished) Refute();
   State& state = StateOf(file);
-  state.is_begun = true;
+  state.round = round_;
   if (is_repeated) state.read = 0;
   if (stray_file_ == file) stray_file_.reset();
   cursor_ = file + 1;
@@ -146,9 +151,12 @@ void LoadPlan::Begin(size_t file, bool is_fetched) {
 void LoadPlan::RecordRead(uint32_t object, ByteRange read, Kind kind, bool is_fetched) {
   Update();
   size_t file = files_.Find(object, read.offset);
-  if (kind == Kind::kScattered && !IsTolerated(file)) Refute();
+  // Of a file that is read again, the page cache of the kernel lacks some pages, which says
+  // nothing.
+  const bool is_again = file < files_.count() && IsWhole(file);
+  if (kind == Kind::kScattered && !is_again && !IsTolerated(file)) Refute();
   const bool is_begin = kind == Kind::kBegin || (kind == Kind::kEnd && !IsBegun(file));
-  if (is_active_ && !is_fetched && !is_begin) RecordGap();
+  if (is_active_ && !is_fetched && !is_begin && !is_again) RecordGap();
   if (is_begin && file < files_.count()) Begin(file, is_fetched);
   const uint64_t end = read.offset + read.length;
   for (; file < files_.count(); ++file) {

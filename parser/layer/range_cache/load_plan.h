@@ -41,7 +41,8 @@ class LoadPlan {
   // Whether a program that begins a file is expected to read all of it.
   bool ExpectsWholeFiles() const { return whole_files_ > 0; }
 
-  // Whether a program reads the file that contains `offset` and is expected to read all of it.
+  // Whether a program reads the file that contains `offset` and is expected to read the rest of it.
+  // Not if all was read before: then the page cache of the kernel has the other pages.
   bool ExpectsRestOf(uint32_t object, uint64_t offset);
 
   // Whether a program is expected to read all files.
@@ -67,11 +68,11 @@ class LoadPlan {
 
  private:
   struct State {
-    uint64_t round = 0;     // In which it was last read; 0 if it never was.
-    uint64_t read = 0;      // Bytes in that round; the same ones may count twice.
-    bool is_begun = false;  // In that round, at its begin or its end.
-    uint64_t fetched = 0;   // Offset of the object up to which the plan has fetched the file.
-    size_t next = 0;        // A file behind this one, or itself, before which all are fetched.
+    uint64_t pass = 0;     // In which it was last read; 0 if it never was.
+    uint64_t read = 0;     // Bytes in that pass; the same ones may count twice.
+    uint64_t round = 0;    // In which it was last begun, at its begin or its end.
+    uint64_t fetched = 0;  // Offset of the object up to which the plan has fetched the file.
+    size_t next = 0;       // A file behind this one, or itself, before which all are fetched.
   };
 
   void Update();
@@ -82,6 +83,7 @@ class LoadPlan {
   void Activate();
   void RecordGap();
   void FetchAllBut(const std::function<bool(size_t file)>& is_excluded);
+  uint64_t ReadOf(size_t file) const;
   uint64_t LengthOfWhole(size_t file) const;
   bool IsWhole(size_t file) const;
   size_t NextUnfetched(size_t file);
@@ -93,6 +95,7 @@ class LoadPlan {
   uint64_t version_ = 0;       // Of `files_`.
   FileMap::File last_;         // Of `files_`, if there is any.
   uint64_t round_ = 1;         // Number of predictions so far.
+  uint64_t pass_ = 1;          // How often programs have begun to read files again.
 
   // Since the round began.
   bool is_active_ = false;

@@ -32,7 +32,6 @@ constexpr uint64_t kFirstBulkWindow = 8 * kMiB;
 constexpr uint64_t kBulkWindowPerByte = 64;
 
 constexpr uint64_t kLeastBehindFile = 512 * kKiB;
-constexpr uint64_t kPartBehindFile = 64;  // Of what was read.
 
 // Before the files are known: what lies behind a header is often the next one.
 constexpr uint64_t kLeastOpeningWindow = 128 * kKiB;
@@ -122,6 +121,14 @@ ReadAhead::Stream& ReadAhead::Begin(uint32_t object, ByteRange read, bool is_bac
   return stream;
 }
 
+// Whether a read, or one that was announced to begin with it, is so long that more will be read. In
+// a small memory, a long window would evict what was fetched: announcements do not count.
+bool ReadAhead::IsBulk(uint32_t object, ByteRange read) const {
+  const bool is_announced = announced_.object == object && announced_.range.offset == read.offset &&
+                            most_ >= 2 * kFirstBulkWindow;
+  return std::max(read.length, is_announced ? announced_.range.length : 0) >= kBulk;
+}
+
 // Turns a stream whose reads run against its direction.
 void ReadAhead::Turn(Stream& stream, ByteRange read) {
   const ByteRange place = Oriented(stream, read);
@@ -166,7 +173,7 @@ ReadAhead::StreamId ReadAhead::RecordRead(uint32_t object, ByteRange read, bool 
   if (is_begin) {
     const uint64_t file_end = FileEndAt(*stream, end - 1);
     if (!goes_on) stream->file_end = file_end;
-    stream->is_bulk = stream->is_bulk || read.length >= kBulk;
+    stream->is_bulk = stream->is_bulk || IsBulk(object, read);
     stream->least = std::max(stream->least, stream->is_bulk ? kFirstBulkWindow : kFirstWindow);
     if (plan_.ExpectsWholeFiles()) stream->least = std::max(stream->least, file_end - place.offset);
   }
@@ -181,8 +188,9 @@ ReadAhead::StreamId ReadAhead::RecordRead(uint32_t object, ByteRange read, bool 
 }
 
 // How many bytes ahead of a reader are fetched or in flight at most. Ranges arrive side by side, so
-// that up to as many have arrived behind a missing one as are in flight.
-uint64_t ReadAhead::Target() const { return 5 * Enough() / 2; }
+// that up to as many have arrived behind a missing one as are in flight; more if that one comes on
+// a connection in slow start.
+uint64_t ReadAhead::Target() const { return 4 * Enough(); }
 
 // How many bytes all requests together are for: those in flight, or more, so that few connections
 // seldom wait for a round trip between two ranges.
@@ -212,13 +220,17 @@ uint64_t ReadAhead::WindowOf(const Stream& stream, uint64_t share) const {
   return std::min({std::bit_floor(stream.least), share, Target()});
 }
 
-// How far the window of a stream that is alone may reach: beyond the file, where it is fetched by
-// the plan if there is one.
+// How far the window of a stream that is alone may reach: beyond the file, which is fetched by the
+// plan if there is one. Without a plan, half of what keeps the link busy, but no more than a
+// quarter of what was read: a program that reads one file costs little more, and one that reads on
+// waits less.
 uint64_t ReadAhead::LimitOf(const Stream& stream) const {
   if (plan_.is_active()) return stream.file_end;
-  const uint64_t more = std::max(kLeastBehindFile, stream.read / kPartBehindFile);
+  const uint64_t most =
+      std::max(std::min(in_flight_ / 2, most_ / 8) / kMiB * kMiB, kLeastBehindFile);
+  const uint64_t more = std::clamp(std::bit_floor(stream.read / 4), kLeastBehindFile, most);
   const uint64_t left = files_.size_of(stream.object) - stream.file_end;
-  return stream.file_end + std::min(std::bit_floor(more), left);
+  return stream.file_end + std::min(more, left);
 }
 
 // How far a window may reach: at most to where another stream has begun, since threads that share a
@@ -265,7 +277,7 @@ uint64_t ReadAhead::RangeLength(StreamId id, Clock::time_point now) {
 
 uint64_t ReadAhead::RangeLength(uint64_t window) const {
   // Few requests that a server answers at the same time are the longer.
-  const uint64_t length = is_busy_ && plan_.is_active()
+  const uint64_t length = room_ < in_flight_ / 2 && plan_.is_active()
                               ? Enough() / std::min(kRangesOfBusyLink, requests_)
                               : std::min(window, Enough()) / std::min(kRangesOfWindow, requests_);
   return std::clamp(length, ShortestRange(), longest_range_);
@@ -293,6 +305,14 @@ bool ReadAhead::IsLive(StreamId id, Clock::time_point now) const {
 uint64_t ReadAhead::Vary(uint64_t length) {
   constexpr std::array<uint64_t, 8> kEighths = {4, 16, 6, 12, 5, 14, 8, 10};
   return length * kEighths.at(wishes_++ % kEighths.size()) / 8;
+}
+
+// How long a range may be that is `length` bytes long on average. Many more bytes in flight than
+// keep the link busy overflow its queue, and TCP is slow after losses. But if each range fitted
+// exactly, connections would wait for room together, and then send all at once. Few connections
+// need long ranges.
+uint64_t ReadAhead::FitRoom(uint64_t varied, uint64_t length) const {
+  return requests_ < kUsualConnections ? varied : std::min(varied, room_ + length);
 }
 
 std::optional<ReadAhead::Wish> ReadAhead::Next(Clock::time_point now,
@@ -329,7 +349,8 @@ std::optional<ReadAhead::Wish> ReadAhead::Next(Clock::time_point now,
   if (neediest == nullptr) return {};
   const uint64_t end = WishEndOf(*neediest, share);
   const uint64_t window = EndOf(*neediest, share) - neediest->position;
-  const uint64_t length = std::min(end - neediest->fetched, Vary(RangeLength(window)));
+  const uint64_t range = RangeLength(window);
+  const uint64_t length = std::min(end - neediest->fetched, FitRoom(Vary(range), range));
   return Wish{.stream = neediest->id,
               .object = neediest->object,
               .range = Oriented(*neediest, {neediest->fetched, length}),
@@ -347,7 +368,8 @@ std::optional<ReadAhead::Wish> ReadAhead::NextPlanned(uint64_t unread, uint64_t 
                  longest_range_);
   // Small pieces are collected, unless the lead runs dry.
   if (lead - unread < length && unread > lead / 2) return {};
-  const auto piece = plan_.Next(std::min(Vary(length), lead - unread), present_up_to);
+  const auto piece =
+      plan_.Next(std::min(FitRoom(Vary(length), length), lead - unread), present_up_to);
   if (!piece) return {};
   return Wish{.stream = kPlanned, .object = piece->object, .range = piece->range};
 }

@@ -38,17 +38,21 @@ class ReadAhead {
   // Adds an object of `size` bytes; objects are numbered from 0.
   void AddObject(uint64_t size) { files_.AddObject(size); }
 
-  // Sets how many bytes in flight keep the link busy (Link::in_flight), whether it is, how many
-  // requests may run at the same time, and how many bytes one of them may be for.
-  void SetInFlight(uint64_t bytes, bool is_busy, uint64_t requests, uint64_t longest_range) {
+  // Sets how many bytes in flight keep the link busy (Link::in_flight), how many are in flight, how
+  // many requests may run at the same time, and how many bytes one of them may be for.
+  void SetInFlight(uint64_t bytes, uint64_t now, uint64_t requests, uint64_t longest_range) {
     in_flight_ = bytes;
-    is_busy_ = is_busy;
+    room_ = bytes - std::min(bytes, now);
     requests_ = requests;
     longest_range_ = longest_range;
   }
 
   // Adds a file of the mount, which is `range` of an object.
   void AdviseFile(uint32_t object, ByteRange range);
+
+  // Records that a range will be read. A reader that begins with a small header before the bytes it
+  // wants so is known to read much.
+  void Announce(uint32_t object, ByteRange range) { announced_ = {object, range}; }
 
   // Whether nothing is known of the files of an object yet, since it is being opened.
   bool IsOpening(uint32_t object) const { return !files_.HasFiles(object); }
@@ -136,6 +140,7 @@ class ReadAhead {
   const Stream* Find(StreamId id) const;
   Stream* Continued(uint32_t object, ByteRange read);
   Stream& Begin(uint32_t object, ByteRange read, bool is_backward);
+  bool IsBulk(uint32_t object, ByteRange read) const;
   void Turn(Stream& stream, ByteRange read);
   ByteRange Oriented(const Stream& stream, ByteRange range) const;
   uint64_t FileEndAt(const Stream& stream, uint64_t offset);
@@ -143,6 +148,7 @@ class ReadAhead {
   uint64_t ShortestRange() const;
   uint64_t Target() const;
   uint64_t Vary(uint64_t length);
+  uint64_t FitRoom(uint64_t varied, uint64_t length) const;
   uint64_t ShareOf(Clock::time_point now) const;
   uint64_t WindowOf(const Stream& stream, uint64_t share) const;
   uint64_t RangeLength(uint64_t window) const;
@@ -153,12 +159,13 @@ class ReadAhead {
 
   const uint64_t most_;
   uint64_t in_flight_ = uint64_t{4} << 20U;
-  bool is_busy_ = false;
+  uint64_t room_ = in_flight_;  // Bytes of it that are not in flight.
   uint64_t requests_ = kUsualConnections;
   uint64_t longest_range_ = uint64_t{8} << 20U;
   FileMap files_;
   LoadPlan plan_{files_};
   std::list<Stream> streams_;  // Read last first.
+  LoadPlan::Piece announced_;  // Last.
   StreamId last_id_ = 0;
   uint64_t wishes_ = 0;  // So far.
   Clock::time_point last_read_;

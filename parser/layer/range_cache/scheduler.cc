@@ -69,6 +69,7 @@ void Scheduler::Prefetch(uint32_t object, std::span<const ByteRange> ranges) {
   };
   for (const ByteRange& range : sorted) {
     if (range.length == 0) continue;
+    read_ahead_.Announce(object, range);
     const uint64_t behind = BlockCount(range.offset + range.length);
     uint64_t first = range.offset / kBlockSize;
     if (read_ahead_.IsOpening(object) && behind == BlockCount(sizes_[object]) &&
@@ -127,8 +128,8 @@ bool Scheduler::IsAwaited(const BlockKey& key) const {
   return std::ranges::any_of(waiters_, [&](const Waiter* waiter) { return waiter->key == key; });
 }
 
-// Whether a block is cached or being fetched, from `begin` on. A frame without the bytes there counts
-// as long as it cannot be dropped.
+// Whether a block is cached or being fetched, from `begin` on. A frame without the bytes there
+// counts as long as it cannot be dropped.
 bool Scheduler::IsPresent(const BlockKey& key, size_t begin) {
   const Frame* frame = frames_.Find(key);
   return frame != nullptr && (frame->begin <= begin || !Frames::MayDrop(*frame));
@@ -344,8 +345,7 @@ std::unique_ptr<RangeFetch> Scheduler::TakeNext(Clock::time_point now) {
   if (fetches_.size() < link_.fetches()) {
     if (auto fetch = TakeRepeated(now)) return fetch;
   }
-  read_ahead_.SetInFlight(link_.in_flight(), in_flight_ > link_.in_flight() / 2, link_.fetches(),
-                          link_.longest_range());
+  read_ahead_.SetInFlight(link_.in_flight(), in_flight_, link_.fetches(), link_.longest_range());
   for (const Waiter* waiter : waiters_) {
     if (waiter->error || IsPresent(waiter->key, waiter->begin)) continue;
     if (fetches_.size() >= link_.fetches()) {
