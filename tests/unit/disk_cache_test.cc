@@ -68,6 +68,7 @@ class KnownObject {
     std::vector<std::string> bytes;
     for (size_t i = 0; i < count; ++i) bytes.push_back(BlockOf(identity_, size_, first + i));
     std::vector<std::span<const std::byte>> blocks;
+    blocks.reserve(count);
     for (const std::string& block : bytes) blocks.push_back(std::as_bytes(std::span(block)));
     object_->Write(first, blocks);
   }
@@ -77,6 +78,7 @@ class KnownObject {
     std::vector<std::string> bytes;
     for (size_t i = 0; i < count; ++i) bytes.emplace_back(BlockLength(size_, first + i), '?');
     std::vector<std::span<std::byte>> blocks;
+    blocks.reserve(count);
     for (std::string& block : bytes) blocks.push_back(std::as_writable_bytes(std::span(block)));
     const auto is_cached = object_->Read(first, blocks);
     EXPECT_EQ(is_cached.size(), count);
@@ -709,7 +711,7 @@ TEST_F(DiskCacheTest, EvictsOnADiskThatOthersHaveFilled) {
   fs::create_directory(directory_);
   const auto status = WithSmallDisk(directory_, "10m", [&] {
     for (int i = 0; i < 8; ++i) Open(std::to_string(i).c_str(), kMuch).Write(0, 20);
-    std::ofstream(directory_ + "/other") << std::string(4 * 1048576, 'x');
+    std::ofstream(directory_ + "/other") << std::string(size_t{4} << 20U, 'x');
     Open().Write(0, 1);
     EXPECT_GE(fs::space(directory_).available, 10 * 1048576 / 20);
     Open().Write(0, 1);
@@ -724,9 +726,9 @@ TEST_F(DiskCacheTest, ServesThreadsThatReadWhatOthersWrite) {
   const DiskCache cache(directory_, kMuch);
   const uint64_t size = kCount * kBlockSize - 7;
   {
-    std::vector<std::jthread> threads;
-    for (int t = 0; t < 4; ++t) {
-      threads.emplace_back([&] {
+    std::vector<std::jthread> threads(4);
+    for (std::jthread& thread : threads) {
+      thread = std::jthread([&] {
         const KnownObject object(cache, kIdentity, size);
         for (uint64_t i = 0; i + 5 <= kCount; ++i) {
           object.Write(i, 5);
@@ -762,6 +764,7 @@ TEST_F(DiskCacheTest, ServesThreadsWhileTheirFilesAreRemoved) {
   constexpr uint64_t kCount = 40;
   const DiskCache cache(directory_, 1000000);
   std::vector<std::jthread> threads;
+  threads.reserve(4);
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&, t] {
       for (int i = 0; i < 20; ++i) {

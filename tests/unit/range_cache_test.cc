@@ -51,7 +51,10 @@ class Server final : public RemoteObject {
     requested_ += length;
     if (flushed) return TakeAll(offset, length, delivery);
     while (length > 0) {
-      if (stop.stop_requested()) Fail(ECANCELED, "stopped");
+      if (stop.stop_requested()) {
+        requested_ -= length;
+        Fail(ECANCELED, "stopped");
+      }
       const auto room = delivery.room();
       const auto count = std::min<uint64_t>({room.size(), length, 10'000});
       for (size_t i = 0; i < count; ++i) room[i] = ByteAt(offset + i);
@@ -73,6 +76,7 @@ class Server final : public RemoteObject {
   }
 
   unsigned requests() const { return requests_; }
+  // In bytes. Excludes those that a stopped request did not send.
   uint64_t requested() const { return requested_; }
 
   std::function<bool(unsigned number)> fails = [](unsigned) { return false; };
@@ -378,7 +382,9 @@ TEST_F(RangeCacheTest, ReadsInOrderWithFewLongRequests) {
     ASSERT_TRUE(IsRight(offset, 128 << 10));
   }
   AwaitIdle();
-  EXPECT_EQ(server_->requested(), 100 * kMiB);
+  // On a busy machine, a thread may send its request late, and have it repeated as unanswered.
+  EXPECT_GE(server_->requested(), 100 * kMiB);
+  EXPECT_LE(server_->requested(), 101 * kMiB);
   EXPECT_LE(server_->requests(), 200U);
 }
 

@@ -12,7 +12,6 @@ namespace {
 
 // How long ahead blocks are kept while none of them is read.
 constexpr std::chrono::seconds kAheadLifetime{10};
-constexpr std::chrono::seconds kLifetimeInFullMemory{1};
 
 // Beyond this memory, in bytes, blocks that are read to open objects are evicted for others.
 constexpr size_t kMemoryOfOpening = size_t{256} << 20U;
@@ -70,14 +69,14 @@ bool Frames::Evict(List& list, List::iterator found) {
   return true;
 }
 
-// Whether the oldest ahead frame may be evicted for read-ahead: no such frame is read, or most of the
-// memory is full of them, since a program that looked at many files does not read on where it was
-// expected to.
+// Whether the oldest ahead frame may be evicted for read-ahead: no such frame is read, or most of
+// the memory is full of them and twice as much was read meanwhile, since a program that looked at
+// many files does not read on where it was expected to.
 bool Frames::HasStaleAhead(Clock::time_point now) const {
   if (ahead_.empty()) return false;
-  const Clock::time_point settled = ahead_.front().settled;
-  return now - std::max(settled, hit_) > kAheadLifetime ||
-         (ahead() > capacity_ / 4 * 3 && now - settled > kLifetimeInFullMemory);
+  const Frame& oldest = ahead_.front();
+  return now - std::max(oldest.settled, hit_) > kAheadLifetime ||
+         (ahead() > capacity_ / 4 * 3 && read_ - oldest.read_before > 2 * capacity_);
 }
 
 Frame* Frames::Add(const BlockKey& key, size_t size, Need need, Clock::time_point now,
@@ -117,6 +116,7 @@ Frame* Frames::Add(const BlockKey& key, size_t size, Need need, Clock::time_poin
 void Frames::Settle(Frame& frame, bool is_on_disk, Clock::time_point now) {
   const auto it = index_.find(frame.key)->second;
   frame.settled = now;
+  frame.read_before = read_;
   if (frame.filled == frame.size) {
     Move(it, is_on_disk || frame.read >= frame.size - frame.begin ? Frame::Place::kSpent
              : frame.read == 0                                    ? Frame::Place::kAhead
@@ -134,6 +134,7 @@ void Frames::Settle(Frame& frame, bool is_on_disk, Clock::time_point now) {
 void Frames::Unpin(Frame& frame, size_t count) {
   --frame.pins;
   frame.read += count;
+  read_ += count;
   const auto it = index_.find(frame.key)->second;
   if (frame.place != Frame::Place::kBusy) {
     Move(it, frame.read < frame.size - frame.begin ? Frame::Place::kUsed : Frame::Place::kSpent);

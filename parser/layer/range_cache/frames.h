@@ -40,7 +40,8 @@ struct Frame {
   bool is_planned = false;    // Fetched before a reader wanted it.
   bool is_touched = false;    // The system may have given it memory.
   Place place = Place::kFree;
-  std::chrono::steady_clock::time_point settled;  // When the fetch had ended.
+  std::chrono::steady_clock::time_point settled;  // When the fetch had ended, ...
+  uint64_t read_before = 0;                       // ... and Frames::read_ at that time.
 };
 
 // Guarded by the lock of the cache, but for the bytes.
@@ -116,9 +117,10 @@ class Frames {
   size_t touched_ = 0;  // Frames that the system may have given memory.
   List free_;
   List busy_;
-  List ahead_;  // In the order in which they came; ...
-  List used_;   // ... least recently used first; ...
-  List spent_;  // ... spent first.
+  List ahead_;         // In the order in which they came; ...
+  List used_;          // ... least recently used first; ...
+  List spent_;         // ... spent first.
+  uint64_t read_ = 0;  // Bytes that have been given to readers.
   Clock::time_point hit_;
   std::unordered_map<BlockKey, List::iterator, Hash> index_;
 };
