@@ -130,6 +130,14 @@ CurlConnection::CurlConnection(const CurlShare& share, const TrustedCertificates
 
 CurlConnection::~CurlConnection() = default;
 
+bool CurlConnection::HasUnrequested() {
+  const MutexLock lock(mutex_);
+  return std::ranges::any_of(open_, [](curl_socket_t socket) {
+    char byte = 0;
+    return ::recv(socket, &byte, sizeof byte, MSG_PEEK | MSG_DONTWAIT) > 0;
+  });
+}
+
 void CurlConnection::ShutDown() {
   const MutexLock lock(mutex_);
   is_shut_ = true;
@@ -278,6 +286,9 @@ void ThrowCurlError(CURLcode code, CURL* handle, std::string_view details,
       Fail(EPROTO, "certificate verification failed: {} (see -o cacert=)", description);
     case CURLE_SSL_CONNECT_ERROR:
       if (IsConnectionReset(error)) Fail(ECONNRESET, "connection reset");
+      if (details.find("SSL_ERROR_SYSCALL") != std::string_view::npos) {
+        Fail(ECONNRESET, "connection closed during the TLS handshake");
+      }
       Fail(EPROTO, "TLS handshake failed: {}", description);
     case CURLE_SSL_CERTPROBLEM:
     case CURLE_SSL_CIPHER:

@@ -111,6 +111,10 @@ class CurlConnection {
   // their way. To be called while this is connected, by the thread that it belongs to.
   void SetLowWater(size_t bytes);
 
+  // Whether a server has sent something since the last response ended: the rest of it, or a
+  // response to no request, which would be taken for that to the next one.
+  bool HasUnrequested();
+
   // Shuts all sockets down and prevents new ones, so that a transfer ends at once. Callable from
   // any thread.
   void ShutDown();

@@ -72,8 +72,7 @@ RetryPolicy::RetryPolicy(const SourceOptions& options, Phase phase, std::string 
 
 bool RetryPolicy::IsTransient(int code) const {
   if (code == ETIMEDOUT || code == ECONNRESET) return true;
-  return phase_ == Phase::kReading &&
-         (code == ECONNREFUSED || code == EHOSTUNREACH || code == EPROTO);
+  return phase_ == Phase::kReading && (code == ECONNREFUSED || code == EHOSTUNREACH);
 }
 
 void RetryPolicy::Run(const std::function<bool()>& attempt, const std::stop_token& stop) {
@@ -86,14 +85,16 @@ void RetryPolicy::Run(const std::function<bool()>& attempt, const std::stop_toke
     } catch (const TransientError& error) {
       WaitAfter(error, error.wait(), stop);
     } catch (const InvalidResponse& error) {
-      if (++invalid_ == kMostInvalid) {
-        Fail(EREMOTEIO, "{}; gave up after {} attempts", MessageOf(error), kMostInvalid);
+      CountInvalid(error, stop);
+    } catch (const Error& error) {
+      if (error.code() == EPROTO && phase_ == Phase::kReading) {
+        CountInvalid(error, stop);
+      } else if (IsTransient(error.code())) {
+        if (error.code() == ETIMEDOUT) has_timed_out_ = true;
+        WaitAfter(error, milliseconds(0), stop);
+      } else {
+        throw;
       }
-      WaitAfter(error, milliseconds(0), stop);
-    } catch (const Error& e) {
-      if (!IsTransient(e.code())) throw;
-      if (e.code() == ETIMEDOUT) has_timed_out_ = true;
-      WaitAfter(e, milliseconds(0), stop);
     }
     in_a_row = 0;
   }
@@ -102,6 +103,13 @@ void RetryPolicy::Run(const std::function<bool()>& attempt, const std::stop_toke
 
 std::string RetryPolicy::MessageOf(const Error& error) const {
   return part_.empty() ? std::string(error.what()) : fmt::format("{}: {}", part_, error.what());
+}
+
+void RetryPolicy::CountInvalid(const Error& error, const std::stop_token& stop) {
+  if (++invalid_ == kMostInvalid) {
+    Fail(EREMOTEIO, "{}; gave up after {} attempts", MessageOf(error), kMostInvalid);
+  }
+  WaitAfter(error, milliseconds(0), stop);
 }
 
 void RetryPolicy::WaitAfter(const Error& error, milliseconds requested,

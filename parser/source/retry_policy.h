@@ -72,7 +72,8 @@ class TransientError : public Error {
 
 // A response that the protocol forbids, such as one with other bytes than were requested. Most
 // servers repeat it, so it is retried a few times only: a cache on the way, or one of several
-// servers behind one name, may have caused it.
+// servers behind one name, may have caused it. While reading, so is Error(EPROTO), a server that is
+// not what it should be: of another protocol, or with an invalid certificate.
 class InvalidResponse : public Error {
  public:
   explicit InvalidResponse(std::string_view message) : Error(EREMOTEIO, message) {}
@@ -91,7 +92,7 @@ struct TimeLimits {
 class RetryPolicy {
  public:
   // While a checkpoint is opened, errors that a mistyped name causes (connection refused, host not
-  // found) are permanent; later they are transient.
+  // found, invalid certificate) are permanent; later they are retried.
   enum class Phase : uint8_t { kOpening, kReading };
 
   // `subject` and `part` name the operation in messages: "https://host/m.pth", "bytes 0 to 99".
@@ -99,10 +100,11 @@ class RetryPolicy {
   RetryPolicy(const SourceOptions& options, Phase phase, std::string subject, std::string part);
 
   // Calls `attempt` until it returns true. Waits before the next call if it throws a transient
-  // error or InvalidResponse; calls it again at once, but a limited number of times, if it returns
-  // false. Throws permanent errors; ECANCELED soon after `stop` is requested or the operation is
-  // cancelled; after the deadline, or kMostInvalid invalid responses without progress, an Error with
-  // the message of the last error: ETIMEDOUT if that was its code, else EREMOTEIO.
+  // error, InvalidResponse or, while reading, Error(EPROTO); calls it again at once, but a limited
+  // number of times, if it returns false. Throws permanent errors; ECANCELED soon after `stop` is
+  // requested or the operation is cancelled; after the deadline, or kMostInvalid errors of the
+  // latter two kinds without progress, an Error with the message of the last error: ETIMEDOUT if
+  // that was its code, else EREMOTEIO.
   void Run(const std::function<bool()>& attempt, const std::stop_token& stop);
 
   // Returns the limits of the next attempt, which is to receive `length` bytes. The first attempt
@@ -119,6 +121,7 @@ class RetryPolicy {
  private:
   bool IsTransient(int code) const;
   std::string MessageOf(const Error& error) const;
+  void CountInvalid(const Error& error, const std::stop_token& stop);
   void WaitAfter(const Error& error, Backoff::Duration requested, const std::stop_token& stop);
 
   const SourceOptions& options_;
@@ -127,7 +130,7 @@ class RetryPolicy {
   const std::string part_;
   Backoff backoff_;
   bool has_timed_out_ = false;
-  int invalid_ = 0;  // Invalid responses since bytes were last received.
+  int invalid_ = 0;  // Errors of an invalid server since bytes were last received.
 };
 
 }  // namespace ckptfs

@@ -203,7 +203,7 @@ class LastingFaults(Together):
         "total": {"content_range": "bytes 0-9/10"},
         "not_satisfiable": {"status": 416},
         "precondition": {"status": 412},
-        "byte_by_byte": {"short_range": 1},
+        "byte_by_byte": {"short_range": 1, "delay_ms": 20},  # A page takes longer than the timeout.
     }
 
     @classmethod

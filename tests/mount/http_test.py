@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -259,6 +260,18 @@ class Certificates(Http):
         url = self.server.secure_url("/m.safetensors").replace("127.0.0.1", "127.0.0.2")
         done = self.refused(url, *self.trust())
         self.assertEqual(done.returncode, SOURCE, done.stderr)
+
+    def test_of_another_authority_after_the_mount_are_an_error_soon(self):
+        server = nginx.Nginx(self.root)
+        self.addCleanup(server.close)
+        trusted = self.scratch() / "trusted.pem"
+        shutil.copy(server.certificate, trusted)
+        url = server.secure_url("/m.safetensors")
+        mount = self.mount(url, "-o", f"cacert={trusted},timeout=60")
+        server.replace_certificate()
+        began = time.monotonic()
+        self.assertErrno(errno.EIO, ckptfs.read, mount / f"{NAMES[1]}.memmap")
+        self.assertLess(time.monotonic() - began, 20)
 
     def test_a_missing_file_of_certificates_fails(self):
         url = self.server.secure_url("/m.safetensors")

@@ -1,11 +1,13 @@
 """Servers that mean no good: what they answer is held to what was asked, and everything that they can
 prolong has an end. And what goes over the network: who is told a secret, and who is not."""
 
+import errno
 import json
 import os
 import struct
 import subprocess
 import sys
+import threading
 import time
 import types
 
@@ -97,6 +99,24 @@ class Redis(Case):
             with self.subTest(length=length, value=value[:30]):
                 code, said = self.refused(self.liar(m=(length, value)).uri("m"))
                 self.assertEqual((code, said.count("\n")), (SOURCE, 1), said)
+
+    def test_replies_that_are_none_fail_a_read_after_a_few_attempts(self):
+        body = model(first=bytes(1 << 19), w=bytes(1 << 18), last=bytes(1 << 19))
+        for reply in b":10\r\n", b"*1\r\n":
+            with self.subTest(reply):
+                mounted = threading.Event()
+
+                def answer(words):
+                    value = body if words[1] == b"m" else b""
+                    if words[0] == b"STRLEN":
+                        return b":%d\r\n" % len(value)
+                    return reply if mounted.is_set() else bulk(value[int(words[2]):int(words[3]) + 1])
+                server = self.start(RedisLiar(answer))
+                mount = self.mount(server.uri("m"), "-o", "timeout=300", env=environment(), quiet=False)
+                mounted.set()
+                begin = time.monotonic()
+                self.assertErrno(errno.EIO, ckptfs.read, mount / "w.memmap")
+                self.assertLess(time.monotonic() - begin, 60)
 
     def test_a_value_of_any_length_is_bounded(self):
         server = self.liar(m=(HUGE, bulk(model()[:50].ljust(64 << 10, b" "))))

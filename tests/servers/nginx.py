@@ -136,6 +136,12 @@ class Nginx:
         self._stop()
         self._start()
 
+    def replace_certificate(self):
+        """Has it use another certificate and key."""
+        self._stop()
+        self._make_certificate()
+        self._start()
+
     def log(self):
         path = self.directory / "access.log"
         return [json.loads(line) for line in path.read_text(errors="replace").splitlines()]

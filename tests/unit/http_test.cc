@@ -8,6 +8,7 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "parser/base/encoding.h"
@@ -113,6 +114,7 @@ TEST(EntityTag, IsWeakIfItIsMalformed) {
   EXPECT_FALSE(IsStrongTag("\""));
   EXPECT_FALSE(IsStrongTag("33a64df5"));
   EXPECT_FALSE(IsStrongTag("\"a\", \"b\""));
+  EXPECT_FALSE(IsStrongTag("\"a\r\nHeader: b\""));
 }
 
 class Part : public testing::Test {
@@ -263,8 +265,8 @@ class BackoffTest : public testing::Test {
 };
 
 TEST_F(BackoffTest, WaitsTwiceAsLongEachTimeUpToTenSeconds) {
-  std::vector<int64_t> waits;
-  for (int i = 0; i < 9; ++i) waits.push_back(backoff_.Wait(At(seconds(0)), {})->count());
+  std::vector<int64_t> waits(9);
+  for (int64_t& wait : waits) wait = backoff_.Wait(At(seconds(0)), {})->count();
   EXPECT_THAT(waits, ElementsAre(50, 100, 200, 400, 800, 1600, 3200, 5000, 5000));
 }
 
@@ -309,6 +311,17 @@ class RetryPolicyTest : public testing::Test {
   RetryPolicyTest() {
     options_.timeout = seconds(60);
     options_.warn = [this](std::string_view what) { warnings_.emplace_back(what); };
+  }
+
+  // Runs attempts that all throw `error`, and counts them.
+  template <typename E>
+  static void RunFailing(RetryPolicy& retry, const E& error, int& count) {
+    retry.Run(
+        [&]() -> bool {
+          ++count;
+          throw E(error);
+        },
+        {});
   }
 
   SourceOptions options_;
@@ -390,19 +403,24 @@ TEST_F(RetryPolicyTest, RetriesAnInvalidResponseAFewTimes) {
   RetryPolicy retry(options_, RetryPolicy::Phase::kReading, "https://host/m", "bytes 0 to 9");
   int count = 0;
   EXPECT_THAT(
-      [&] {
-        retry.Run(
-            [&]() -> bool {
-              ++count;
-              throw InvalidResponse("response without headers");
-            },
-            {});
-      },
+      [&] { RunFailing(retry, InvalidResponse("response without headers"), count); },
       Throws<Error>(AllOf(
           Property(&Error::code, EREMOTEIO),
           Property(&Error::what, std::string("bytes 0 to 9: response without headers; gave up "
                                              "after 5 attempts")))));
   EXPECT_EQ(count, 5);
+}
+
+TEST_F(RetryPolicyTest, RetriesAServerOfAnotherProtocolAFewTimesButNotWhileOpening) {
+  for (const auto& [phase, expected, sentence] :
+       {std::tuple(RetryPolicy::Phase::kReading, 5, "expired; gave up after 5 attempts"),
+        std::tuple(RetryPolicy::Phase::kOpening, 1, "expired")}) {
+    RetryPolicy retry(options_, phase, "https://host/m", "");
+    int count = 0;
+    EXPECT_THAT([&] { RunFailing(retry, Error(EPROTO, "expired"), count); },
+                ThrowsMessage<Error>(sentence));
+    EXPECT_EQ(count, expected);
+  }
 }
 
 TEST_F(RetryPolicyTest, RetriesInvalidResponsesAsLongAsOthersArrive) {

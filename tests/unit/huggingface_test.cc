@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -401,8 +402,7 @@ TEST(HuggingFace, IgnoresOtherMembersBesideTheMap) {
 TEST(HuggingFace, RefusesMoreThanTenThousandShards) {
   std::string map;
   for (int i = 0; i <= 10'000; ++i) {
-    const std::string number = std::to_string(i);
-    map += (i == 0 ? "\"" : ",\"") + number + "\":\"" + number + "\"";
+    map += fmt::format(R"({}"{}":"{}")", i == 0 ? "" : ",", i, i);
   }
   EXPECT_EQ(ErrorOfIndex(IndexOf(map)),
             "folder: model.safetensors.index.json: names more than 10000 files");

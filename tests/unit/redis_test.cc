@@ -263,7 +263,7 @@ TEST(KeyTable, RejectsATruncatedIndex) {
   header.pop_back();
   const std::string message =
       fmt::format("has {} bytes behind byte 73, but its index has {}", index_size - 1, index_size);
-  EXPECT_THAT([&] { KeyTable("p", header); }, Fails(EBADMSG, message.c_str()));
+  EXPECT_THAT([&] { KeyTable("p", header); }, Fails(EBADMSG, message));
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ class User : public testing::Test {
     if (::mkdtemp(home_.data()) == nullptr) ADD_FAILURE() << "no directory for tests";
     variables_["HOME"] = home_;
   }
-  ~User() override { std::filesystem::remove_all(home_); }
+  void TearDown() override { std::filesystem::remove_all(home_); }
 
   void Write(const std::string& name, const std::string& text) const {
     const std::filesystem::path path = std::filesystem::path(home_) / name;

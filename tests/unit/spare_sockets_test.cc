@@ -62,7 +62,7 @@ TEST_F(SpareSocketsTest, ReturnsNoConnectionToAnotherServer) {
 
 TEST_F(SpareSocketsTest, DropsAConnectionThatTheServerHasClosed) {
   spare_.Connect(first_.number(), 1, seconds(10));
-  Fd(::accept(server_.number(), nullptr, nullptr));
+  ASSERT_EQ(::close(::accept(server_.number(), nullptr, nullptr)), 0);
   EXPECT_LT(Take().socket.number(), 0);
   EXPECT_EQ(spare_.count(), 0U);
 }
@@ -84,7 +84,7 @@ TEST_F(SpareSocketsTest, ClosesAll) {
 TEST_F(SpareSocketsTest, DoesNotWaitForAConnectionThatIsRefused) {
   const Fd refused(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0));
   server_ = Fd();
-  ::connect(refused.number(), address(), sizeof address_);
+  EXPECT_LT(::connect(refused.number(), address(), sizeof address_), 0);
   EXPECT_FALSE(AwaitConnected(refused.number(), SpareSockets::Clock::now() + seconds(10)));
 }
 

@@ -32,9 +32,9 @@ s3::Page ParsePage(const std::string& xml);
 // Thread-safe.
 class Container final : public s3::Bucket {
  public:
-  // Requests are signed with AZURE_STORAGE_KEY, or have AZURE_STORAGE_SAS_TOKEN in their URLs, or are
-  // anonymous. If AZURE_STORAGE_ACCOUNT is set, these are for that account only. Throws Error: EACCES
-  // or EINVAL if a variable is malformed, or a SAS token would be sent in the clear.
+  // Requests are signed with AZURE_STORAGE_KEY, or have AZURE_STORAGE_SAS_TOKEN in their URLs, or
+  // are anonymous. If AZURE_STORAGE_ACCOUNT is set, these are for that account only. Throws Error:
+  // EACCES or EINVAL if a variable is malformed, or a SAS token would be sent in the clear.
   Container(const BlobId& id, const s3::Environment& environment, const SourceOptions& options);
 
   http::PreparedRequest Prepare(std::string_view key, const s3::Query& query,

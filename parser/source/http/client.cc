@@ -152,7 +152,7 @@ class Transfer {
   CURL* handle_ = nullptr;  // Of the connection.
 
   Response response_;
-  size_t head_size_ = 0;  // Bytes of all headers so far.
+  size_t head_size_ = 0;  // Bytes of all headers so far, and of trailers.
   bool has_head_ = false;
   bool is_for_receiver_ = false;
   bool is_body_cut_ = false;
@@ -274,9 +274,9 @@ bool Transfer::CheckProgress(curl_off_t bytes) {
 }
 
 void Transfer::TakeHeader(std::string_view line) {
-  if (has_head_) return;  // Trailers of a chunked body are ignored.
   head_size_ += line.size();
   if (head_size_ > kLargestHead) FailForLargeHead();
+  if (has_head_) return;  // Trailers of a chunked body are ignored, but libcurl keeps them.
   if (line.starts_with("HTTP/")) {
     response_.headers.clear();
     response_.status = ParseStatus(line);

@@ -62,23 +62,25 @@ size_t ConnectionPool::CountSoonIdle(Clock::time_point now) const {
   }));
 }
 
-std::unique_ptr<Lease> ConnectionPool::Take(uint64_t length) {
-  std::unique_ptr<CurlConnection> connection;
-  {
-    MutexLock lock(mutex_);
-    constexpr std::chrono::milliseconds kMost(500);
-    const Clock::time_point latest =
-        Clock::now() + std::min(Clock::duration(connecting_), Clock::duration(kMost));
-    ++waiting_;
-    while (idle_.empty() && Clock::now() < latest && waiting_ <= CountSoonIdle(Clock::now())) {
-      returned_.wait_until(lock, latest);
-    }
-    --waiting_;
-    if (!idle_.empty()) {
-      connection = std::move(idle_.back());
-      idle_.pop_back();
-    }
+std::unique_ptr<CurlConnection> ConnectionPool::TakeIdle() {
+  constexpr std::chrono::milliseconds kMost(500);
+  MutexLock lock(mutex_);
+  const Clock::time_point latest =
+      Clock::now() + std::min(Clock::duration(connecting_), Clock::duration(kMost));
+  ++waiting_;
+  while (idle_.empty() && Clock::now() < latest && waiting_ <= CountSoonIdle(Clock::now())) {
+    returned_.wait_until(lock, latest);
   }
+  --waiting_;
+  if (idle_.empty()) return nullptr;
+  auto connection = std::move(idle_.back());
+  idle_.pop_back();
+  return connection;
+}
+
+std::unique_ptr<Lease> ConnectionPool::Take(uint64_t length) {
+  auto connection = TakeIdle();
+  while (connection != nullptr && connection->HasUnrequested()) connection = TakeIdle();
   if (connection == nullptr) {
     connection = std::make_unique<CurlConnection>(share_, trust_, user_agent_);
     connection->Use(spare_);

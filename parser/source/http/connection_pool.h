@@ -73,12 +73,15 @@ class ConnectionPool {
 
   // Returns the idle connection that was used last, so that a few of them stay in use and servers
   // close the others in the end. Waits for one that will be idle before a new one would be
-  // connected.
+  // connected. Closes idle connections on which a server has sent something without a request.
   std::unique_ptr<Lease> Take(uint64_t length);
 
  private:
   friend class Lease;
   using Clock = Lease::Clock;
+
+  // Returns null if a new connection is needed.
+  std::unique_ptr<CurlConnection> TakeIdle();
 
   size_t CountSoonIdle(Clock::time_point now) const REQUIRES(mutex_);
 

@@ -58,7 +58,8 @@ void FirstBytes::Receive(const std::stop_token& stop) {
   std::exception_ptr error;
   try {
     response = client_.Perform(request_, this, stop);
-    if (is_begun_ && expected_ && received_ != *expected_) {
+    if (!expected_) expected_ = received_;
+    if (is_begun_ && received_ != *expected_) {
       throw TransientError(
           EREMOTEIO,
           fmt::format("truncated response (found {} bytes, expected {})", received_, *expected_));

@@ -51,8 +51,8 @@ class FirstBytes final : private Receiver {
   bool is_begun() const { return is_begun_; }
 
   // How long the object is, and how many bytes of it Deliver has. Only if is_begun().
-  uint64_t total() const { return total_.value_or(received_); }
-  uint64_t length() const { return expected_.value_or(received_); }
+  uint64_t total() const { return total_.value_or(*expected_); }
+  uint64_t length() const { return *expected_; }
 
   // The whole object, if it is longer than the first bytes and the server has sent it; else null.
   std::unique_ptr<Download> TakeDownload() { return total_ ? nullptr : std::move(download_); }
@@ -78,7 +78,7 @@ class FirstBytes final : private Receiver {
 
   // Set before Await returns.
   bool is_begun_ = false;
-  std::optional<uint64_t> expected_;    // Bytes of this response.
+  std::optional<uint64_t> expected_;    // Bytes of this response; known at its end if not before.
   std::optional<uint64_t> total_;       // Bytes of the object, if they are more.
   std::unique_ptr<Download> download_;  // Belongs to thread_ if there is a total_.
 

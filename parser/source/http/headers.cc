@@ -107,8 +107,11 @@ void ThrowIfTransient(const Response& response) {
 
 bool IsStrongTag(std::string_view text) {
   constexpr size_t kLongest = 1000;
+  // That of a listing may contain line breaks, which would be further headers of a request.
+  const auto is_control = [](char c) { return (c >= 0 && c < ' ') || c == '\x7f'; };
   return text.size() >= 2 && text.size() <= kLongest && text.starts_with('"') &&
-         text.ends_with('"') && text.find('"', 1) == text.size() - 1;
+         text.ends_with('"') && text.find('"', 1) == text.size() - 1 &&
+         std::ranges::none_of(text, is_control);
 }
 
 std::string Version::Condition() const {

@@ -44,7 +44,7 @@ bool IsRedirect(int status);
 void ThrowIfTransient(const Response& response);
 
 // Whether `text` is a strong entity tag: "\"33a64df5\"". A weak one, "W/\"0815\"", does not
-// identify bytes. Tags of more than 1000 bytes are treated as weak.
+// identify bytes. Tags of more than 1000 bytes or with control characters are treated as weak.
 bool IsStrongTag(std::string_view text);
 
 // The version of an object that was opened.
@@ -62,21 +62,21 @@ struct Version {
 // Returns the version in the first response. `size` is that of the object.
 Version ParseVersion(const Response& response, uint64_t size);
 
-// Throws InvalidResponse if Content-Length or Content-Range, which say which bytes these are, occurs
-// with several values.
+// Throws InvalidResponse if Content-Length or Content-Range, which say which bytes these are,
+// occurs with several values.
 void ValidateLengthHeaders(const Response& response);
 
-// Throws InvalidResponse if the body of `response` has a content encoding, so that its bytes are not
-// those of the object.
+// Throws InvalidResponse if the body of `response` has a content encoding, so that its bytes are
+// not those of the object.
 void ValidateEncoding(const Response& response);
 
 // Checks by the validators of `response`, whose status is 200 or 206, that it belongs to `version`.
 // Throws Error(ESTALE) if it does not.
 void ValidateVersion(const Response& response, const Version& version);
 
-// Checks that the Content-Range of `response`, which is requested from `offset` on and is to have at
-// most `length` bytes, matches the other headers. Servers may send fewer bytes than were requested.
-// Throws InvalidResponse.
+// Checks that the Content-Range of `response`, which is requested from `offset` on and is to have
+// at most `length` bytes, matches the other headers. Servers may send fewer bytes than were
+// requested. Throws InvalidResponse.
 ContentRange ValidateContentRange(const Response& response, uint64_t offset, uint64_t length);
 
 // Checks that `response`, whose status is 200 or 206 and which belongs to `version`, contains bytes

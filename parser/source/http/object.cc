@@ -139,8 +139,8 @@ class Object final : public RemoteObject {
     const auto attempt = [&] {
       if (const auto from_opening = std::move(first)) {
         from_opening->Deliver(range.length, delivery, done, stop);
-        if (done == range.length) return true;
       }
+      if (done == range.length) return true;  // Only the end of the last response was invalid.
       if (has_changed_) FailChanged();
       const ByteRange rest{.offset = range.offset + done, .length = range.length - done};
       std::vector headers = {RangeHeader(rest)};

@@ -51,8 +51,8 @@ class Access {
   // requests contain. Returns that id; empty if there is none.
   virtual std::string Pin(const Response& /*response*/) { return {}; }
 
-  // Checks that `response`, whose status is 200 or 206, belongs to `version`. Throws Error(ESTALE) if
-  // it does not.
+  // Checks that `response`, whose status is 200 or 206, belongs to `version`. Throws Error(ESTALE)
+  // if it does not.
   virtual void ValidateVersion(const PreparedRequest& /*prepared*/, const Response& response,
                                const Version& version) const {
     http::ValidateVersion(response, version);

@@ -50,8 +50,8 @@ RepositoryId::Kind TakeKind(std::string_view& rest) {
   return RepositoryId::Kind::kModel;
 }
 
-// Returns the length of "refs/pr/1" or "refs/convert/parquet" at the beginning of `text`, which ends
-// there or goes on with '/'; 0 if it begins otherwise.
+// Returns the length of "refs/pr/1" or "refs/convert/parquet" at the beginning of `text`, which
+// ends there or goes on with '/'; 0 if it begins otherwise.
 size_t SpecialRevisionLength(std::string_view text) {
   for (const std::string_view prefix : {"refs/pr/", "refs/convert/"}) {
     if (!text.starts_with(prefix)) continue;

@@ -30,8 +30,8 @@ std::string Absolute(const Environment& environment, const std::string& path) {
   return home.empty() ? "" : std::filesystem::absolute(home + path.substr(1)).string();
 }
 
-// Returns the path that the variable `name` contains, or else that of `file` in the directory of the
-// client.
+// Returns the path that the variable `name` contains, or else that of `file` in the directory of
+// the client.
 std::string FindPath(const Environment& environment, const char* name, std::string_view file) {
   if (const std::string path = environment(name); !path.empty()) {
     return Absolute(environment, path);

@@ -18,11 +18,12 @@ using Environment = std::function<std::string(const char* name)>;
 // is "/". Throws Error(EINVAL) if it is not a URL, or has a user or a query.
 http::Url FindEndpoint(const Environment& environment);
 
-// Returns the token of -o token_file, else of HF_TOKEN, else of a file: HF_TOKEN_PATH, or "token" in
-// HF_HOME, in $XDG_CACHE_HOME/huggingface or in ~/.cache/huggingface. The last two are not used if
-// HF_HUB_DISABLE_IMPLICIT_TOKEN is set. The value is empty if there is no token, or, with a warning,
-// if requests for `endpoint` are neither encrypted nor stay on this machine. Throws Error if a token
-// is malformed, a file cannot be read, or the token of the option would be sent in the clear.
+// Returns the token of -o token_file, else of HF_TOKEN, else of a file: HF_TOKEN_PATH, or "token"
+// in HF_HOME, in $XDG_CACHE_HOME/huggingface or in ~/.cache/huggingface. The last two are not used
+// if HF_HUB_DISABLE_IMPLICIT_TOKEN is set. The value is empty if there is no token, or, with a
+// warning, if requests for `endpoint` are neither encrypted nor stay on this machine. Throws Error
+// if a token is malformed, a file cannot be read, or the token of the option would be sent in the
+// clear.
 http::Token FindToken(const Environment& environment, const http::Url& endpoint,
                       const SourceOptions& options);
 
