@@ -30,13 +30,15 @@ namespace {
 constexpr size_t kMostLookedAt = 1000;
 
 // Detects the format of the file `name`; returns null if there is none or the file cannot be read.
-// Stores the first "permission denied" in `refusal`. Throws transient errors.
+// Stores the first "permission denied" in `refusal`. Throws transient errors, and ESTALE if a
+// server has another file than it has listed.
 const Format* FormatIn(const Folder& folder, const std::string& name,
                        std::optional<Error>& refusal) try {
   const ByteSourcePtr file = folder.Open(name);
   return DetectFormat(*file);
 } catch (const Error& e) {
-  if (IsTransient(e.code())) throw WithContext(name, e);
+  const bool is_another = e.code() == ESTALE && folder.is_remote();
+  if (IsTransient(e.code()) || is_another) throw WithContext(name, e);
   if (e.code() == EACCES && !refusal) refusal.emplace(WithContext(name, e));
   return nullptr;
 }

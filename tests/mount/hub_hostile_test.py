@@ -6,7 +6,7 @@ import time
 
 import ckptfs
 import hub_test
-from ckptfs import FORMAT, MEASURE, MEMORY, SOURCE
+from ckptfs import MEASURE, MEMORY, SOURCE
 from hub_test import contents, model
 
 sys.path.insert(0, str(ckptfs.TESTS / "servers"))
@@ -87,8 +87,14 @@ class Listings(hub_test.Case):
         for size in (1, 1 << 20, (1 << 63) - 1):
             self.lie([self.file("m.safetensors", size=size)])
             code, seconds, memory, said = self.measured("hf://org/model", "-o", "timeout=1")
-            self.assertIn(code, (SOURCE, FORMAT), said)
-            self.assertEqual(said.count("\n"), 1, said)
+            self.assertEqual((code, said.count("\n")), (SOURCE, 1), said)
+
+    def test_a_file_of_another_commit_is_an_error(self):
+        self.hub.change = lambda path, status, headers, body: (
+            status, headers | ({"X-Repo-Commit": OID} if "/resolve/" in path else {}), body)
+        code, _, _, said = self.measured("hf://org/model")
+        self.assertEqual((code, said), (
+            SOURCE, f"ckptfs: hf://org/model/: m.safetensors: file of another commit (found '{OID}', expected {self.commit})\n"))
 
     def test_pages_have_an_end(self):
         for url, sentence in ((f"{self.hub.endpoint}/api/models/org/model/tree/{self.commit}?recursive=true",
