@@ -40,23 +40,18 @@ class DeferredOffsetSource final : public ForwardingSource {
   }
 
   void ReadAt(uint64_t offset, std::span<std::byte> buffer) const override {
-    if (Touches(offset, buffer.size())) offset = Moved(offset, buffer.size());
+    Move(offset, buffer.size(), true);
     source().ReadAt(offset, buffer);
   }
 
   bool TryReadAt(uint64_t offset, std::span<std::byte> buffer) const override {
-    if (Touches(offset, buffer.size())) {
-      if (begin_ == kUnknown) return false;
-      offset = Moved(offset, buffer.size());
-    }
-    return source().TryReadAt(offset, buffer);
+    return Move(offset, buffer.size(), false) && source().TryReadAt(offset, buffer);
   }
 
   void ReadPiecesAt(uint64_t offset, uint64_t stride, size_t length,
                     std::span<std::byte> buffer) const override {
     const uint64_t count = buffer.size() / length;
-    const uint64_t reach = count == 0 ? 0 : (count - 1) * stride + length;
-    if (Touches(offset, reach)) offset = Moved(offset, reach);
+    Move(offset, count == 0 ? 0 : (count - 1) * stride + length, true);
     source().ReadPiecesAt(offset, stride, length, buffer);
   }
 
@@ -71,19 +66,26 @@ class DeferredOffsetSource final : public ForwardingSource {
             .length = range.length + std::max(header_.length, offset_ - header_.offset)};
   }
 
-  // Returns the actual offset of `length` bytes at `offset`.
-  uint64_t Moved(uint64_t offset, uint64_t length) const {
+  // Moves `offset`, from which `length` bytes will be read, to their actual offset. Reads the
+  // header for that, unless it was read before. Returns whether the offset is actual: without
+  // `may_wait`, a header that is not cached is not read. Several threads may do this at once, with
+  // the same result.
+  bool Move(uint64_t& offset, uint64_t length, bool may_wait) const {
+    if (!Touches(offset, length)) return true;
     uint64_t begin = begin_;
-    if (begin == kUnknown) begin_ = begin = Find({.offset = offset, .length = length});
-    return begin + (offset - offset_);
-  }
-
-  // Several threads may do this at once, with the same result.
-  uint64_t Find(ByteRange wanted) const {
-    Prefetch({&wanted, 1});
-    std::vector<std::byte> header(header_.length);
-    source().ReadAt(header_.offset, header);
-    return locate_(header);
+    if (begin == kUnknown) {
+      std::vector<std::byte> header(header_.length);
+      if (may_wait) {
+        const ByteRange wanted = {.offset = offset, .length = length};
+        Prefetch({&wanted, 1});
+        source().ReadAt(header_.offset, header);
+      } else if (!source().TryReadAt(header_.offset, header)) {
+        return false;
+      }
+      begin_ = begin = locate_(header);
+    }
+    offset = begin + (offset - offset_);
+    return true;
   }
 
   const uint64_t offset_;  // Of the data, provisional.

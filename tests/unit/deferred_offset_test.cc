@@ -20,14 +20,17 @@ using testing::ThrowsMessage;
 
 // The header at byte 1 is one digit, the distance of the data from it. The data are four
 // bytes, expected at byte 2.
-ByteSourcePtr DeferredOffset(const std::string& file) {
-  return MakeDeferredOffset({std::make_shared<MemorySource>(file), 2, 4},
-                            {.offset = 1, .length = 1},
+ByteSourcePtr DeferredOffset(const ByteSourcePtr& file) {
+  return MakeDeferredOffset({file, 2, 4}, {.offset = 1, .length = 1},
                             [](std::span<const std::byte> header) -> uint64_t {
                               const int digit = std::to_integer<int>(header[0]) - '0';
                               if (digit < 0 || digit > 9) Fail(EBADMSG, "its header is no digit");
                               return 1 + static_cast<uint64_t>(digit);
                             });
+}
+
+ByteSourcePtr DeferredOffset(const std::string& file) {
+  return DeferredOffset(std::make_shared<MemorySource>(file));
 }
 
 TEST(DeferredOffset, ReadsDataAtTheProvisionalOffset) {
@@ -38,17 +41,24 @@ TEST(DeferredOffset, ReadsDataAtAnotherOffset) {
   EXPECT_EQ(ReadString(*DeferredOffset("-3abcdefgh"), 3, 3), "def");
 }
 
-TEST(DeferredOffset, ReadsAtOnceWhenItsHeaderIsKnown) {
-  const ByteSourcePtr source = DeferredOffset("-3abcdefgh");
+TEST(DeferredOffset, ReadsAtOnceWhatTakesNoLonger) {
   std::string text(3, '\0');
   const auto bytes = std::as_writable_bytes(std::span(text));
-  EXPECT_TRUE(source->TryReadAt(6, bytes)) << "not of the data";
+  EXPECT_TRUE(DeferredOffset("-3abcdefgh")->TryReadAt(6, bytes)) << "not of the data";
   EXPECT_EQ(text, "efg");
-  EXPECT_FALSE(source->TryReadAt(3, bytes));
-  source->ReadAt(3, bytes);
-  text.assign(3, '\0');
-  EXPECT_TRUE(source->TryReadAt(3, bytes));
+  EXPECT_TRUE(DeferredOffset("-3abcdefgh")->TryReadAt(3, bytes));
   EXPECT_EQ(text, "def");
+}
+
+TEST(DeferredOffset, ReadsNothingAtOnceWithoutItsHeader) {
+  const auto file = std::make_shared<CountingSource>(std::make_shared<MemorySource>("-3abcdefgh"));
+  const ByteSourcePtr source = DeferredOffset(file);
+  std::string text(3, '\0');
+  const auto bytes = std::as_writable_bytes(std::span(text));
+  EXPECT_FALSE(source->TryReadAt(3, bytes)) << "a CountingSource may take long";
+  EXPECT_EQ(ReadString(*source, 3, 3), "def");
+  EXPECT_THAT([&] { DeferredOffset("-xabcdefgh")->TryReadAt(3, bytes); },
+              ThrowsMessage<Error>("its header is no digit"));
 }
 
 TEST(DeferredOffset, ReadsPiecesThatAreElsewhere) {
