@@ -31,10 +31,12 @@ struct SecretHash {
 };
 
 // Finds numbers by the objects that they index. The caller stores the objects and compares them:
-// the index stores only 16 bytes for each number, where a std::unordered_map takes 60 and more.
+// the index stores at most kMostBytes for each number, where a std::unordered_map takes 60 and
+// more.
 class HashIndex {
  public:
   static constexpr uint32_t kNone = 0xFFFFFFFF;
+  static constexpr size_t kMostBytes = 32;  // Four slots; for a table of more than kMinSlots.
 
   // Empties the index and reserves space for `count` numbers. It grows beyond that.
   void Reset(size_t count) {

@@ -11,7 +11,6 @@
 #include "parser/codec/zip.h"
 
 #include <fmt/format.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <array>
@@ -24,6 +23,7 @@
 
 #include "parser/base/byte_reader.h"
 #include "parser/base/error.h"
+#include "parser/base/hash.h"
 #include "parser/base/text.h"
 #include "parser/codec/zip_records.h"
 #include "parser/io/folder.h"
@@ -34,26 +34,9 @@ namespace {
 
 char Folded(char c) { return ToLower(c); }
 
-bool FoldedLess(std::string_view a, std::string_view b) {
-  return std::ranges::lexicographical_compare(a, b, {}, Folded, Folded);
-}
-
-// The hash of `name` in lower case. It has no secret seed, so that of several errors always the
-// same is found first.
-uint64_t FoldedHash(std::string_view name) {
-  const std::string folded = ToLower(name);
-  return ::XXH3_64bits(folded.data(), folded.size());
-}
-
 // Whether two names are equal except for case.
 bool IsSameFolded(std::string_view a, std::string_view b) {
   return std::ranges::equal(a, b, {}, Folded, Folded);
-}
-
-// The order of names, by their hashes first: those that differ in case only are neighbours.
-bool IsLess(uint64_t hash_of_a, std::string_view a, uint64_t hash_of_b, std::string_view b) {
-  if (hash_of_a != hash_of_b) return hash_of_a < hash_of_b;
-  return IsSameFolded(a, b) ? a < b : FoldedLess(a, b);
 }
 
 // An entry of the central directory.
@@ -252,45 +235,47 @@ std::string DamageOfSize(const Member& member) {
 
 }  // namespace
 
-void Directory::SortNames() {
-  names_.reserve(members_.size());
+void Directory::IndexNames() {
+  names_.Reset(members_.size());
   for (size_t i = 0; i < members_.size(); ++i) {
-    names_.push_back({.hash = FoldedHash(members_[i].name), .member = i});
+    const std::string_view name = members_[i].name;
+    const uint64_t hash = HashOf(name);
+    if (FindHashed(hash, name) != HashIndex::kNone) {
+      Fail(EBADMSG, "central directory: duplicate member {}", Quoted(name));
+    }
+    names_.Insert(hash, static_cast<uint32_t>(i));
   }
-  const auto name_of = [&](const NameHash& name) { return members_[name.member].name; };
-  std::ranges::sort(names_, [&](const NameHash& a, const NameHash& b) {
-    return IsLess(a.hash, name_of(a), b.hash, name_of(b));
-  });
-  const auto twice = std::ranges::adjacent_find(names_, {}, name_of);
-  if (twice != names_.end()) {
-    Fail(EBADMSG, "central directory: duplicate member {}", Quoted(name_of(*twice)));
-  }
+}
+
+uint32_t Directory::FindHashed(uint64_t hash, std::string_view name) const {
+  return names_.Find(hash, [&](uint32_t i) { return members_[i].name == name; });
 }
 
 const Member* Directory::Find(std::string_view name) const {
-  const uint64_t hash = FoldedHash(name);
-  const auto found = std::ranges::partition_point(names_, [&](const NameHash& other) {
-    return IsLess(other.hash, members_[other.member].name, hash, name);
-  });
-  if (found == names_.end() || members_[found->member].name != name) return nullptr;
-  return &members_[found->member];
+  const uint32_t found = FindHashed(HashOf(name), name);
+  return found == HashIndex::kNone ? nullptr : &members_[found];
 }
 
 void Directory::CheckPaths() const {
-  for (const Member& member : members_) {
+  HashIndex folded;  // Never has two names that differ only in case.
+  folded.Reset(members_.size());
+  for (size_t i = 0; i < members_.size(); ++i) {
+    const std::string_view name = members_[i].name;
     try {
-      CheckMemberName(member.name);
+      CheckMemberName(name);
     } catch (const Error& e) {
-      const auto before = static_cast<uint64_t>(member.name.data() - text_.data());
+      const auto before = static_cast<uint64_t>(name.data() - text_.data());
       const uint64_t position = position_ + before - kEntrySize;
       throw WithContext(fmt::format("central directory at byte {}", position), e);
     }
-  }
-  const auto name_of = [&](const NameHash& name) { return members_[name.member].name; };
-  const auto twice = std::ranges::adjacent_find(names_, IsSameFolded, name_of);
-  if (twice != names_.end()) {
-    Fail(EBADMSG, "central directory: duplicate member {} (also as {})", Quoted(name_of(twice[0])),
-         Quoted(name_of(twice[1])));
+    const uint64_t hash = HashOf(ToLower(name));
+    const uint32_t twin =
+        folded.Find(hash, [&](uint32_t j) { return IsSameFolded(members_[j].name, name); });
+    if (twin != HashIndex::kNone) {
+      Fail(EBADMSG, "central directory: duplicate member {} (also as {})",
+           Quoted(members_[twin].name), Quoted(name));
+    }
+    folded.Insert(hash, static_cast<uint32_t>(i));
   }
 }
 
@@ -323,12 +308,13 @@ void PrefetchDirectory(const ByteSource& source, const End& end, bool is_before_
 }  // namespace
 
 Directory ReadDirectory(const ByteSource& source, Budget& budget) {
-  const End end = ReadEnd(source);
+  const Tail last(source);
+  const End end = ReadEnd(last);
   const bool is_remote = source.is_remote();
   const uint64_t headers_size = end.entries * (2 * sizeof(LocalHeader) + 3 * sizeof(uint64_t));
   budget.Grow(end.size);
   budget.Charge(end.size);
-  budget.Charge(end.entries * (sizeof(Member) + sizeof(Directory::NameHash)) + headers_size);
+  budget.Charge(end.entries * (sizeof(Member) + HashIndex::kMostBytes) + headers_size);
 
   Directory directory;
   directory.position_ = end.directory;
@@ -336,7 +322,7 @@ Directory ReadDirectory(const ByteSource& source, Budget& budget) {
   const auto text = std::as_writable_bytes(std::span(directory.text_));
   const bool is_distant_pickle = is_remote && IsDistantPickle(source, end);
   if (is_remote) PrefetchDirectory(source, end, is_distant_pickle);
-  source.ReadAt(end.directory, text);
+  last.ReadAt(end.directory, text);
   const auto add_error = [&](Member& member, std::string error) {
     budget.Charge(sizeof(std::string) + error.size());
     member.error = directory.errors_.emplace_back(std::move(error));
@@ -377,7 +363,7 @@ Directory ReadDirectory(const ByteSource& source, Budget& budget) {
               add_error(directory.members_[header.member],
                         fmt::format("has no local header at byte {}", header.begin));
             });
-  directory.SortNames();
+  directory.IndexNames();
   budget.Refund(headers_size);
   return directory;
 }

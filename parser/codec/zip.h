@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "parser/base/budget.h"
+#include "parser/base/hash.h"
 #include "parser/io/byte_source.h"
 
 namespace ckptfs::zip {
@@ -60,21 +61,18 @@ class Directory {
  private:
   friend Directory ReadDirectory(const ByteSource& source, Budget& budget);
 
-  // Finds a member by its name. Unlike a hash table, a sorted array is not slowed down by colliding
-  // names.
-  struct NameHash {
-    uint64_t hash;  // Of the name; the same for names that differ in case only.
-    size_t member;  // Index into members_.
-  };
-
   Directory() = default;
-  void SortNames();
+  // Throws Error(EBADMSG) if two members have the same name.
+  void IndexNames();
+
+  // Returns the index of the member with that name, whose hash is `hash`, or HashIndex::kNone.
+  uint32_t FindHashed(uint64_t hash, std::string_view name) const;
 
   std::vector<char> text_;          // The central directory as stored; owns the names.
   uint64_t position_ = 0;           // Of the central directory.
   std::deque<std::string> errors_;  // Own the errors.
   std::vector<Member> members_;
-  std::vector<NameHash> names_;  // Sorted.
+  HashIndex names_;  // Of members_.
 };
 
 // Reads the directory and the local header of each member; for a remote source, only if this takes

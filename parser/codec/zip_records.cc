@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <optional>
 #include <string_view>
@@ -35,12 +36,6 @@ constexpr uint64_t kLocatorSize = 20;
 
 constexpr uint64_t kMostTail = kEndSize + 0xFFFF;  // An end record with the longest comment.
 constexpr uint64_t kLeastTail = 1024;              // Writers add no comment.
-
-std::vector<std::byte> ReadBytes(const ByteSource& source, uint64_t offset, uint64_t size) {
-  std::vector<std::byte> bytes(size);
-  source.ReadAt(offset, bytes);
-  return bytes;
-}
 
 // The fields of both kinds of end records.
 struct Values {
@@ -72,10 +67,10 @@ struct Zip64End {
 };
 
 // Returns the zip64 end record at `position` if it ends at `locator`, as required.
-std::optional<Zip64End> ReadZip64EndAt(const ByteSource& source, uint64_t position,
-                                       uint64_t locator) {
+std::optional<Zip64End> ReadZip64EndAt(const Tail& tail, uint64_t position, uint64_t locator) {
   constexpr uint64_t kUncounted = 12;  // Bytes of the record that its size excludes.
-  const auto bytes = ReadBytes(source, position, kZip64EndSize);
+  std::array<std::byte, kZip64EndSize> bytes = {};
+  tail.ReadAt(position, bytes);
   ByteReader reader("zip64 end record", bytes, position);
   const auto signature = reader.Read<uint32_t>("signature");
   const auto size = reader.Read<uint64_t>("size of the record");
@@ -85,10 +80,11 @@ std::optional<Zip64End> ReadZip64EndAt(const ByteSource& source, uint64_t positi
 }
 
 // Returns the zip64 end record that belongs to the end record at `end`, if the file has one.
-std::optional<Zip64End> ReadZip64End(const ByteSource& source, uint64_t end) {
+std::optional<Zip64End> ReadZip64End(const Tail& tail, uint64_t end) {
   if (end < kLocatorSize) return {};
   const uint64_t locator = end - kLocatorSize;
-  const auto bytes = ReadBytes(source, locator, kLocatorSize);
+  std::array<std::byte, kLocatorSize> bytes = {};
+  tail.ReadAt(locator, bytes);
   ByteReader reader("zip64 locator", bytes, locator);
   if (reader.Read<uint32_t>("signature") != kLocatorSignature) return {};
   reader.Read<uint32_t>("disk number");
@@ -101,8 +97,8 @@ std::optional<Zip64End> ReadZip64End(const ByteSource& source, uint64_t end) {
     // Its position if it has the usual length, whatever precedes the archive; else its offset is
     // used.
     const uint64_t usual = locator - kZip64EndSize;
-    found = ReadZip64EndAt(source, usual, locator);
-    if (!found && offset < usual) found = ReadZip64EndAt(source, offset, locator);
+    found = ReadZip64EndAt(tail, usual, locator);
+    if (!found && offset < usual) found = ReadZip64EndAt(tail, offset, locator);
   }
   if (!found || offset > found->position) {
     Fail(EBADMSG,
@@ -162,18 +158,6 @@ bool IsExact(std::span<const std::byte> tail, size_t found) {
   return reader.Read<uint16_t>("comment length") == reader.remaining();
 }
 
-// Returns the last bytes of a file: as many as an end record may take. Returns only a few if they
-// contain an end record at the end of the file, which would be found in any case.
-std::vector<std::byte> ReadTail(const ByteSource& source) {
-  const auto read = [&](uint64_t most) {
-    const uint64_t size = std::min(source.size(), most);
-    return ReadBytes(source, source.size() - size, size);
-  };
-  auto tail = read(kLeastTail);
-  const auto found = FindEndRecord(tail);
-  return found && IsExact(tail, *found) ? tail : read(kMostTail);
-}
-
 }  // namespace
 
 std::optional<size_t> FindEndRecord(std::span<const std::byte> tail) {
@@ -191,19 +175,33 @@ std::optional<size_t> FindEndRecord(std::span<const std::byte> tail) {
   return last;
 }
 
-End ReadEnd(const ByteSource& source) {
-  const auto tail = ReadTail(source);
-  const auto found = FindEndRecord(tail);
+Tail::Tail(const ByteSource& source) : source_(source) {
+  const auto read = [&](uint64_t most) {
+    bytes_.resize(std::min(source.size(), most));
+    source.ReadAt(begin(), bytes_);
+  };
+  read(kLeastTail);
+  const auto found = FindEndRecord(bytes_);
+  if (!found || !IsExact(bytes_, *found)) read(kMostTail);
+}
+
+void Tail::ReadAt(uint64_t offset, std::span<std::byte> buffer) const {
+  if (offset < begin()) return source_.ReadAt(offset, buffer);
+  std::ranges::copy(bytes().subspan(offset - begin(), buffer.size()), buffer.begin());
+}
+
+End ReadEnd(const Tail& tail) {
+  const auto found = FindEndRecord(tail.bytes());
   if (!found) {
     Fail(EBADMSG, "no end record in the last {} bytes: the file is probably truncated",
-         tail.size());
+         tail.bytes().size());
   }
-  const uint64_t end = source.size() - tail.size() + *found;
-  ByteReader reader("end record", std::span(tail).subspan(*found), end);
+  const uint64_t end = tail.begin() + *found;
+  ByteReader reader("end record", tail.bytes().subspan(*found), end);
   reader.Read<uint32_t>("signature");
   const auto classic = ReadValues<uint16_t, uint16_t, uint32_t>(reader);
   const auto comment_length = reader.Read<uint16_t>("comment length");
-  const auto zip64 = ReadZip64End(source, end);
+  const auto zip64 = ReadZip64End(tail, end);
   if (zip64) CheckAgree(classic, zip64->values, end);
   const Values& values = zip64 ? zip64->values : classic;
   const uint64_t directory_end = zip64 ? zip64->position : end;
@@ -239,7 +237,7 @@ constexpr uint64_t kLocalSize = 30;  // Of a local header without its name, in b
 // Returns how many of `headers`, which are sorted and not empty, are close enough to be read at
 // once: small members then share a system call, and no data of large ones is read.
 size_t CountClose(std::span<const LocalHeader> headers) {
-  constexpr uint64_t kMostGap = 4096;
+  constexpr uint64_t kMostGap = 8192;
   constexpr uint64_t kWindow = 16384;
   uint64_t end = headers[0].end;
   size_t count = 1;

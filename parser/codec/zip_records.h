@@ -28,8 +28,27 @@ struct End {
 constexpr uint64_t kEntrySize =
     46;  // Of an entry of the central directory without its name, bytes.
 
+// A file whose last bytes are in memory: the end records, and often the central directory.
+class Tail {
+ public:
+  // Reads the last bytes of `source`, which must outlive this: as many as an end record may take,
+  // or only a few if they contain an end record at the end of the file, which would be found in any
+  // case. Throws what reading throws.
+  explicit Tail(const ByteSource& source);
+
+  std::span<const std::byte> bytes() const { return bytes_; }
+  uint64_t begin() const { return source_.size() - bytes_.size(); }  // In the file.
+
+  // Reads bytes of the file, wherever they are.
+  void ReadAt(uint64_t offset, std::span<std::byte> buffer) const;
+
+ private:
+  const ByteSource& source_;
+  std::vector<std::byte> bytes_;
+};
+
 // Reads the end record, and the zip64 end record if there is one. Throws as ReadDirectory does.
-End ReadEnd(const ByteSource& source);
+End ReadEnd(const Tail& tail);
 
 // Returns the position of the end record in `tail`, the last bytes of a file: the last one whose
 // comment fills the rest of the file, or else the last one.

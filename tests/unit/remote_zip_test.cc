@@ -67,7 +67,8 @@ TEST(RemoteZip, ReadsHeadersThatHaveComeAlong) {
   EXPECT_EQ(zip.source().round_trips(), 2U);
 }
 
-// Of an archive of torch.save, the end record and the directory are fetched, but no more of the tail.
+// Of an archive of torch.save, the end record and the directory are fetched, but no more of the
+// tail.
 TEST(RemoteZip, LeavesTheHeaderBeforeTheDirectoryIfItBeginsWithAPickle) {
   const RemoteZip zip(
       ZipWriter().Add("m/data.pkl", "abcd").AddZeros("m/b", kLarge).Add("m/c", "ef"));
@@ -85,7 +86,8 @@ TEST(RemoteZip, ExpectsDataWithoutADescriptorWhereTheyAre) {
   const RemoteZip zip(
       ZipWriter({.alignment = 0})
           .AddZeros("m/before", kLarge, {.flags = 0, .has_descriptor = false})
-          .Add("m/a", "abcd", {.flags = 0, .has_descriptor = false, .local_extra = "\7\7\1\0x"})
+          .Add("m/a", "abcd",
+               {.flags = 0, .has_descriptor = false, .local_extra = std::string("\7\7\1\0x", 5)})
           .AddZeros("m/behind", kLarge, {.flags = 0, .has_descriptor = false}));
   EXPECT_TRUE(zip.Find("m/a").deferred_offset);
   EXPECT_EQ(ReadString(zip.source(), zip.Find("m/a").data_offset, 4), "abcd");

@@ -21,15 +21,11 @@ Value Index(size_t i) {
   return index;
 }
 
-// Returns the identity of a key that is not a text: 1, 1.0 and True are the same key. Keys that
-// Python compares by content (tuples, classes) are distinguished by their node: the writer of a
-// dict has compared them already.
+// Returns the identity of a key without text: 1, 1.0 and True are the same key. Keys that Python
+// compares by content (tuples, classes) are distinguished by their node: the writer of a dict has
+// compared them already.
 std::string IdentityOfKey(const Value& key) {
   switch (key.kind) {
-    case Kind::kBytes:
-    case Kind::kBigInt:
-    case Kind::kDecimal:
-      return fmt::format("{}{}", static_cast<int>(key.kind), key.text());
     case Kind::kBool:
     case Kind::kInt:
       return fmt::format("n{}", key.integer);
@@ -42,35 +38,56 @@ std::string IdentityOfKey(const Value& key) {
   }
 }
 
-// The keys of a dict so far.
+bool HasText(const Value& key) {
+  return key.kind == Kind::kText || key.kind == Kind::kBytes || key.kind == Kind::kBigInt ||
+         key.kind == Kind::kDecimal;
+}
+
+// The keys of a dict so far, which are keys of `children`.
 class Keys {
  public:
-  explicit Keys(Budget& budget) : budget_(budget) {}
+  // For a dict of at most `most` pairs.
+  Keys(const Children& children, size_t most, Budget& budget)
+      : children_(children), budget_(budget), charged_(most * HashIndex::kMostBytes) {
+    budget_.Charge(charged_);
+    texts_.Reset(most);
+  }
+  Keys(const Keys&) = delete;
+  Keys& operator=(const Keys&) = delete;
+  ~Keys() { budget_.Refund(charged_); }
 
-  // Returns the position of the child with `key`. Records `next` as the position of a new key, and
-  // returns it.
-  size_t PlaceOf(const Value& key, size_t next) {
-    const bool has_text = key.kind == Kind::kText || key.kind == Kind::kBytes ||
-                          key.kind == Kind::kBigInt || key.kind == Kind::kDecimal;
-    if (key.kind == Kind::kText && key.length <= kShort) {
-      return texts_.try_emplace(key.text(), next).first->second;
+  // Returns the position of the child with `key`. That of a new key is the end of the children, to
+  // which the caller adds it.
+  size_t PlaceOf(const Value& key) {
+    constexpr size_t kShort = 256;  // Bytes.
+    const size_t next = children_.size();
+    if (!HasText(key)) {
+      return others_.try_emplace(std::pmr::string(IdentityOfKey(key), &budget_), next)
+          .first->second;
     }
+    if (key.length <= kShort) return PlaceOfText(key);
     // A long text may be referenced many times, and comparing it each time would take long.
-    if (has_text && key.length > kShort) {
-      const auto [seen, is_new] = seen_.try_emplace(key.text_data, next);
-      if (!is_new) return seen->second;
-      auto& places = key.kind == Kind::kText ? texts_ : bytes_;
-      return seen->second = places.try_emplace(key.text(), next).first->second;
-    }
-    return others_.try_emplace(std::pmr::string(IdentityOfKey(key), &budget_), next).first->second;
+    const auto [seen, is_new] = seen_.try_emplace(key.text_data, next);
+    if (is_new) seen->second = PlaceOfText(key);
+    return seen->second;
   }
 
  private:
-  static constexpr size_t kShort = 256;  // Bytes.
+  size_t PlaceOfText(const Value& key) {
+    const uint64_t hash = HashOf(key.text());
+    const uint32_t found = texts_.Find(hash, [&](uint32_t i) {
+      const Value& other = children_[i].key;
+      return other.kind == key.kind && other.text() == key.text();
+    });
+    if (found != HashIndex::kNone) return found;
+    texts_.Insert(hash, static_cast<uint32_t>(children_.size()));
+    return children_.size();
+  }
 
+  const Children& children_;
   Budget& budget_;
-  std::pmr::unordered_map<std::string_view, size_t, SecretHash> texts_{&budget_};  // No copies.
-  std::pmr::unordered_map<std::string_view, size_t, SecretHash> bytes_{&budget_};
+  const uint64_t charged_;
+  HashIndex texts_;  // Of the children whose keys have text.
   std::pmr::unordered_map<const char*, size_t> seen_{&budget_};
   std::pmr::unordered_map<std::pmr::string, size_t, SecretHash> others_{&budget_};
 };
@@ -132,10 +149,10 @@ void AddItems(Children& children, Values items) {
 }
 
 void AddPairs(Children& children, Values pairs, Budget& budget, Child::Role role) {
-  Keys keys(budget);
+  Keys keys(children, pairs.size() / 2, budget);
   children.reserve(children.size() + pairs.size() / 2);
   for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
-    const size_t place = keys.PlaceOf(pairs[i], children.size());
+    const size_t place = keys.PlaceOf(pairs[i]);
     if (place == children.size()) {
       children.push_back({pairs[i], pairs[i + 1], role});
     } else {

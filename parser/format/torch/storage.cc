@@ -258,8 +258,9 @@ StorageId ParseStorageId(const Value& persistent) {
 }
 
 const Storage& Storages::Whole(StorageId id) {
-  const auto found = wholes_.find(id.key);
-  if (found == wholes_.end()) {
+  const uint64_t hash = HashOf(id.key);
+  const uint32_t found = by_key_.Find(hash, [&](uint32_t i) { return wholes_[i].first == id.key; });
+  if (found == HashIndex::kNone) {
     budget_.Charge(CostOf(id));
     Record record = id.in_sidecar ? sidecar_.Find(*id.in_sidecar) : find_(id.key);
     if (id.in_sidecar) id.size = record.data.length;
@@ -268,11 +269,14 @@ const Storage& Storages::Whole(StorageId id) {
           EBADMSG, fmt::format("{}: too small for its storage (found {} bytes, expected {})",
                                record.member, record.data.length, id.size));
     }
-    Storage storage{
-        .record = std::move(record), .type = id.type, .size = id.size, .location = id.location};
-    return wholes_.emplace(id.key, std::move(storage)).first->second;
+    wholes_.emplace_back(std::move(id.key), Storage{.record = std::move(record),
+                                                    .type = id.type,
+                                                    .size = id.size,
+                                                    .location = std::move(id.location)});
+    by_key_.Insert(hash, static_cast<uint32_t>(wholes_.size() - 1));
+    return wholes_.back().second;
   }
-  const Storage& storage = found->second;
+  const Storage& storage = wholes_[found].second;
   const bool has_size = id.in_sidecar || storage.size == id.size;
   if (!IsSame(storage.type, id.type) || !has_size) {
     Fail(EBADMSG,
@@ -283,9 +287,9 @@ const Storage& Storages::Whole(StorageId id) {
 }
 
 const Storage& Storages::Get(const Value& persistent) {
-  const StorageId id = ParseStorageId(persistent);
+  StorageId id = ParseStorageId(persistent);
+  if (!id.view) return Whole(std::move(id));
   const Storage& whole = Whole(id);
-  if (!id.view) return whole;
   const auto [found, is_new] = views_.try_emplace({id.key, id.view->offset, id.view->size});
   if (is_new) {
     budget_.Charge(CostOf(id));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <optional>
@@ -14,6 +15,7 @@
 
 #include "parser/base/budget.h"
 #include "parser/base/error.h"
+#include "parser/base/hash.h"
 #include "parser/checkpoint.h"
 #include "parser/codec/pickle.h"
 #include "parser/format/archive/record.h"
@@ -115,7 +117,8 @@ class Storages {
   Budget& budget_;
   Sidecar& sidecar_;
   std::function<Record(std::string_view key)> find_;
-  std::map<std::string, Storage, std::less<>> wholes_;  // By key.
+  std::deque<std::pair<std::string, Storage>> wholes_;  // With their keys.
+  HashIndex by_key_;                                    // Of wholes_.
   std::map<ViewKey, Storage> views_;
 };
 
