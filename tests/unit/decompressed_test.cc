@@ -174,7 +174,8 @@ TEST_P(DecompressedByAny, ReadsWithATemporaryFileThatCannotGrow) {
 }
 
 TEST_P(DecompressedByAny, ReadsZerosThatTakeVeryLittleSpace) {
-  const std::string zeros(10'000'000, '\0');
+  std::string zeros;
+  zeros.resize(10'000'000);
   const auto source = Decompressed(CompressedFrom(zeros), Crc(zeros));
   EXPECT_EQ(ReadString(*source, 9'999'990, 10), std::string(10, '\0'));
   EXPECT_EQ(source->verdict(), Verdict::kRight);

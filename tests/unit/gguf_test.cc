@@ -414,7 +414,7 @@ TEST(Gguf, RefusesANameThatOccursTwice) {
 // Types.
 
 TEST(Gguf, ShowsBlocksAsRowsOfBytes) {
-  const std::string data(3 * 36, 'q');
+  const std::string data(size_t{3} * 36, 'q');
   const Checkpoint checkpoint = ReadFile(GgufWriter().Tensor("w", {64, 3}, kQ40, 0).File(data));
   const Tensor& tensor = TensorAt(checkpoint, 0);
   EXPECT_EQ(tensor.dtype, Dtype::kOpaque);

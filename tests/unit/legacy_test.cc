@@ -358,7 +358,7 @@ TEST(Legacy, ShowsNoCorruptByteWhereverItIsTruncated) {
     try {
       const Checkpoint checkpoint = Read(file.substr(0, length));
       for (const Member& member : checkpoint.root.members) {
-        const Tensor& tensor = std::get<Tensor>(member.content);
+        const auto& tensor = std::get<Tensor>(member.content);
         if (tensor.error) continue;
         EXPECT_EQ(ReadString(tensor.data), "abcd");
         ++readable;

@@ -93,7 +93,7 @@ TEST(ParseLimits, LimitsTheMemoryOfTheProcessDuringItsLife) {
     EXPECT_LT(small, RLIM_INFINITY);  // By how much depends on what the process has: see ASan.
     budget.AddFile(uint64_t{1} << 26U, false);
     budget.Grow(uint64_t{1} << 26U);
-    EXPECT_EQ(DataLimit() - small, 3 * 16 * (uint64_t{1} << 26U));
+    EXPECT_EQ(DataLimit() - small, 48 * (uint64_t{1} << 26U));
   }
   EXPECT_EQ(DataLimit(), before);
 }

@@ -396,6 +396,7 @@ void ReadInThreads(const ByteSource& source, size_t length, int count) {
     }
   };
   std::vector<std::jthread> threads;
+  threads.reserve(static_cast<size_t>(count));
   for (int i = 0; i < count; ++i) threads.emplace_back(read);
 }
 
