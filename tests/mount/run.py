@@ -28,7 +28,7 @@ class Tap(unittest.TestResult):
             name = str(test)  # "setUpClass (http_test.Reading)"
         print(f"{'ok' if ok else 'not ok'} {self.count} {name}{comment}", flush=True)
         for text in detail.splitlines():
-            print("# " + text, flush=True)
+            print("# " + text, file=sys.stderr, flush=True)  # `meson test` prints it, unlike stdout.
 
     def startTest(self, test):
         super().startTest(test)
