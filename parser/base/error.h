@@ -55,8 +55,8 @@ template <typename... Args>
 }
 
 // Whether `code` means resource exhaustion (ENOMEM, EMFILE, ENFILE), a server that fails, or a read
-// that was cancelled: the file may be intact, so a format that goes on after a corrupt part must not
-// go on then.
+// that was cancelled: the file may be intact, so a format that goes on after a corrupt part must
+// not go on then.
 bool IsTransient(int code);
 
 // Whether `e` ends the reading of a whole checkpoint, of which corrupt parts are skipped: a limit
