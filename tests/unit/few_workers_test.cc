@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -11,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "parser/io/prefetch.h"
 #include "parser/io/remote_object.h"
@@ -212,6 +214,68 @@ TEST(FewWorkers, AreKeptBusyOnALongLink) {
     Simulation simulation({.workers = workers, .latency = milliseconds(100)});
     EXPECT_LT(simulation.Run(), kOfLink * 4) << workers;
   }
+}
+
+// On a busy machine, a request is sent late, on a new connection, since another one has taken the
+// idle connection that it was meant for. It is the only one that is left when the others are stopped.
+TEST(FewWorkers, GetARequestThatWasSentLate) {
+  constexpr uint64_t kDistance = 64 * kBlockSize;
+  constexpr uint64_t kReaders = 9;
+  const auto start = Scheduler::Clock::time_point(std::chrono::hours(1));
+  const auto at = [&](int time) { return start + milliseconds(time); };
+  Scheduler scheduler(64 * kMiB, 64);
+  const uint32_t object = scheduler.AddObject(kReaders * kDistance);
+  scheduler.AdviseFile(object, {0, kReaders * kDistance});
+  std::list<Waiter> waiters;
+  const auto read = [&](uint64_t number, int time) {
+    const uint64_t offset = number * kDistance;
+    waiters.push_back({.key = {object, offset / kBlockSize},
+                       .begin = 0,
+                       .needed = kBlockSize,
+                       .end_block = offset / kBlockSize + 1,
+                       .stream = scheduler.RecordRead(object, {offset, kBlockSize}, at(time)),
+                       .error = std::nullopt});
+    scheduler.Wait(waiters.back());
+    return scheduler.Take(at(time));
+  };
+  const auto receive = [&](std::unique_ptr<RangeFetch> fetch, int answer, int end) {
+    scheduler.Receive(*fetch, 1, at(answer));
+    for (Frame* frame : fetch->frames) scheduler.Arrived(*fetch, *frame, frame->size, at(end));
+    scheduler.Finish(std::move(fetch), {}, at(end));
+  };
+  std::vector<std::unique_ptr<RangeFetch>> unanswered;
+  for (uint64_t i = 0; i < 8; ++i) {
+    unanswered.push_back(read(i, 0));
+    ASSERT_NE(unanswered.back(), nullptr);
+    scheduler.Start(*unanswered.back(), at(0));
+  }
+  const auto take = [&] {
+    auto fetch = std::move(unanswered.back());
+    unanswered.pop_back();
+    return fetch;
+  };
+  receive(take(), 20, 21);
+  auto late = read(8, 21);
+  ASSERT_NE(late, nullptr);
+  scheduler.Start(*late, at(80));
+  receive(take(), 40, 100);
+
+  for (int time = 100; time < 500; time += 10) {
+    EXPECT_EQ(scheduler.Take(at(time)), nullptr) << "as many requests run as there are workers";
+    constexpr int kThreadsRunAgain = 150;
+    std::erase_if(unanswered, [&](auto& fetch) {
+      if (time < kThreadsRunAgain || !fetch->stop.stop_requested()) return false;
+      scheduler.Finish(std::move(fetch), Error(ECANCELED, "cancelled"), at(time));
+      return true;
+    });
+  }
+  EXPECT_TRUE(unanswered.empty());
+  EXPECT_TRUE(late->stop.stop_requested()) << "its connection has no worker";
+  scheduler.Finish(std::move(late), Error(ECANCELED, "cancelled"), at(500));
+  auto next = scheduler.Take(at(500));
+  ASSERT_NE(next, nullptr);
+  scheduler.Finish(std::move(next), {}, at(500));
+  for (Waiter& waiter : waiters) scheduler.Leave(waiter);
 }
 
 TEST(FewWorkers, GetNoLessFromAServerThatIsSlowToAnswer) {

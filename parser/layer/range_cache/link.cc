@@ -31,17 +31,19 @@ void Link::RecordAnswer(Duration latency, Clock::time_point now) {
   }
   least_now_ = std::min(least_now_, latency);
   least_ = std::min(least_, latency);
-  longest_ = std::max(latency, longest_ * 7 / 8);
+  const size_t usual_fetches = std::min(kUsualConnections, most_fetches_);
+  const bool has_few_workers = fetches_ < usual_fetches;
+  // A request that waited for a worker of the server is no measure.
+  const Duration counted = has_few_workers ? std::min(latency, answer_limit()) : latency;
+  longest_ = std::max(counted, longest_ * 7 / 8);
   if (now - counted_ > seconds(1)) {
     repeated_ = answers_ = 0;
     counted_ = now;
   }
   ++answers_;
-  // A request that waited for a worker of the server is no measure.
-  usual_ = usual_ == Duration(0) ? latency : (7 * usual_ + std::min(latency, answer_limit())) / 8;
+  usual_ = usual_ == Duration(0) ? counted : (7 * usual_ + std::min(counted, answer_limit())) / 8;
 
-  const size_t usual_fetches = std::min(kUsualConnections, most_fetches_);
-  if (fetches_ < usual_fetches) {
+  if (has_few_workers) {
     if (now < retry_at_) return;
     ++fetches_;
     retry_at_ = now + retry_after_;

@@ -44,18 +44,19 @@ void Scheduler::StopUnanswered(Clock::time_point now) {
 // Stops a fetch that is not answered for long, so that it is begun again on a connection that has
 // become idle: the server may have a worker for each of a few connections only, which waits there
 // for the next request. If the server is merely slow, that costs little, since a response must end
-// first. Returns whether it has stopped one.
+// first. Returns whether stopped fetches will take all idle connections.
 bool Scheduler::MoveUnanswered(bool is_for_reader, Clock::time_point now) {
-  if (idle_ == 0) return false;
+  const auto stopped =
+      std::ranges::count_if(fetches_, [](const RangeFetch* fetch) { return fetch->is_repeated; });
+  if (idle_ <= static_cast<size_t>(stopped)) return idle_ > 0;
   const auto found = std::ranges::find_if(fetches_, [&](const RangeFetch* fetch) {
     return IsUnanswered(*fetch) && now - fetch->started >= link_.repeat_limit() &&
            (!is_for_reader || HasWaiter(*fetch));
   });
   if (found == fetches_.end()) return false;
   Repeat(**found);
-  --idle_;
   link_.RecordRepeated(now);
-  return true;
+  return idle_ == static_cast<size_t>(stopped) + 1;
 }
 
 // Has the blocks of a stopped fetch fetched again.
