@@ -115,6 +115,7 @@ void Read(fuse_req_t req, fuse_ino_t number, size_t size, off_t off) {
     inode.source->ReadAt(inode.offset + begin, std::as_writable_bytes(buffer));
   }
   fuse_reply_buf(req, buffer.data(), buffer.size());
+  TrimScratch();
 }
 
 // Reads a file and replies if that takes no longer than a local read. Returns whether it did.

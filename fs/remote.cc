@@ -38,6 +38,12 @@ uint64_t DefaultMemory() {
   return std::clamp(MachineMemory() / 8, kLeast, kMost);
 }
 
+// Returns how much of -o memory= is for blocks. The rest is for buffers of connections and reads.
+uint64_t MemoryOfBlocks(uint64_t memory) {
+  constexpr uint64_t kMostBuffers = uint64_t{8} << 20U;
+  return memory - std::min(memory / 2, kMostBuffers);
+}
+
 // Shows the progress of a download on a terminal, in one line that is overwritten.
 void ShowProgress(uint64_t done, uint64_t total) {
   if (::isatty(STDERR_FILENO) == 0) return;
@@ -93,10 +99,11 @@ ByteSourcePtr Remote::Add(RemoteObjectPtr object) {
 std::shared_ptr<RangeCache> Remote::Cache() {
   const std::lock_guard lock(mutex_);
   if (cache_ == nullptr) {
-    RangeCache::Settings cache = {.memory = settings_.memory.value_or(DefaultMemory()),
-                                  .timeout = settings_.sources.timeout,
-                                  .open_on_disk = {},
-                                  .disk = 0};
+    RangeCache::Settings cache = {
+        .memory = MemoryOfBlocks(settings_.memory.value_or(DefaultMemory())),
+        .timeout = settings_.sources.timeout,
+        .open_on_disk = {},
+        .disk = 0};
     if (!settings_.cache_directory.empty()) {
       const auto disk =
           std::make_shared<const DiskCache>(settings_.cache_directory, settings_.cache_size);

@@ -1,8 +1,11 @@
 #include "fs/reply.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
-#include <memory>
+#include <new>
 #include <utility>
 
 #include "parser/io/byte_source.h"
@@ -43,20 +46,55 @@ fuse_entry_param EntryOf(const Mount& mount, const Node& node, fuse_ino_t number
   return entry;
 }
 
-std::span<char> Scratch(size_t size) {
-  constexpr std::align_val_t kPage{4096};
-  struct Free {
-    void operator()(char* buffer) const { ::operator delete(buffer, kPage); }
-  };
-  thread_local std::unique_ptr<char, Free> buffer;
-  thread_local size_t capacity = 0;
-  if (capacity < size) {
-    capacity = 0;
-    buffer.reset(static_cast<char*>(::operator new(size, kPage)));
-    capacity = size;
+namespace {
+
+// A buffer in whole pages.
+class PageBuffer {
+ public:
+  PageBuffer() = default;
+  PageBuffer(const PageBuffer&) = delete;
+  PageBuffer& operator=(const PageBuffer&) = delete;
+  ~PageBuffer() { Free(); }
+
+  std::span<char> Get(size_t size) {
+    if (size_ < size) {
+      Free();
+      const size_t whole = (size + kPage - 1) / kPage * kPage;
+      data_ = static_cast<char*>(::operator new(whole, std::align_val_t(kPage)));
+      size_ = whole;
+      ++count_;
+    }
+    return {data_, size};
   }
-  return {buffer.get(), size};
-}
+
+  void Trim() const {
+    constexpr unsigned kMany = 24;
+    if (data_ != nullptr && count_ > kMany) ::madvise(data_, size_, MADV_DONTNEED);
+  }
+
+ private:
+  static constexpr size_t kPage = 4096;
+
+  void Free() {
+    if (data_ == nullptr) return;
+    ::operator delete(data_, std::align_val_t(kPage));
+    data_ = nullptr;
+    size_ = 0;
+    --count_;
+  }
+
+  static inline std::atomic<unsigned> count_ = 0;  // Of all threads.
+  char* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+thread_local PageBuffer scratch;
+
+}  // namespace
+
+std::span<char> Scratch(size_t size) { return scratch.Get(size); }
+
+void TrimScratch() { scratch.Trim(); }
 
 int ErrnoForReader(int code) {
   constexpr int kKnown[] = {EACCES, EINTR,   ENAMETOOLONG, ENOENT,   ENOKEY,

@@ -35,6 +35,10 @@ fuse_entry_param EntryOf(const Mount& mount, const Node& node, fuse_ino_t number
 // copying.
 std::span<char> Scratch(size_t size);
 
+// Returns the pages of the buffer to the system if many threads have one: those that wait for a
+// server may be 64.
+void TrimScratch();
+
 // Returns the errno for readers of a file, which does not include EBADMSG.
 int ErrnoForReader(int code);
 

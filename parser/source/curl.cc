@@ -110,7 +110,7 @@ CurlConnection::CurlConnection(const CurlShare& share, const TrustedCertificates
   LibCurl().easy_setopt(handle, CURLOPT_FOLLOWLOCATION, 0L);
   LibCurl().easy_setopt(handle, CURLOPT_PATH_AS_IS, 1L);
   LibCurl().easy_setopt(handle, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
-  LibCurl().easy_setopt(handle, CURLOPT_BUFFERSIZE, 512L << 10U);
+  LibCurl().easy_setopt(handle, CURLOPT_BUFFERSIZE, 256L << 10U);
   LibCurl().easy_setopt(handle, CURLOPT_TCP_NODELAY, 1L);
   // A response may begin late, so a peer that vanished is detected by probes.
   LibCurl().easy_setopt(handle, CURLOPT_TCP_KEEPALIVE, 1L);

@@ -144,6 +144,29 @@ class Orders(ckptfs.Case):
         self.assertGreater(size, len(places) * 4 * KIB)  # They had left it.
         self.assertLess(size, len(places) * 66 * KIB)
 
+    def test_the_daemon_takes_little_more_than_the_memory_of_its_option(self):
+        """However it is read: places at random fill the cache, and whole files the buffers."""
+        # meson has malloc fill what it gives out, so that memory which nobody uses would count.
+        environment = {k: v for k, v in os.environ.items() if k != "MALLOC_PERTURB_"}
+        mount = self.mount(self.server.url("/m.safetensors"), "-o", "memory=16m", env=environment)
+
+        def read_places(seed):
+            places = random.Random(seed)
+            for _ in range(50):
+                name = places.choice(self.in_file_order)
+                offset = places.randrange(len(self.content[name]) // 4096) * 4096
+                with open(mount / f"{name}.memmap", "rb", buffering=0) as file:
+                    self.assertEqual(os.pread(file.fileno(), 4096, offset),
+                                     self.content[name][offset:offset + 4096])
+
+        def read_file(name):
+            self.assertEqual(ckptfs.read(mount / f"{name}.memmap"), self.content[name])
+        with concurrent.futures.ThreadPoolExecutor(8) as readers:
+            list(readers.map(read_places, range(16)))
+            list(readers.map(read_file, self.content))
+        status = Path(f"/proc/{mount.daemon}/status").read_text()
+        self.assertLess(int(status.partition("VmHWM:")[2].split()[0]), (16 + 16) << 10)
+
     def test_page_faults_of_a_mapped_file(self):
         """One costs 64 KiB: 16 KiB before and behind it, in blocks of 32 KiB."""
         mount, fetched = self.fetched()

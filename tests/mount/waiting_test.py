@@ -152,7 +152,7 @@ class Waiting(ckptfs.Case):
             return errors.read_text().splitlines()[-1]
 
         ckptfs.wait_until(lambda: " by 0 requests, 0 readers " in status())
-        self.assertRegex(status(), r"^ckptfs: cache: [0-9.]+ of 16.0 MiB in use, 0.0 MiB being fetched"
+        self.assertRegex(status(), r"^ckptfs: cache: [0-9.]+ of 8.0 MiB in use, 0.0 MiB being fetched"
                          r" by 0 requests, 0 readers waiting; so far \d+ bytes fetched, 0 from the"
                          r" disk, \d+ read$")
         daemon.send_signal(signal.SIGTERM)
