@@ -101,6 +101,9 @@ class RemoteObject {
   virtual void Fetch(uint64_t offset, uint64_t length, Delivery& delivery,
                      const std::stop_token& stop) const = 0;
 
+  // Closes the connections that no request uses, also those of other objects on the server.
+  virtual void CloseIdle() const {}
+
   // A part that is stored separately: it remains available while others are missing.
   struct Part {
     std::shared_ptr<const RemoteObject> object;

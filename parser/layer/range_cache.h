@@ -98,6 +98,8 @@ class RangeCache : public std::enable_shared_from_this<RangeCache> {
   void Dispatch() REQUIRES(mutex_);
   void StartThreads() REQUIRES(mutex_);
   void RunFetches();
+  void AwaitFetch(MutexLock& lock) REQUIRES(mutex_);
+  void CloseIdle() REQUIRES(mutex_);
   void RecordConnected(RangeFetch& fetch) REQUIRES(mutex_);
   void AwaitConnections(MutexLock& lock) REQUIRES(mutex_);
   void RunFetch(const Object& object, RangeFetch& fetch);
@@ -120,6 +122,7 @@ class RangeCache : public std::enable_shared_from_this<RangeCache> {
   // Since when readers have waited while no byte has arrived, and when one last waited in vain.
   Clock::time_point silence_ GUARDED_BY(mutex_);
   Clock::time_point failed_ GUARDED_BY(mutex_);
+  Clock::time_point ended_ GUARDED_BY(mutex_);       // When the last fetch ended.
   std::optional<Error> failure_ GUARDED_BY(mutex_);  // Of the last fetch, since then.
 
   // As many as have been needed at the same time. Joined by the destructor.

@@ -114,6 +114,11 @@ class Mounts(Case):
                                      self.data[i * TENSOR:(i + 1) * TENSOR])
                 # The connection of the mount has the worker, and would keep it while idle.
                 self.assertLess(time.monotonic() - begin, 5)
+                # It is closed soon after the last read, so that another client gets the worker.
+                with socket.create_connection((self.link.far, int(port))) as other:
+                    other.sendall(b"GET /m.safetensors HTTP/1.1\r\nRange: bytes=0-0\r\n\r\n")
+                    other.settimeout(4)
+                    self.assertTrue(other.recv(100).startswith(b"HTTP/1.1 206"))
                 mount.release()
                 server.kill()
                 server.communicate()

@@ -19,6 +19,9 @@ using std::chrono::milliseconds;
 // How often idle threads look whether memory is unused.
 constexpr milliseconds kIdleCheck{5000};
 
+// How long idle connections to a server with few workers are kept.
+constexpr milliseconds kScarceLifetime{1000};
+
 // How long a fetch waits for others, which are for readers, to get a connection first.
 constexpr milliseconds kHandicap{2};
 
@@ -105,13 +108,7 @@ class RangeCache::FrameDelivery final : public Delivery {
 void RangeCache::RunFetches() {
   MutexLock lock(mutex_);
   while (true) {
-    while (!is_stopped_ && fetches_.empty()) {
-      if (!scheduler_.HoldsMemory()) {
-        taken_.wait(lock);
-      } else if (taken_.wait_for(lock, kIdleCheck) == std::cv_status::timeout) {
-        scheduler_.ReleaseIdle(Clock::now());
-      }
-    }
+    while (!is_stopped_ && fetches_.empty()) AwaitFetch(lock);
     if (is_stopped_) return;
     std::unique_ptr<RangeFetch> fetch = std::move(fetches_.front());
     fetches_.pop_front();
@@ -133,9 +130,33 @@ void RangeCache::RunFetches() {
     lock.lock();
     ++idle_threads_;
     RecordConnected(*fetch);
-    scheduler_.Finish(std::move(fetch), error, Clock::now());
+    ended_ = Clock::now();
+    scheduler_.Finish(std::move(fetch), error, ended_);
     Dispatch();
     arrived_.notify_all();
+  }
+}
+
+// Waits until there may be a fetch. Returns meanwhile what has not been used for a while.
+void RangeCache::AwaitFetch(MutexLock& lock) {
+  const bool is_scarce = scheduler_.HasScarceConnections() && scheduler_.fetch_count() == 0;
+  if (!is_scarce && !scheduler_.HoldsMemory()) return taken_.wait(lock);
+  const auto most = is_scarce ? kScarceLifetime : kIdleCheck;
+  if (taken_.wait_for(lock, most) != std::cv_status::timeout) return;
+  scheduler_.ReleaseIdle(Clock::now());
+  if (is_scarce && scheduler_.fetch_count() == 0 && Clock::now() - ended_ >= kScarceLifetime) {
+    CloseIdle();
+  }
+}
+
+// Unlocks the mutex while it closes them.
+void RangeCache::CloseIdle() {
+  scheduler_.ForgetIdle();
+  for (size_t i = 0; i < objects_.size(); ++i) {  // There may be more meanwhile.
+    const RemoteObjectPtr object = objects_[i].remote;
+    mutex_.unlock();
+    object->CloseIdle();
+    mutex_.lock();
   }
 }
 

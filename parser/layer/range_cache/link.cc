@@ -31,10 +31,8 @@ void Link::RecordAnswer(Duration latency, Clock::time_point now) {
   }
   least_now_ = std::min(least_now_, latency);
   least_ = std::min(least_, latency);
-  const size_t usual_fetches = std::min(kUsualConnections, most_fetches_);
-  const bool has_few_workers = fetches_ < usual_fetches;
   // A request that waited for a worker of the server is no measure.
-  const Duration counted = has_few_workers ? std::min(latency, answer_limit()) : latency;
+  const Duration counted = has_few_workers() ? std::min(latency, answer_limit()) : latency;
   longest_ = std::max(counted, longest_ * 7 / 8);
   if (now - counted_ > seconds(1)) {
     repeated_ = answers_ = 0;
@@ -43,7 +41,7 @@ void Link::RecordAnswer(Duration latency, Clock::time_point now) {
   ++answers_;
   usual_ = usual_ == Duration(0) ? counted : (7 * usual_ + std::min(counted, answer_limit())) / 8;
 
-  if (has_few_workers) {
+  if (has_few_workers()) {
     if (now < retry_at_) return;
     ++fetches_;
     retry_at_ = now + retry_after_;
@@ -51,7 +49,7 @@ void Link::RecordAnswer(Duration latency, Clock::time_point now) {
   }
   // More requests for readers that wait, as long as each is answered as fast as if it were alone.
   if (latency > 4 * least_ + milliseconds(100)) {
-    fetches_ = std::max(usual_fetches, fetches_ - fetches_ / 8);
+    fetches_ = std::max(std::min(kUsualConnections, most_fetches_), fetches_ - fetches_ / 8);
   } else if (now - queued_ < seconds(1) && now >= retry_at_ &&
              latency <= 2 * least_ + milliseconds(10)) {
     fetches_ = std::min(fetches_ + kMorePerAnswer, most_fetches_);

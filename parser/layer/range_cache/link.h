@@ -71,6 +71,9 @@ class Link {
   // How many requests may run at the same time.
   size_t fetches() const { return fetches_; }
 
+  // Whether the server does not answer as many requests at a time as are usual.
+  bool has_few_workers() const { return fetches_ < std::min(kUsualConnections, most_fetches_); }
+
   // How long a range may be, in bytes, for read-ahead. Between two ranges a connection waits for a
   // round trip: if there are few, ranges take up to half a second.
   uint64_t longest_range() const;

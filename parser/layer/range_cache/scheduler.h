@@ -121,6 +121,13 @@ class Scheduler {
   void ReleaseIdle(Clock::time_point now);
   bool HoldsMemory() const { return frames_.HoldsMemory(); }
 
+  // Whether idle connections should be closed soon: they have workers of the server, which has few,
+  // and which other clients wait for.
+  bool HasScarceConnections() const { return idle_ > 0 && link_.has_few_workers(); }
+
+  // Records that all idle connections were closed.
+  void ForgetIdle() { idle_ = 0; }
+
   // Stops all fetches.
   void StopAll();
 

@@ -428,6 +428,8 @@ Client::Client(const Options& options)
 
 Client::~Client() = default;
 
+void Client::CloseIdle() { pool_->CloseIdle(); }
+
 Response Client::Perform(const Request& request, Receiver* receiver, const std::stop_token& stop) {
   const auto lease = pool_->Take(request.length);
   if (receiver != nullptr) receiver->Connected();

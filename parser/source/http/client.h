@@ -96,6 +96,9 @@ class Client {
   // secrets.
   Response Perform(const Request& request, Receiver* receiver, const std::stop_token& stop);
 
+  // Closes the connections that no request uses.
+  void CloseIdle();
+
  private:
   const std::unique_ptr<ConnectionPool> pool_;
 };

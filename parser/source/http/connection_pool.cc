@@ -88,4 +88,11 @@ std::unique_ptr<Lease> ConnectionPool::Take(uint64_t length) {
   return std::make_unique<Lease>(*this, std::move(connection), length);
 }
 
+void ConnectionPool::CloseIdle() {
+  spare_.Clear();
+  std::vector<std::unique_ptr<CurlConnection>> closed;  // After the mutex has been unlocked.
+  const MutexLock lock(mutex_);
+  closed.swap(idle_);
+}
+
 }  // namespace ckptfs::http

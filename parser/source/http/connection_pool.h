@@ -76,6 +76,9 @@ class ConnectionPool {
   // connected. Closes idle connections on which a server has sent something without a request.
   std::unique_ptr<Lease> Take(uint64_t length);
 
+  // Closes all connections that are not leased.
+  void CloseIdle();
+
  private:
   friend class Lease;
   using Clock = Lease::Clock;

@@ -105,6 +105,7 @@ class Object final : public RemoteObject {
   std::optional<std::array<std::byte, 32>> sha256() const override { return sha256_; }
   Head head() const override { return head_; }
   void ForgetHead() const override { TakeFirst(); }
+  void CloseIdle() const override { client_->CloseIdle(); }
 
   timespec modified() const override {
     return {.tv_sec = ParseDate(version_.last_modified).value_or(0), .tv_nsec = 0};
