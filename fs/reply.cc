@@ -62,14 +62,14 @@ class PageBuffer {
       const size_t whole = (size + kPage - 1) / kPage * kPage;
       data_ = static_cast<char*>(::operator new(whole, std::align_val_t(kPage)));
       size_ = whole;
-      ++count_;
+      ++count;
     }
     return {data_, size};
   }
 
   void Trim() const {
     constexpr unsigned kMany = 24;
-    if (data_ != nullptr && count_ > kMany) ::madvise(data_, size_, MADV_DONTNEED);
+    if (data_ != nullptr && count > kMany) ::madvise(data_, size_, MADV_DONTNEED);
   }
 
  private:
@@ -80,10 +80,10 @@ class PageBuffer {
     ::operator delete(data_, std::align_val_t(kPage));
     data_ = nullptr;
     size_ = 0;
-    --count_;
+    --count;
   }
 
-  static inline std::atomic<unsigned> count_ = 0;  // Of all threads.
+  static inline std::atomic<unsigned> count = 0;  // Of all threads.
   char* data_ = nullptr;
   size_t size_ = 0;
 };
