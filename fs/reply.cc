@@ -1,6 +1,7 @@
 #include "fs/reply.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -59,8 +60,8 @@ class PageBuffer {
   std::span<char> Get(size_t size) {
     if (size_ < size) {
       Free();
-      const size_t whole = (size + kPage - 1) / kPage * kPage;
-      data_ = static_cast<char*>(::operator new(whole, std::align_val_t(kPage)));
+      const size_t whole = (size + page_ - 1) / page_ * page_;
+      data_ = static_cast<char*>(::operator new(whole, std::align_val_t(page_)));
       size_ = whole;
       ++count;
     }
@@ -73,17 +74,17 @@ class PageBuffer {
   }
 
  private:
-  static constexpr size_t kPage = 4096;
-
   void Free() {
     if (data_ == nullptr) return;
-    ::operator delete(data_, std::align_val_t(kPage));
+    ::operator delete(data_, std::align_val_t(page_));
     data_ = nullptr;
     size_ = 0;
     --count;
   }
 
   static inline std::atomic<unsigned> count = 0;  // Of all threads.
+  // Of 4 KiB, or up to 64 KiB on ARM. Parts of others must not be trimmed.
+  const size_t page_ = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
   char* data_ = nullptr;
   size_t size_ = 0;
 };

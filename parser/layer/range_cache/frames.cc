@@ -1,6 +1,7 @@
 #include "parser/layer/range_cache/frames.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cassert>
@@ -157,10 +158,12 @@ void Frames::Release(bool all) {
     evict_all(used_);
     evict_all(ahead_);
   }
+  // On ARM, a page may be larger than a block: its neighbour would lose its bytes.
+  static const bool is_in_pages = kBlockSize % static_cast<size_t>(::sysconf(_SC_PAGESIZE)) == 0;
   size_t count = 0;
   for (Frame& frame : free_) {
     if (!frame.is_touched) continue;
-    ::madvise(frame.bytes, kBlockSize, MADV_DONTNEED);
+    if (is_in_pages) ::madvise(frame.bytes, kBlockSize, MADV_DONTNEED);
     frame.is_touched = false;
     --touched_;
     if (++count == kMostReleased) return;
