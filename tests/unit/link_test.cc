@@ -124,6 +124,22 @@ TEST_F(LinkTest, WaitsForOthersAsLongAsForALongAnswer) {
   EXPECT_GE(link_.repeat_limit(), seconds(12));
 }
 
+TEST_F(LinkTest, IgnoresHowLongARequestHasWaitedForAWorker) {
+  Answer(milliseconds(100), milliseconds(50));
+  link_.RecordServed(1);
+  link_.RecordUnanswered(7, now_);
+  link_.RecordAnswer(seconds(7), now_);
+  EXPECT_LE(link_.repeat_limit(), milliseconds(300));
+  EXPECT_LE(link_.answer_limit(), milliseconds(600));
+}
+
+TEST_F(LinkTest, CountsTheFirstAnswerOfAServerWithFewWorkers) {
+  link_.RecordServed(1);
+  link_.RecordUnanswered(7, now_);
+  link_.RecordAnswer(milliseconds(150), now_);
+  EXPECT_GE(link_.repeat_limit(), milliseconds(300));
+}
+
 TEST_F(LinkTest, SendsFewerRequestsIfManyAreRepeated) {
   Answer(milliseconds(50), milliseconds(20));
   link_.RecordServed(1);

@@ -20,7 +20,8 @@ constexpr seconds kLastRetry{60};
 
 Link::Link(size_t most_fetches)
     : most_fetches_(most_fetches),
-      fetches_(std::min(kUsualConnections, most_fetches)),
+      usual_fetches_(std::min(kUsualConnections, most_fetches)),
+      fetches_(usual_fetches_),
       retry_after_(kFirstRetry) {}
 
 void Link::RecordAnswer(Duration latency, Clock::time_point now) {
@@ -32,14 +33,16 @@ void Link::RecordAnswer(Duration latency, Clock::time_point now) {
   least_now_ = std::min(least_now_, latency);
   least_ = std::min(least_, latency);
   // A request that waited for a worker of the server is no measure.
-  const Duration counted = has_few_workers() ? std::min(latency, answer_limit()) : latency;
+  const bool is_first = usual_ == Duration(0);
+  const Duration counted =
+      has_few_workers() && !is_first ? std::min(latency, answer_limit()) : latency;
   longest_ = std::max(counted, longest_ * 7 / 8);
+  usual_ = is_first ? counted : (7 * usual_ + counted) / 8;
   if (now - counted_ > seconds(1)) {
     repeated_ = answers_ = 0;
     counted_ = now;
   }
   ++answers_;
-  usual_ = usual_ == Duration(0) ? counted : (7 * usual_ + std::min(counted, answer_limit())) / 8;
 
   if (has_few_workers()) {
     if (now < retry_at_) return;
@@ -49,7 +52,7 @@ void Link::RecordAnswer(Duration latency, Clock::time_point now) {
   }
   // More requests for readers that wait, as long as each is answered as fast as if it were alone.
   if (latency > 4 * least_ + milliseconds(100)) {
-    fetches_ = std::max(std::min(kUsualConnections, most_fetches_), fetches_ - fetches_ / 8);
+    fetches_ = std::max(usual_fetches_, fetches_ - fetches_ / 8);
   } else if (now - queued_ < seconds(1) && now >= retry_at_ &&
              latency <= 2 * least_ + milliseconds(10)) {
     fetches_ = std::min(fetches_ + kMorePerAnswer, most_fetches_);

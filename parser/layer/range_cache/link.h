@@ -72,7 +72,7 @@ class Link {
   size_t fetches() const { return fetches_; }
 
   // Whether the server does not answer as many requests at a time as are usual.
-  bool has_few_workers() const { return fetches_ < std::min(kUsualConnections, most_fetches_); }
+  bool has_few_workers() const { return fetches_ < usual_fetches_; }
 
   // How long a range may be, in bytes, for read-ahead. Between two ranges a connection waits for a
   // round trip: if there are few, ranges take up to half a second.
@@ -80,6 +80,7 @@ class Link {
 
  private:
   const size_t most_fetches_;
+  const size_t usual_fetches_;
   size_t fetches_;
   size_t served_ = 0;             // The most requests that were answered at the same time, ...
   size_t repeated_ = 0;           // Requests, ...
