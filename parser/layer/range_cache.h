@@ -33,7 +33,7 @@ namespace ckptfs {
 // Thread-safe.
 class RangeCache : public std::enable_shared_from_this<RangeCache> {
  public:
-  static constexpr size_t kLeastMemory = size_t{8} << 20;  // Bytes.
+  static constexpr size_t kLeastMemory = size_t{4} << 20;  // Bytes.
   static constexpr size_t kMostFetches = 64;
 
   // Statistics, in bytes unless noted.

@@ -139,14 +139,12 @@ void RangeCache::RunFetches() {
 
 // Waits until there may be a fetch. Returns meanwhile what has not been used for a while.
 void RangeCache::AwaitFetch(MutexLock& lock) {
-  const bool is_scarce = scheduler_.HasScarceConnections() && scheduler_.fetch_count() == 0;
+  const bool is_scarce = scheduler_.HasScarceConnections();
   if (!is_scarce && !scheduler_.HoldsMemory()) return taken_.wait(lock);
   const auto most = is_scarce ? kScarceLifetime : kIdleCheck;
   if (taken_.wait_for(lock, most) != std::cv_status::timeout) return;
   scheduler_.ReleaseIdle(Clock::now());
-  if (is_scarce && scheduler_.fetch_count() == 0 && Clock::now() - ended_ >= kScarceLifetime) {
-    CloseIdle();
-  }
+  if (scheduler_.HasScarceConnections() && Clock::now() - ended_ >= kScarceLifetime) CloseIdle();
 }
 
 // Unlocks the mutex while it closes them.

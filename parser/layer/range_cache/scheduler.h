@@ -123,7 +123,9 @@ class Scheduler {
 
   // Whether idle connections should be closed soon: they have workers of the server, which has few,
   // and which other clients wait for.
-  bool HasScarceConnections() const { return idle_ > 0 && link_.has_few_workers(); }
+  bool HasScarceConnections() const {
+    return idle_ > 0 && fetches_.empty() && link_.has_few_workers();
+  }
 
   // Records that all idle connections were closed.
   void ForgetIdle() { idle_ = 0; }
