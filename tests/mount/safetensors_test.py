@@ -220,7 +220,7 @@ class Random(ckptfs.Case):
         self.assertEqual(ckptfs.read(mount / "head/weight.memmap"), raw)
 
     def test_a_file_of_another_user_is_denied(self):
-        # Of root, who may read every file, without these capabilities.
+        # Root may read every file, unless it lacks these capabilities.
         without = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
         file = self.scratch() / "model.safetensors"
         save_file({"w": torch.zeros(2)}, file)

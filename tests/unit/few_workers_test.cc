@@ -217,7 +217,8 @@ TEST(FewWorkers, AreKeptBusyOnALongLink) {
 }
 
 // On a busy machine, a request is sent late, on a new connection, since another one has taken the
-// idle connection that it was meant for. It is the only one that is left when the others are stopped.
+// idle connection that it was meant for. It is the only one that is left when the others are
+// stopped.
 TEST(FewWorkers, GetARequestThatWasSentLate) {
   constexpr uint64_t kDistance = 64 * kBlockSize;
   constexpr uint64_t kReaders = 9;
